@@ -77,7 +77,8 @@ def parse_program(
 def buffer_type(
     s: Scanner, name: str, sizes: Mapping[str, Any] = MappingProxyType({})
 ) -> Buffer:
-    """A buffer of that name, from `float32[4, 8]`, optionally followed by ` in scope`.
+    """A buffer of that name, from `float32[4, 8]`, optionally followed by ` in scope`, and that by
+    ` swizzled 128`.
 
     sizes: symbolic sizes that may occur in extents, by name.
     """
@@ -87,9 +88,9 @@ def buffer_type(
     shape: list[Extent] = []
     s.expect("[")
     separated(s, lambda: shape.append(_extent(s, sizes)), "]")
-    return Buffer(
-        name, tuple(shape), dtype, s.take("word") if s.accept("in") else "global"
-    )
+    scope = s.take("word") if s.accept("in") else "global"
+    swizzle = int(s.take("number", "bytes")) if s.accept("swizzled") else 0
+    return Buffer(name, tuple(shape), dtype, scope, swizzle)
 
 
 def _extent(s: Scanner, sizes: Mapping[str, Any]) -> Extent:

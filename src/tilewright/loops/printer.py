@@ -91,6 +91,7 @@ def show_units(kernel: Kernel) -> str:
 def show_buffer(buffer: Buffer) -> str:
     """`name: dtype[shape]`, and the scope where it is not the caller's memory."""
     where = "" if buffer.scope == "global" else f" in {buffer.scope}"
+    where += f" swizzled {buffer.swizzle}" if buffer.swizzle else ""
     return (
         f"{buffer.name}: {buffer.dtype}[{', '.join(map(str, buffer.extents))}]{where}"
     )

@@ -29,12 +29,14 @@ from tilewright.runtime import devices
 from tilewright.schedule.space.patterns import classify
 from tilewright.targets.cuda import report
 from tilewright.targets.cuda.cost import (
+    RowLayout,
     TensorTile,
-    best_room,
+    best_rows,
     block_bytes,
     fragment_request,
     operand_requests,
     result_requests,
+    row_layouts,
     tensor_tiles,
     tensor_tiling,
 )
@@ -183,10 +185,16 @@ def test_llvm_knows_that_the_whole_warp_comes_to_a_product():
 # -- what the model counts
 
 
-NO_ROOM = {"A.room": 0, "B.room": 0}
+AS_THEY_ARE = {"A.rows": (0, False), "B.rows": (0, False)}
+PADDED = {"A.rows": (8, False), "B.rows": (8, False)}
 COUNTED = {
     "float16": (product(64, 128, 64, float16, float32), (64, 64, 32, 2, 2), {}),
-    "conflicts": (product(32, 64, 128, float16, float32), (32, 64, 64, 1, 4), NO_ROOM),
+    "conflicts": (
+        product(32, 64, 128, float16, float32),
+        (32, 64, 64, 1, 4),
+        AS_THEY_ARE,
+    ),
+    "padded": (product(32, 32, 64, float16, float32), (32, 32, 32, 2, 1), PADDED),
     "turned": (turned(64, 32, 32), (64, 32, 32, 4, 1), {}),
     "int8": (product(32, 32, 64, int8, int32), (32, 32, 64, 2, 1), {}),
     "three": (product(32, 64, 64, float16, float32), (32, 64, 16, 1, 4), {"stages": 3}),
@@ -196,20 +204,20 @@ COUNTED = {
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", COUNTED)
 def test_requests_turns_and_products_are_those_of_the_closed_forms(name):
-    case, tile, rooms = COUNTED[name]
-    point = scheduled(case, tensor_tile=tile, **rooms)
+    case, tile, values = COUNTED[name]
+    point = scheduled(case, tensor_tile=tile, **values)
     program = launches(point)
     found, _ = load_counted(program, SM80)
     p = product_of(classify(case))
     t = tensor_tiling(p, TensorTile(*tile))
     blocks, times = t.plan.blocks, t.plan.blocks * t.plan.steps
     chosen = {x.name: x.value for x in point.parameters}
-    rooms = {x: chosen[f"{x.buffer.name}.room"] for x in (p.left, p.right)}
+    rows = {x: RowLayout(*chosen[f"{x.buffer.name}.rows"]) for x in (p.left, p.right)}
     fetched, stored, loaded = zip(
-        *(operand_requests(t, x, n, SM80) for x, n in rooms.items()), strict=True
+        *(operand_requests(t, x, r, SM80) for x, r in rows.items()), strict=True
     )
     used = sum(b.size * b.dtype.itemsize for b in program.launches[0].shared)
-    assert used == block_bytes(t, rooms, chosen["mm.stages"])
+    assert used == block_bytes(t, rows, chosen["mm.stages"])
     first, last = result_requests(t, SM80)
     for kind, of_steps, of_block in (
         (AccessKind("global", False), fetched, ()),
@@ -222,13 +230,36 @@ def test_requests_turns_and_products_are_those_of_the_closed_forms(name):
     assert found.products == times * t.products
 
 
-def test_rows_with_room_between_are_loaded_without_conflicts():
+def test_swizzled_rows_are_stored_and_loaded_without_conflicts():
+    for case in (turned(128, 128, 128), product(128, 128, 128, float16, float32)):
+        p = product_of(classify(case))
+        for tile in tensor_tiles(p, SM80):
+            t = tensor_tiling(p, tile)
+            for x, words in ((p.left, 4), (p.right, 2)):
+                rows = best_rows(t, x, SM80)
+                assert rows == (0, True)
+                _, stored, loaded = operand_requests(t, x, rows, SM80)
+                assert (stored.turns, loaded.turns) == (4, words)
+
+
+def test_rows_with_neither_room_nor_swizzle_conflict():
     p = product_of(classify(turned(128, 128, 128)))
     t = tensor_tiling(p, TensorTile(128, 128, 64, 2, 4))
     for x, words in ((p.left, 4), (p.right, 2)):
-        assert best_room(t, x, SM80) == 8
-        assert fragment_request(t, x, 8, SM80).turns == words
-        assert fragment_request(t, x, 0, SM80).turns == 8 * words
+        assert fragment_request(t, x, RowLayout(8), SM80).turns == words
+        assert fragment_request(t, x, RowLayout(0), SM80).turns == 8 * words
+    padded, swizzled = (
+        block_bytes(t, {p.left: r, p.right: r}, 2)
+        for r in (RowLayout(8), RowLayout(0, True))
+    )
+    assert padded - swizzled == 2 * 2 * 128 * 16
+
+
+def test_rows_that_no_matrix_is_loaded_from_are_not_swizzled():
+    p = product_of(classify(product(64, 64, 64, int8, int32)))
+    t = tensor_tiling(p, TensorTile(64, 64, 64, 2, 2))
+    swizzled = [RowLayout(0, True) in row_layouts(t, x) for x in (p.left, p.right)]
+    assert swizzled == [True, False]
 
 
 # -- what is refused
@@ -264,7 +295,7 @@ REFUSED = [
     (HALVES, TensorCores(SM80, True), "not exact: it adds in its own order"),
     (
         HALVES,
-        TensorCores(replace(SM80, block_shared=4 << 10), False),
+        TensorCores(replace(SM80, block_shared=2 << 10), False),
         "no tile fits",
     ),
 ]

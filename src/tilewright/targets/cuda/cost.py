@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from tilewright.expr.nodes import Load
+from tilewright.expr.swizzle import BLOCK, swizzled
 from tilewright.loops.passes.async_copies import BYTES
 from tilewright.targets.cuda.intrinsics import (
     COLUMNS,
@@ -44,6 +45,8 @@ FACTOR: Final = 32  # bytes of a factor's row along the sum, in one instruction
 FEEDING: Final = 4  # warps that keep the tensor cores of a unit busy: it has four
 # Instructions that put two elements in a word, of a factor whose neighbors along the sum are apart.
 PACKING: Final = 2
+# Instructions that find where a chunk of a swizzled tile is stored: the row's bits are known.
+SWIZZLING: Final = 2
 PADDINGS: Final = (0, 8, 16)  # bytes between rows of a factor's tile that may be tried
 MATRIX_ROWS: Final = 8  # that one turn of `ldmatrix` reads
 RESULT_PADDING: Final = 8  # elements between rows of the results
@@ -62,6 +65,13 @@ SHAPES: Final = (
     (16, 32, 1, 1),
 )
 DEPTHS: Final = (32, 64, 128)  # bytes of a tile's rows along the sum
+
+
+class RowLayout(NamedTuple):
+    """The rows of a factor's tile. room: elements between them."""
+
+    room: int
+    is_swizzled: bool = False
 
 
 class TensorTile(NamedTuple):
@@ -127,15 +137,16 @@ def tensor_tiling(product: Product, tile: TensorTile) -> TensorTiling:
 
 
 def operand_requests(
-    t: TensorTiling, read: Load, room: int, machine: CudaMachine
+    t: TensorTiling, read: Load, rows: RowLayout, machine: CudaMachine
 ) -> tuple[WarpRequest, ...]:
     """A step's requests for one factor: fetch its tile, store it, load it into registers."""
-    copied = copies(t.plan, read, room, machine.simt)
-    return (*copied, fragment_request(t, read, room, machine))
+    swizzle = _swizzle(t, read, rows)
+    copied = copies(t.plan, read, rows.room, machine.simt, swizzle)
+    return (*copied, fragment_request(t, read, rows, machine))
 
 
 def fragment_request(
-    t: TensorTiling, read: Load, room: int, machine: CudaMachine
+    t: TensorTiling, read: Load, rows: RowLayout, machine: CudaMachine
 ) -> WarpRequest:
     """The loads of a factor into registers, as `emit_mma` has them: each once by each warp.
 
@@ -145,16 +156,17 @@ def fragment_request(
     p, size = t.plan.product, read.dtype.itemsize
     down, across = t.mine
     parts, words = (down, 4) if read is p.left else (across, 2)
-    strides = _strides(t, read, room)
+    strides = _strides(t, read, rows.room)
     by_matrix = matrix_loads(size, strides)
     banks = machine.simt.banks
     if by_matrix is not None:
-        rows = [n * by_matrix.pitch * size for n in range(MATRIX_ROWS)]
-        turns, words = words * bank_turns(rows, banks, MATRIX_ROW), 1
+        swizzle, pitch = _swizzle(t, read, rows), by_matrix.pitch * size
+        starts = [swizzled(n * pitch, swizzle) for n in range(MATRIX_ROWS)]
+        turns, words = words * bank_turns(starts, banks, MATRIX_ROW), 1
     else:
         beside, along = strides
         lanes = [size * beside * (n // 4) + WORD * along * (n % 4) for n in range(WARP)]
-        turns, words = bank_turns(lanes, banks), words * _loads(t, read, room)
+        turns, words = bank_turns(lanes, banks), words * _loads(t, read, rows.room)
     count = t.warps * parts * words * (t.tile.depth // t.factor)
     return WarpRequest("shared", count, turns)
 
@@ -189,21 +201,34 @@ def result_requests(
     return WarpRequest("shared", stored, turns), WarpRequest("shared", loaded, 1)
 
 
-def rooms(read: Load) -> list[int]:
-    """Elements between rows of a factor's tile that may be tried."""
-    return [n // read.dtype.itemsize for n in PADDINGS]
+def _swizzle(t: TensorTiling, read: Load, rows: RowLayout) -> int:
+    """The bytes of a row of a swizzled tile, as its buffer has them; 0 if it is not swizzled."""
+    row = t.plan.box(read)[-1] * read.dtype.itemsize
+    return max(row, BLOCK) if rows.is_swizzled else 0
 
 
-def best_room(t: TensorTiling, read: Load, machine: CudaMachine) -> int:
-    """The room between rows of a factor's tile that takes the fewest turns and requests."""
+def row_layouts(t: TensorTiling, read: Load) -> list[RowLayout]:
+    """How the rows of a factor's tile may be laid out: swizzled too if `ldmatrix` loads them."""
+    size, box = read.dtype.itemsize, t.plan.box(read)
+    row = box[-1] * size
+    found = [RowLayout(n // size) for n in PADDINGS]
+    is_even = row & (row - 1) == 0 and math.prod(box) * size % BLOCK == 0
+    if is_even and matrix_loads(size, _strides(t, read, 0)) is not None:
+        found.append(RowLayout(0, True))
+    return found
 
-    def asked(room: int) -> tuple[int, int]:
-        found = operand_requests(t, read, room, machine)
+
+def best_rows(t: TensorTiling, read: Load, machine: CudaMachine) -> RowLayout:
+    """The layout of a factor's tile that takes the fewest turns and requests, and of such the least
+    memory."""
+
+    def asked(rows: RowLayout) -> tuple[int, int, int]:
+        found = operand_requests(t, read, rows, machine)
         inner = [r for r in found if r.memory == "shared"]
         turns = sum(r.requests * r.turns for r in inner)
-        return turns, sum(r.requests for r in found)
+        return turns, sum(r.requests for r in found), rows.room
 
-    return min(rooms(read), key=asked)
+    return min(row_layouts(t, read), key=asked)
 
 
 # -- time
@@ -228,23 +253,26 @@ def _possible(product: Product) -> Iterator[TensorTile]:
             yield TensorTile(rows, columns, depth // size, row_warps, column_warps)
 
 
-def block_bytes(t: TensorTiling, held: Mapping[Load, int], stages: int = 1) -> int:
+def block_bytes(
+    t: TensorTiling, held: Mapping[Load, RowLayout], stages: int = 1
+) -> int:
     """Bytes of a block's shared memory: both factors' tiles and the results."""
     results = t.tile.rows * (t.tile.columns + RESULT_PADDING) * WORD
-    return shared_bytes(t.plan, held, stages) + results
+    rooms = {read: rows.room for read, rows in held.items()}
+    return shared_bytes(t.plan, rooms, stages) + results
 
 
-def factor_rooms(t: TensorTiling, machine: CudaMachine) -> dict[Load, int]:
-    """The default padding of each factor's tile."""
-    return dict(_rooms(t.plan.product, t.tile, machine))
+def factor_rows(t: TensorTiling, machine: CudaMachine) -> dict[Load, RowLayout]:
+    """The default layout of each factor's tile."""
+    return dict(_rows(t.plan.product, t.tile, machine))
 
 
 @lru_cache(maxsize=256)
-def _rooms(
+def _rows(
     p: Product, tile: TensorTile, machine: CudaMachine
-) -> tuple[tuple[Load, int], ...]:
+) -> tuple[tuple[Load, RowLayout], ...]:
     t = tensor_tiling(p, tile)
-    return tuple((x, best_room(t, x, machine)) for x in (p.left, p.right))
+    return tuple((x, best_rows(t, x, machine)) for x in (p.left, p.right))
 
 
 def registers(t: TensorTiling) -> int:
@@ -271,15 +299,15 @@ def best_stages(t: TensorTiling, machine: CudaMachine) -> int:
 
 def _arrives_later(t: TensorTiling, machine: CudaMachine) -> bool:
     """Whether both factors' tiles can be copied asynchronously."""
-    held = factor_rooms(t, machine)
-    widths = {x: fetch_width(t.plan, x, n, machine.simt) for x, n in held.items()}
+    held = factor_rows(t, machine)
+    widths = {x: fetch_width(t.plan, x, r.room, machine.simt) for x, r in held.items()}
     return all(n > 1 and n * x.dtype.itemsize in BYTES for x, n in widths.items())
 
 
 def together(t: TensorTiling, machine: CudaMachine, stages: int = 1) -> int:
     """The blocks that a unit runs at once; 0 if it has no room for one."""
     of, threads = machine.simt, t.warps * WARP
-    shared = block_bytes(t, factor_rooms(t, machine), stages)
+    shared = block_bytes(t, factor_rows(t, machine), stages)
     if registers(t) > of.thread_registers or threads > of.block_threads:
         return 0
     return min(
@@ -315,13 +343,14 @@ def _step(t: TensorTiling, machine: CudaMachine, running: int) -> float:
     """Nanoseconds of a step of a block, of several that a unit runs together, without waits."""
     of = machine.simt
     moved = turns = issued = 0
-    for read, room in factor_rooms(t, machine).items():
-        found = operand_requests(t, read, room, machine)
+    for read, rows in factor_rows(t, machine).items():
+        found = operand_requests(t, read, rows, machine)
         fetched, *inner = found
         moved += fetched.requests * fetched.turns * SECTOR
         turns += sum(r.requests * r.turns for r in inner)
-        packed = PACKING if _loads(t, read, room) > 1 else 0
-        issued += sum(r.requests for r in found) + packed * inner[-1].requests
+        each = PACKING if _loads(t, read, rows.room) > 1 else 0
+        each += SWIZZLING if rows.is_swizzled else 0
+        issued += sum(r.requests for r in found) + each * inner[-1].requests
     size = t.plan.product.left.dtype.itemsize
     busy = min(1.0, running * t.warps / FEEDING)
     rate = machine.tensor_rate(size) * busy

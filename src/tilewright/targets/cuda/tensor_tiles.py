@@ -26,11 +26,12 @@ from tilewright.schedule.space import Choices, Sketch
 from tilewright.schedule.tree import find_buffer
 from tilewright.targets.cuda.cost import (
     RESULT_PADDING,
+    RowLayout,
     TensorTile,
     TensorTiling,
-    best_room,
+    best_rows,
     best_stages,
-    rooms,
+    row_layouts,
     stage_counts,
     tensor_tiles,
     tensor_tiling,
@@ -129,8 +130,9 @@ class TensorCores:
         """Schedule a product; see the module's docstring. A product that tensor cores cannot
         compute is scheduled by `in_tiles`.
 
-        parameters: `<reduction>.tensor_tile`, the tile of a block and its warps; those of
-        `in_tiles` except `tile` and `staged`. Raises ScheduleError if a primitive fails.
+        parameters: `<reduction>.tensor_tile`, the tile of a block and its warps; `<operand>.rows`,
+        the layout of a factor's tile; `<reduction>.stages` of `in_tiles`. Raises ScheduleError if a
+        primitive fails.
         """
         if self.refusal(p):
             in_tiles(s, p, machine, choose)
@@ -212,10 +214,15 @@ class _TensorWork:
 
     def fetch(self, read: Load, loop: str, choose: Choices) -> str:
         """A factor's tile in shared memory, for each step."""
-        usual = best_room(self.t, read, self.machine)
-        room = choose(f"{read.buffer.name}.room", rooms(read), usual)
-        width = fetch_width(self.t.plan, read, room, self.machine.simt)
-        return fetch_tile(self.s, read, loop, TileCopy(room, width, self.t.threads))
+        usual = best_rows(self.t, read, self.machine)
+        possible = row_layouts(self.t, read)
+        rows = RowLayout(*choose(f"{read.buffer.name}.rows", possible, usual))
+        width = fetch_width(self.t.plan, read, rows.room, self.machine.simt)
+        how = TileCopy(rows.room, width, self.t.threads)
+        name = fetch_tile(self.s, read, loop, how)
+        if rows.is_swizzled:
+            self.s.swizzle(name)
+        return name
 
     def by_warps(self, row: str, column: str, along: str = "") -> str:
         """Rows and columns dealt out to warps, in tiles of an instruction; the nest of one."""

@@ -46,8 +46,13 @@ from tilewright.loops.launch import (
 from tilewright.loops.nodes import ASYNC, For, Unit
 from tilewright.targets.llvm.emit_copies import AsyncCopies, copy_elements
 from tilewright.targets.llvm.emit_fmod import fmod_function
-from tilewright.targets.llvm.emit_places import LaneAccess
+from tilewright.targets.llvm.emit_places import LaneAccess, Terms
 from tilewright.targets.llvm.emit_stmt import Statements
+from tilewright.targets.llvm.emit_swizzle import (
+    check_chunks,
+    offset_in,
+    swizzled_pointer,
+)
 from tilewright.targets.llvm.emit_text import (
     LlvmValue,
     flatten,
@@ -406,6 +411,20 @@ class LaunchThread(Statements):
         if left is None or not (left < step if c > 0 else left >= step * (lanes - 1)):
             return super().comparison(e)
         return self.value(Lt(to_expr(rest), const(0)))
+
+    def access(self, buffer: Buffer, index: tuple[Expr, ...]) -> LaneAccess:
+        """As on a CPU; lanes have to be in one chunk of a swizzled buffer."""
+        place = super().access(buffer, index)
+        if buffer.swizzle:
+            alignment = self.alignment(buffer, place.form, place.lanes)
+            check_chunks(buffer, place, alignment)
+        return place
+
+    def pointer(self, buffer: Buffer, terms: Terms, offset: int) -> LlvmValue:
+        """As on a CPU; in a swizzled buffer, where the element is stored."""
+        if not buffer.swizzle:
+            return super().pointer(buffer, terms, offset)
+        return swizzled_pointer(self, buffer, offset_in(self, buffer, terms, offset))
 
     def _advance(
         self, base: LlvmValue, group: tuple[tuple[Expr, int], ...]
