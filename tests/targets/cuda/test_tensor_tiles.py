@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -204,7 +205,17 @@ COUNTED = {
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", COUNTED)
 def test_requests_turns_and_products_are_those_of_the_closed_forms(name):
-    case, tile, values = COUNTED[name]
+    check_counted(*COUNTED[name])
+
+
+def check_counted(
+    case: Case,
+    tile: tuple[int, ...],
+    values: Mapping[str, object],
+    is_whole: bool = True,
+) -> None:
+    """Compare what the interpreter of PTX counts with the model. is_whole: no tile has padding, of
+    which nothing is loaded."""
     point = scheduled(case, tensor_tile=tile, **values)
     program = launches(point)
     found, _ = load_counted(program, SM80)
@@ -225,8 +236,13 @@ def test_requests_turns_and_products_are_those_of_the_closed_forms(name):
         (AccessKind("shared", False), loaded, (last,)),
     ):
         asked = [(times, r) for r in of_steps] + [(blocks, r) for r in of_block]
-        assert found.requests[kind] == sum(n * r.requests for n, r in asked)
-        assert found.turns[kind] == sum(n * r.requests * r.turns for n, r in asked)
+        requests = sum(n * r.requests for n, r in asked)
+        turns = sum(n * r.requests * r.turns for n, r in asked)
+        if is_whole or kind.memory == "shared":
+            assert (found.requests[kind], found.turns[kind]) == (requests, turns)
+        else:
+            assert 0.9 * requests < found.requests[kind] <= requests
+            assert 0.7 * turns < found.turns[kind] <= turns
     assert found.products == times * t.products
 
 
@@ -307,17 +323,24 @@ def test_what_they_cannot_do_is_refused_with_the_reason(case, cores, why):
     assert cores.with_sketch([], plain(case), case) == []
 
 
-def test_a_convolution_of_many_dimensions_is_refused():
+def test_channels_first_are_refused():
     (c,) = convolution(8, 8, 16, 1, 1)
     p = product_of(classify([c]))
     assert "no instruction" in CORES.refusal(p)
-    assert "more than one" in CORES.refusal(with_halves(p))
-
-
-def with_halves(p):
-    """The dimensions of a product with factors of float16."""
-    (q,) = (product_of(classify(HALVES)),)
-    return replace(q, columns=p.columns, sums=p.sums)
+    q = product_of(classify(HALVES))
+    several = replace(q, columns=p.columns, sums=p.sums)
+    assert "more than one column dimension" in CORES.refusal(several)
+    a, b = Buffer("A", (8, 8, 16), float16), Buffer("B", (16, 24), float16)
+    y = Buffer("Y", (8, 24, 8), float32)
+    mixed = reduce_(
+        "mm",
+        y,
+        (16,),
+        "add",
+        lambda i, f, j, k: Cast(a[i, j, k], float32) * Cast(b[k, f], float32),
+    )
+    back = map_("back", Buffer("Z", (8, 8, 24), float32), lambda i, j, f: y[i, f, j])
+    assert "not stored row by row" in reason([mixed, back])
 
 
 def test_exact_products_of_integers_are_allowed():

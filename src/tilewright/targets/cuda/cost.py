@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from tilewright.compute.nodes import Dim
+from tilewright.expr.affine import affine
 from tilewright.expr.nodes import Load
 from tilewright.expr.swizzle import BLOCK, swizzled
 from tilewright.loops.passes.async_copies import BYTES
@@ -64,6 +66,7 @@ SHAPES: Final = (
     (16, 64, 1, 2),
     (16, 32, 1, 1),
 )
+SIDES: Final = (16, 32, 64, 128)  # rows of a tile along their last dimension
 DEPTHS: Final = (32, 64, 128)  # bytes of a tile's rows along the sum
 
 
@@ -86,10 +89,19 @@ class TensorTile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TensorTiling:
-    """A product of one row, column and sum in such tiles; `plan` has the sides of the block."""
+    """A product in such tiles; `plan` has the sides of the block.
+
+    Rows are those of several dimensions, of which the instructions go along the last; a step has
+    one iteration of each sum but `along`.
+    """
 
     tile: TensorTile
     plan: Tiling
+
+    @property
+    def along(self) -> Dim:
+        """The sum that the instructions go along."""
+        return along(self.plan.product)
 
     @property
     def threads(self) -> Mapping[str, int]:
@@ -122,15 +134,42 @@ class TensorTiling:
         return self.warps * down * across * (self.tile.depth // self.factor)
 
 
+def along(product: Product) -> Dim:
+    """The sum over channels: that alone is an index of the left factor, the last of such; without
+    one the last of all."""
+    alone = [affine(i).terms for i in product.left.index]
+    found = [d for d in product.sums if ((d.var, 1),) in alone]
+    return (found or product.sums)[-1]
+
+
 def tensor_tiling(product: Product, tile: TensorTile) -> TensorTiling:
     """The product in these tiles."""
-    (row,), (column,), (along,) = product.rows, product.columns, product.sums
-    shares = {
-        row: DimensionShare(tile.rows, tile.row_warps, "threadIdx.y"),
-        column: DimensionShare(tile.columns, tile.column_warps, "threadIdx.z"),
-    }
+    (column,) = product.columns
+    shares = {}
+    sides = row_sides(product, tile)
+    warps = tile.row_warps
+    for row, size in sides.items():
+        own = min(warps, size if row is not product.rows[-1] else size // ROWS)
+        shares[row] = DimensionShare(size, own, "threadIdx.y")
+        warps //= own
+    shares[column] = DimensionShare(tile.columns, tile.column_warps, "threadIdx.z")
     shares |= {d: DimensionShare(1, 1, "") for d in product.batch}
-    return TensorTiling(tile, Tiling(product, shares, {along: tile.depth}))
+    depths = dict.fromkeys(product.sums, 1) | {along(product): tile.depth}
+    return TensorTiling(tile, Tiling(product, shares, depths))
+
+
+def row_sides(product: Product, tile: TensorTile) -> dict[Dim, int]:
+    """How many of a tile's rows are along each dimension, outermost first: of the last one as many
+    as need the least padding, of the others as many as are left."""
+    *outer, last = product.rows
+    possible = [n for n in SIDES if n <= tile.rows]
+    size = min(possible, key=lambda n: (-(-last.extent // n) * n, -n))
+    sides = {last: size}
+    left = tile.rows // size
+    for d in reversed(outer):
+        sides[d] = min(left, 1 << (d.extent - 1).bit_length())
+        left //= sides[d]
+    return {d: sides[d] for d in product.rows}
 
 
 # -- requests of shared memory
@@ -174,9 +213,9 @@ def fragment_request(
 def _strides(t: TensorTiling, read: Load, room: int) -> tuple[int, int]:
     """Elements in a factor's tile between neighbors on its side, and along the sum."""
     p = t.plan.product
-    side = p.rows[0] if read is p.left else p.columns[0]
+    side = p.rows[-1] if read is p.left else p.columns[0]
     steps = tile_steps(t.plan, read, room)
-    return steps[side.var], steps[p.sums[0].var]
+    return steps[side.var], steps[t.along.var]
 
 
 def _loads(t: TensorTiling, read: Load, room: int) -> int:
@@ -250,7 +289,9 @@ def _possible(product: Product) -> Iterator[TensorTile]:
     size = product.left.dtype.itemsize
     for rows, columns, row_warps, column_warps in SHAPES:
         for depth in DEPTHS:
-            yield TensorTile(rows, columns, depth // size, row_warps, column_warps)
+            tile = TensorTile(rows, columns, depth // size, row_warps, column_warps)
+            if math.prod(row_sides(product, tile).values()) == rows:
+                yield tile
 
 
 def block_bytes(
