@@ -85,8 +85,8 @@ def with_barriers(program: ThreadProgram, grid: Sequence[Extent]) -> Stmt:
                 continue
             if scope == "global":
                 _refuse(a, b, blocks_conflict(a, b), "blocks")
-            for found in _dependences(tree, a, b):
-                needs.append(NeededBarrier(frozenset(found.gaps), scope, found.way))
+            for d in _dependences(tree, a, b):
+                needs.append(NeededBarrier(frozenset(d.gaps), scope, d.way))
     scopes = chosen(needs)
     return tree.with_meetings(_meetings(tree, needs, scopes))
 
@@ -188,12 +188,12 @@ def _within(
         return
     after, before = tree.after(one, level + 1), tree.before(two, level + 1, {})
     if apart:
-        first = after + tree.between(one[level], two[level])
+        up_to = after + tree.between(one[level], two[level])
         way: Way = ()
         if arrives_later(a):
             skipped = _skipped(a, b, two[level + 1 :], loops)
-            way = first + tree.before(two, level + 1, skipped)
-        yield Dependence(first + before, way)
+            way = up_to + tree.before(two, level + 1, skipped)
+        yield Dependence(up_to + before, way)
     elif after + before and part is a.place.stmt and part is not b.place.stmt:
         # From the condition or extent of a statement to what is in it.
         yield Dependence(after + before)

@@ -6,7 +6,9 @@
               each warp stores its results in shared memory
               what follows the product, point by point, by all threads; store
 
-Ragged tiles are filled up with zeros as they are fetched, and results outside are not stored.
+A convolution with channels last is such a product: its rows are places of several dimensions, and a
+tile of the sum is some channels of one place of the window. Ragged tiles are filled up with zeros
+as they are fetched, and results outside are not stored.
 """
 
 from __future__ import annotations
