@@ -159,15 +159,17 @@ def tensor_tiling(product: Product, tile: TensorTile) -> TensorTiling:
 
 
 def row_sides(product: Product, tile: TensorTile) -> dict[Dim, int]:
-    """How many of a tile's rows are along each dimension, outermost first: of the last one as many
-    as need the least padding, of the others as many as are left."""
+    """How many of a tile's rows are along each dimension, outermost first: along the last one what
+    needs the least padding, along the others what is left."""
     *outer, last = product.rows
-    possible = [n for n in SIDES if n <= tile.rows]
+    most = {d: 1 << (d.extent - 1).bit_length() for d in outer}
+    least = tile.rows // math.prod(most.values())
+    possible = [n for n in SIDES if least <= n <= tile.rows]
     size = min(possible, key=lambda n: (-(-last.extent // n) * n, -n))
     sides = {last: size}
     left = tile.rows // size
     for d in reversed(outer):
-        sides[d] = min(left, 1 << (d.extent - 1).bit_length())
+        sides[d] = min(left, most[d])
         left //= sides[d]
     return {d: sides[d] for d in product.rows}
 
@@ -289,9 +291,7 @@ def _possible(product: Product) -> Iterator[TensorTile]:
     size = product.left.dtype.itemsize
     for rows, columns, row_warps, column_warps in SHAPES:
         for depth in DEPTHS:
-            tile = TensorTile(rows, columns, depth // size, row_warps, column_warps)
-            if math.prod(row_sides(product, tile).values()) == rows:
-                yield tile
+            yield TensorTile(rows, columns, depth // size, row_warps, column_warps)
 
 
 def block_bytes(
