@@ -87,7 +87,7 @@ def test_a_convolution_is_right_as_ptx(name):
 
 @pytest.mark.slow
 def test_threads_do_not_race():
-    case = convolution(3, 8, 9, 3)
+    case = convolution(2, 8, 9, 3)
     p = launches(scheduled(case, tensor_tile=(16, 32, 16, 1, 1), stages=3))
     assert np.array_equal(interpreted(p, arrays(p)), expected(case, arrays(p)))
 
