@@ -194,3 +194,24 @@ def test_a_while_loop_is_refused():
     with pytest.raises(ScheduleError, match="pad: a while loop is inside"):
         s.pad("i", 4)
     assert any(isinstance(node, While) for node in postorder(s.kernel.body))
+
+
+def test_a_window_and_channels_as_one_loop(check_same):
+    """A step of a convolution: the guard divides the fused loop, as the index does."""
+    x, w = Buffer("X", (9, 4), f32), Buffer("W", (3, 4), f32)
+
+    def value(i, u, c):
+        inside = (i + u >= 1) & (i + u < 10)
+        return Select(inside, x[i + u - 1, c], const(0.0, f32)) * w[u, c]
+
+    y = Buffer("Y", (9,), f32)
+    conv = reduce_("conv", y, (3, 4), "add", value)
+    kernel = lower("k", [conv], params=[x, w, y], outputs=[y])
+    s = Schedule(kernel)
+    s.decompose_reduction("Y", "conv.i")
+    outer, inner = s.split("conv.c", 4)
+    s.reorder("conv.u", outer, "conv.i", inner)
+    step = s.fuse("conv.u", outer)
+    new = s.cache_read("X", step, pad=True)
+    check_same(kernel, s, exact=True)
+    assert find_buffer(s.kernel, new, "test")[0].shape == (9, 4)

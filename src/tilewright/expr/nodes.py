@@ -398,10 +398,11 @@ class Buffer:
 
     extents: in elements; an expression of sizes if it is known only at run time. scope: "global"
     (caller's memory or the arena), "stack" (per call), "register" (small, constant indices after
-    unrolling), or a scope that a target declares.
+    unrolling), or a scope that a target declares. swizzle: bytes of a row if each row
+    has its chunks in another order (`expr/swizzle.py`), else 0.
     """
 
-    __slots__ = ("_shape", "dtype", "extents", "name", "scope")
+    __slots__ = ("_shape", "dtype", "extents", "name", "scope", "swizzle")
 
     def __init__(
         self,
@@ -409,8 +410,10 @@ class Buffer:
         shape: tuple[Extent, ...],
         dtype: DType,
         scope: str = "global",
+        swizzle: int = 0,
     ) -> None:
         self.name = name
+        self.swizzle = swizzle
         self.extents: tuple[Extent, ...] = tuple(shape)
         self.dtype = dtype
         self.scope = scope

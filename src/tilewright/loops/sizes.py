@@ -205,7 +205,7 @@ def _sized(b: Buffer, sizes: Sizes) -> Buffer:
             form = affine(simplify(substitute(e, values), {}))
             e = form.const if form.is_const else substitute(e, values)
         extents.append(e)
-    return Buffer(b.name, tuple(extents), b.dtype, b.scope)
+    return Buffer(b.name, tuple(extents), b.dtype, b.scope, b.swizzle)
 
 
 def _moved(node: Node, copies: Mapping[Buffer, Buffer]) -> Node:

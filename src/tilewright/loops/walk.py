@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from tilewright.expr.nodes import Buffer, Load, Overlap, Var
 from tilewright.ir.node import Node, keep_fact, postorder
-from tilewright.loops.launch import Barrier, CombineThreads, Wait
+from tilewright.loops.launch import Barrier, CombineThreads, Commit, Wait
 from tilewright.loops.nodes import (
     Alloc,
     Block,
@@ -50,6 +50,7 @@ _BELOW: Mapping[type[Stmt], Callable[[Any], tuple[Stmt, ...]]] = {
     Store: lambda s: (),
     Update: lambda s: (),
     Barrier: lambda s: (),
+    Commit: lambda s: (),
     Wait: lambda s: (),
     CombineThreads: lambda s: (),
 }

@@ -194,7 +194,7 @@ def renamed(stmt: Stmt, taken: set[str], suffix: str) -> tuple[Stmt, dict[str, s
             b = s.buffer
             name = fresh(taken, b.name + suffix)
             table[b.name] = name
-            copies[b] = Buffer(name, b.extents, b.dtype, b.scope)
+            copies[b] = Buffer(name, b.extents, b.dtype, b.scope, b.swizzle)
             moves[b] = _to(copies[b])
     new = rewrite(stmt, {}, values, moves)
     if copies:

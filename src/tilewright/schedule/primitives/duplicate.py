@@ -52,7 +52,7 @@ def duplicate(
     moves: dict[Buffer, edit.Move] = {}
     for b in group:
         name = fresh(taken, f"{b.name}.copy")
-        copies[b] = Buffer(name, b.extents, b.dtype, b.scope)
+        copies[b] = Buffer(name, b.extents, b.dtype, b.scope, b.swizzle)
         moves[b] = _to(copies[b])
     env = environment(kernel.body)
     again, loops = _copied(made, moves, taken, env)
