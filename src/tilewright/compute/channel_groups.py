@@ -55,10 +55,12 @@ def by_group(c: Computation, after: Computation | None) -> list[GroupPart] | Non
     axis = axes.index(along)
     (out,) = c.outputs
     if after is None:
+        value = Load(out.tensor, out.index)
+        copied = replace(out, value=value)
         after = Computation(
             f"{c.name}_copy",
             c.parallel_dims,
-            (replace(out, value=Load(out.tensor, out.index)),),
+            (copied,),
         )
     elif not after.is_map or _is_read(after, (c, after)):
         return None
@@ -67,12 +69,21 @@ def by_group(c: Computation, after: Computation | None) -> list[GroupPart] | Non
         return None
     found = []
     for n in range(along.extent // size):
-        shape = [size if a == axis else e for a, e in enumerate(out.tensor.shape)]
-        part = Buffer(f"{out.tensor.name}_g{n}", tuple(shape), out.tensor.dtype)
-        reduced = _points(c, along, n * size, size)
-        made = Output(part, out.index, reduced.outputs[0].value)
-        mapped = _points(after, own, n * size, size, {out.tensor: (part, axis)})
-        found.append((replace(reduced, outputs=(made,)), mapped))
+        first = n * size
+        shape = list(out.tensor.shape)
+        shape[axis] = size
+        part = Buffer(
+            f"{out.tensor.name}_g{n}",
+            tuple(shape),
+            out.tensor.dtype,
+        )
+        reduced = _points(c, along, first, size)
+        total = reduced.outputs[0].value
+        made = Output(part, out.index, total)
+        reduced = replace(reduced, outputs=(made,))
+        moved = {out.tensor: (part, axis)}
+        mapped = _points(after, own, first, size, moved)
+        found.append((reduced, mapped))
     return found
 
 

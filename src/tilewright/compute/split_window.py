@@ -24,6 +24,7 @@ from tilewright.compute.reducer import is_sum
 from tilewright.compute.transforms import environment
 from tilewright.expr.interp import evaluate
 from tilewright.expr.nodes import (
+    Add,
     And,
     Buffer,
     Const,
@@ -42,6 +43,7 @@ from tilewright.ir.node import postorder, substitute
 POSITIONS = 16  # of a window, at most: the map that adds them up reads as many tensors
 
 Box = dict[Dim, tuple[int, int]]  # the first and the last point of each kept dimension
+Position = dict[object, object]  # the constants of the window's variables
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,23 +83,30 @@ def split_window(c: Computation) -> WindowParts | None:
         return None
     if math.prod(d.extent for d in left) == 1:  # depthwise: nothing is left to add up
         return None
-    found: list[tuple[dict[object, object], Box]] = []
-    for point in product(*(range(d.extent) for d in window)):
-        at: dict[object, object] = {
-            d.var: const(n) for d, n in zip(window, point, strict=True)
-        }
-        box = _box(substitute(read.condition, at), c.parallel_dims)
+    positions: list[Position] = []
+    boxes: list[Box] = []
+    extents = (range(d.extent) for d in window)
+    for point in product(*extents):
+        at: Position = {}
+        for d, n in zip(window, point, strict=True):
+            at[d.var] = const(n)
+        condition = substitute(read.condition, at)
+        box = _box(condition, c.parallel_dims)
         if box is None:
             return None
         if all(low <= high for low, high in box.values()):
-            found.append((at, box))
+            positions.append(at)
+            boxes.append(box)
     everything = {d: (0, d.extent - 1) for d in c.parallel_dims}
-    if not found or all(box == everything for _, box in found):
+    if all(box == everything for box in boxes):
         return None
-    sums = tuple(_sum(c, n, at, box, read) for n, (at, box) in enumerate(found))
-    other = (a.buffer for a in c.accesses if a is not read.then)
+    sums = []
+    for at, box in zip(positions, boxes, strict=True):
+        sums.append(_sum(c, len(sums), at, box, read))
     return WindowParts(
-        sums, _total(c, sums, [box for _, box in found]), frozenset(other)
+        tuple(sums),
+        _total(c, sums, boxes),
+        frozenset(a.buffer for a in c.accesses if a is not read.then),
     )
 
 
@@ -145,7 +154,11 @@ def _box(condition: Expr, dims: Sequence[Dim]) -> Box | None:
     found: Box = {}
     for d, mask in holds.items():
         places = np.flatnonzero(mask)
-        low, high = (int(places[0]), int(places[-1])) if len(places) else (0, -1)
+        if not len(places):
+            found[d] = (0, -1)
+            continue
+        low = int(places[0])
+        high = int(places[-1])
         if high - low + 1 != len(places):
             return None
         found[d] = (low, high)
@@ -153,41 +166,75 @@ def _box(condition: Expr, dims: Sequence[Dim]) -> Box | None:
 
 
 def _sum(
-    c: Computation, n: int, at: dict[object, object], box: Box, read: Select
+    c: Computation,
+    n: int,
+    at: Position,
+    box: Box,
+    read: Select,
 ) -> Computation:
     """The sum at one position of the window, over its box."""
     (out,) = c.outputs
-    inner = {d: replace(d, size=high - low + 1) for d, (low, high) in box.items()}
+    env = dict(at)
+    inner: dict[Dim, Dim] = {}
+    for d, (low, high) in box.items():
+        inner[d] = replace(d, size=high - low + 1)
+        env[d.var] = d.var + low if low else d.var
     dims = tuple(inner.get(d, d) for d in c.dims if d.var not in at)
-    moved = {d.var: d.var + low if low else d.var for d, (low, _) in box.items()}
-    env: dict[object, object] = {**at, **moved}
     ranges = environment(dims)
-    value: Expr = substitute(out.value, {read: read.then})
+    value: Expr = substitute(
+        out.value,
+        {read: read.then},
+    )
     tidy: dict[object, object] = {}
-    for load in (x for x in postorder(value) if isinstance(x, Load)):
-        index = (simplify(substitute(i, env), ranges) for i in load.index)
-        tidy[load] = Load(load.buffer, tuple(index))
+    for load in postorder(value):
+        if isinstance(load, Load):
+            moved = (substitute(i, env) for i in load.index)
+            index = tuple(simplify(i, ranges) for i in moved)
+            tidy[load] = Load(load.buffer, index)
     kept = [inner[d] for d in c.parallel_dims]
     tensor = Buffer(
-        f"{out.tensor.name}_at{n}", tuple(d.extent for d in kept), out.tensor.dtype
+        f"{out.tensor.name}_at{n}",
+        tuple(d.extent for d in kept),
+        out.tensor.dtype,
     )
-    made = Output(tensor, tuple(d.var for d in kept), substitute(value, tidy))
-    return replace(c, name=f"{c.name}_at{n}", dims=dims, outputs=(made,))
+    made = Output(
+        tensor,
+        tuple(d.var for d in kept),
+        substitute(value, tidy),
+    )
+    return replace(
+        c,
+        name=f"{c.name}_at{n}",
+        dims=dims,
+        outputs=(made,),
+    )
 
 
 def _total(
-    c: Computation, sums: Sequence[Computation], boxes: Sequence[Box]
+    c: Computation,
+    sums: Sequence[Computation],
+    boxes: Sequence[Box],
 ) -> Computation:
     """The map that adds up the sums of the positions, each where it has a value."""
-    terms = [
-        _term(s.outputs[0].tensor, box) for s, box in zip(sums, boxes, strict=True)
-    ]
-    total: Expr = reduce(lambda a, b: a + b, terms)
     (out,) = c.outputs
-    return Computation(c.name, c.parallel_dims, (replace(out, value=total),))
+    terms = []
+    for s, box in zip(sums, boxes, strict=True):
+        tensor = s.outputs[0].tensor
+        terms.append(_term(tensor, box))
+    total: Expr = reduce(Add, terms)
+    made = replace(out, value=total)
+    return Computation(
+        c.name,
+        c.parallel_dims,
+        (made,),
+    )
 
 
-def _term(tensor: Buffer, box: Box) -> Expr:
+def _term(
+    tensor: Buffer,
+    box: Box,
+) -> Expr:
+    """The element of a sum where it has one, and zero elsewhere."""
     conditions: list[Expr] = []
     index: list[Expr] = []
     for d, (low, high) in box.items():
@@ -199,4 +246,8 @@ def _term(tensor: Buffer, box: Box) -> Expr:
     load = Load(tensor, tuple(index))
     if not conditions:
         return load
-    return Select(reduce(And, conditions), load, const(0, tensor.dtype))
+    return Select(
+        reduce(And, conditions),
+        load,
+        const(0, tensor.dtype),
+    )
