@@ -86,8 +86,9 @@ def test_what_is_no_grouped_convolution_is_left_as_it_is() -> None:
     m, i = out.index
     part = replace(c, outputs=(replace(out, tensor=whole, index=(m + 1, i)),))
     assert by_group(part, None) is None
+    seven = Buffer("seven", (7, 5), float32)
     uneven = reduce_(
-        "uneven", out.tensor, (2,), "add", lambda m, i, k: Load(whole, (m // 4, k))
+        "uneven", seven, (2,), "add", lambda m, i, k: Load(whole, (m // 3, k))
     )
     assert by_group(uneven, None) is None
     mixed = reduce_(

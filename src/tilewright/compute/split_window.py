@@ -100,7 +100,7 @@ def split_window(c: Computation) -> WindowParts | None:
     everything = {d: (0, d.extent - 1) for d in c.parallel_dims}
     if all(box == everything for box in boxes):
         return None
-    sums = []
+    sums: list[Computation] = []
     for at, box in zip(positions, boxes, strict=True):
         sums.append(_sum(c, len(sums), at, box, read))
     return WindowParts(

@@ -357,8 +357,10 @@ def _space_and_window(
 
 def _shifted(index: Expr, dims: Mapping[Expr, Dim]) -> Dim | None:
     """The dimension that an index is, or is a constant away from."""
-    form = affine(index)
-    ((atom, step),) = form.terms or ((index, 0),)
+    terms = affine(index).terms
+    if len(terms) != 1:
+        return None
+    ((atom, step),) = terms
     return dims.get(atom) if step == 1 else None
 
 
