@@ -126,6 +126,8 @@ MODELS: Final[Mapping[str, str]] = {
     "convolution_dilated": """(float[1,16,28,28] x, float[1024,16,1,1] wb, float[16,1024,3,3] w)
         => (float[1,16,28,28] y)
         { a = Conv(x, wb) y = Conv<pads=[2,2,2,2], dilations=[2,2]>(a, w) }""",
+    "convolution_padded": """(float[1,64,28,28] x, float[64,64,3,3] w) => (float[1,64,28,28] y)
+        { y = Conv<pads=[6,6,6,6], dilations=[6,6]>(x, w) }""",
     "pooling": """(float[1,64,28,28] x) => (float[1,64,28,28] y)
         { a = Relu(x) y = MaxPool<kernel_shape=[5,5], pads=[2,2,2,2]>(a) }""",
     "pooling_channels": """(float[1,16,14,14] x, float[64,16,1,1] w, float[16,64,1,1] wb)
@@ -272,6 +274,7 @@ CASES: Final[Mapping[str, Case]] = {
     "side_by_side": Case("concat"),
     "moved_products": Case("convolution"),
     "deep_sum": Case("convolution_strided"),
+    "window_gain": Case("convolution_padded"),
     "halo": Case("depthwise_channels"),
     "few_keys": Case("attention_wide"),
     "streamed_keys": Case("attention_few"),

@@ -28,7 +28,7 @@ and elements beyond a quarter (m = 4: a 28th) of the largest number may overflow
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -347,12 +347,21 @@ def _space_and_window(
             h, i = found
             enough.append(_takes_no_more(f, h.extent, form.const, extent))
             pairs.append((h, i))
-        elif len(found) > 1 or form.const:
+        elif len(found) > 1:
             return None
         used += found
     if len(pairs) < 2 or len(set(used)) != len(used) or not all(enough[-2:]):
         return None
     return pairs[-2:], pairs[:-2], used
+
+
+def _shifted(index: Expr, dims: Mapping[Expr, Dim]) -> Dim | None:
+    """The dimension that an index is, or is a constant away from."""
+    terms = affine(index).terms
+    if len(terms) != 1:
+        return None
+    ((atom, step),) = terms
+    return dims.get(atom) if step == 1 else None
 
 
 def _of(
@@ -369,7 +378,7 @@ def _of(
     frames = tuple(d for d, _ in before)
     taps = tuple(t for _, t in before)
     by_var: dict[Expr, Dim] = {d.var: d for d in c.dims}
-    in_weight = [by_var.get(i) for i in weight.index if not isinstance(i, Const)]
+    in_weight = [_shifted(i, by_var) for i in weight.index if not isinstance(i, Const)]
     shared = [d for d in in_data if d in in_weight]
     channels = tuple(d for d in c.dims if d in shared and d not in (*window, *taps))
     columns = tuple(d for d in c.dims if d in in_weight and d not in in_data)

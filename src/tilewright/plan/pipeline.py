@@ -25,6 +25,7 @@ from tilewright.plan.passes.recompute import Recompute
 from tilewright.plan.passes.siblings import merge_siblings
 from tilewright.plan.passes.split_groups import IsProfitable, split_groups
 from tilewright.plan.passes.split_sums import split_deep_sums
+from tilewright.plan.passes.split_windows import split_windows
 from tilewright.plan.passes.stream_attention import stream_attention
 from tilewright.plan.passes.windows import separate_windows
 from tilewright.plan.passes.winograd import WinogradForms, transform_convolutions
@@ -155,6 +156,18 @@ class Winograd(Pass[Plan]):
 
 
 @dataclass(frozen=True)
+class SplitWindows(Pass[Plan]):
+    """Split convolutions by window position if most of their products are with padding."""
+
+    cost: Cost = field(repr=False)
+    gain: float
+
+    def run(self, program: Plan) -> Plan:
+        data, cost, gain = program.data, self.cost, self.gain
+        return _on_host(program, lambda steps: split_windows(steps, data, cost, gain))
+
+
+@dataclass(frozen=True)
 class SplitDeepSums(Pass[Plan]):
     """Split sums that read more than a cache holds, or that have few results, into partial sums.
 
@@ -265,6 +278,7 @@ def plan_pipeline(
     if not exact:
         passes += [
             Winograd(ask.estimated_cost, costs.moved_products, WINOGRAD[math]),
+            SplitWindows(ask.estimated_cost, costs.window_gain),
             SplitDeepSums(ask.estimated_cost, costs.deep_sum),
         ]
     passes.append(SeparateWindows(ask.estimated_cost, exact))

@@ -34,16 +34,18 @@ class PlanCosts:
     repeated: how often cheap arithmetic may be recomputed instead of storing its result.
     side_by_side: least contiguous elements of a tensor stored inside another. moved_products:
     multiply-adds per result that pay for moving an element. deep_sum: least products in a part of a
-    sum. halo: limit for the size of a tensor with its border, relative to its own size. key_block:
-    most keys in a block of attention. results: most results of a map or reduction. row_results:
-    most results of all Computations of a kernel over one row. long_row: most elements of a row that
-    one core processes. launch: nanoseconds of overhead per additional kernel.
+    sum. window_gain: part of a convolution's time, at most, that its window positions may take
+    apart. halo: limit for the size of a tensor with its border, relative to its own size.
+    key_block: most keys in a block of attention. results: most results of a map or reduction.
+    row_results: most results of all Computations of a kernel over one row. long_row: most elements
+    of a row that one core processes. launch: nanoseconds of overhead per additional kernel.
     """
 
     repeated: int
     side_by_side: int
     moved_products: int
     deep_sum: int
+    window_gain: float
     halo: float
     key_block: int
     results: int
@@ -87,6 +89,7 @@ NO_REWRITE_PAYS: Final = PlanCosts(
     side_by_side=sys.maxsize,
     moved_products=sys.maxsize,
     deep_sum=sys.maxsize,
+    window_gain=0.0,
     halo=1.0,
     key_block=sys.maxsize,
     results=1,

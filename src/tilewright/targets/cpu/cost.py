@@ -325,6 +325,11 @@ class CostModel:
     deep_sum: int = _constant(
         256, "products", "of a part of a sum, at least: it is written and read again"
     )
+    window_gain: float = _constant(
+        0.75,
+        "of the time",
+        "of a convolution with padding: at most so much is left by window position",
+    )
     halo: float = _constant(
         2.0, "times", "its size that a tensor may take with its border"
     )
