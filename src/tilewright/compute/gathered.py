@@ -234,8 +234,9 @@ def _overlapping(
     rest = to_expr(place - Affine((), form.const))
     window = FloorDiv(rest, const(c)) - block
     offset = Mod(rest, const(c)) + block * c
-    inside = [Le(const(0), window), Lt(window, const(extents[v]))]
-    return {v: (window, inside), u: (offset, [Lt(offset, const(extents[u]))])}
+    inside: list[Expr] = [Le(const(0), window), Lt(window, const(extents[v]))]
+    fits: list[Expr] = [Lt(offset, const(extents[u]))]
+    return {v: (window, inside), u: (offset, fits)}
 
 
 def _to_solve(
