@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.lang.te.test_cooperative import product as cooperative
+from tests.lift.test_dot_product import derived, dot
 from tests.targets.opencl.running import pocl
 from tilewright import halide as hl
 from tilewright import lift, mdh
@@ -257,6 +258,14 @@ fun(lambda A, W: A | Slide(6, 4) | MapWrg(toLocal(MapLcl(id))
     >> toGlobal(MapLcl(lambda window: Zip(window, W) | Map(mul) | ReduceSeq(add, 0.0)) >> Join)
   ) | Join, f32[34], f32[3])
 """
+
+
+def test_lifts_dot_product() -> None:
+    d = derived(dot(512))
+    x, y = random(2, 512)
+    got = np.empty(1, np.float32)
+    lift.build(d.program, "opencl")(x, y, got)
+    np.testing.assert_allclose(got[0], x @ y, rtol=1e-5, atol=1e-5)
 
 
 def test_lifts_convolution_for_mobile_gpus() -> None:
