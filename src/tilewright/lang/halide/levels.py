@@ -216,9 +216,10 @@ class Scheduled(Verbs, Storage, notation.Func):
         return self
 
     def memoize(self, eviction_key: Any = None) -> Self:
-        """Remember its values for the same inputs, Params and region, at root.
+        """Remember its values for the same inputs, Params and region.
 
-        Inputs are the same where all their elements are. Raises UnsupportedError for a key.
+        Inputs are the same where all their elements are. At a loop, all that its iterations need is
+        computed before it and remembered together. Raises UnsupportedError for a key.
         """
         if eviction_key is not None:
             raise UnsupportedError(

@@ -21,6 +21,7 @@ from tilewright.expr.nodes import fixed
 from tilewright.lang.function import Function, scheduled
 from tilewright.lang.function.choosing import by_hand_or_record, by_lines, is_native
 from tilewright.lang.halide.apart import (
+    check_outputs,
     separated,
     values,
     write_files,
@@ -212,16 +213,21 @@ class Runnable(FileVerbs):
         """Compute the outputs: a Buffer, or a tuple of them, one per value.
 
         Given Buffers are computed into, and None is returned. Raises InputError where an image has
-        no data, and ExecutionError where a requirement does not hold.
+        no data, ExecutionError where a requirement does not hold, and ScheduleError for an output
+        that is to be remembered.
         """
+        check_outputs(self._outputs)
+        return self._realized(sizes, target, threads)
+
+    def _realized(self, sizes: Any, target: Any, threads: int | None) -> Any:
+        """As `realize`, of what is remembered, too."""
         self._check_requirements()
         function, stages = self._function(sizes, compile_for(target), threads)
         self._check_special(stages)
         check_data(stages.images)
 
         def compute(f: Any) -> tuple[Any, ...]:
-            box = list(reversed(stages.boxes[f]))
-            return f._apart(box, target, threads)  # type: ignore[no-any-return]
+            return f._apart(stages, target, threads)  # type: ignore[no-any-return]
 
         with values(stages.images, compute) as inputs:
             given = _buffers(sizes)
