@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,9 @@ from tilewright.compute.nodes import Computation
 from tilewright.driver.compile_lock import exclusive
 from tilewright.driver.options import Options
 from tilewright.driver.schedulable import Plain
+from tilewright.driver.schedule_records import by_hand
 from tilewright.expr.nodes import fixed
-from tilewright.lang.function import Function, scheduled
+from tilewright.lang.function import Function
 from tilewright.lang.function.choosing import by_hand_or_record, by_lines, is_native
 from tilewright.lang.halide.apart import (
     check_outputs,
@@ -36,6 +38,7 @@ from tilewright.lang.halide.autoschedule import (
 from tilewright.lang.halide.conditions import decided
 from tilewright.lang.halide.levels import Scheduled
 from tilewright.lang.halide.loop_nest import show as show_loop_nest
+from tilewright.lang.halide.realizations import marked
 from tilewright.lang.halide.replay import replay
 from tilewright.lang.halide.syntax import lower
 from tilewright.lang.halide.syntax.expr import Expr, as_expr
@@ -200,9 +203,12 @@ class Runnable(FileVerbs):
                     hint="drop them, or write the schedule of all Funcs",
                 )
             return autoscheduled(self._auto, plain, target, threads, strict, records)
-        made = replay(found, self.name()).schedule
+        state = replay(found, self.name())
+        made = state.schedule
         if tells(made.kernel.body):
-            return scheduled(made, "interp", threads, exact=strict)
+            account = partial(by_hand, made.kernel.name, made.trace)
+            kernel = marked(state, self.name())
+            return Function(kernel, "interp", threads, account=account, exact=strict)
         if touched is not None:
             return by_lines(made, target, threads, exact=strict, records=records)
         return by_hand_or_record(made, plain, target, threads, strict, records)

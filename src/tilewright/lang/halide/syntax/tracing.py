@@ -19,6 +19,7 @@ from tilewright.ir.node import Node, postorder
 from tilewright.lang.halide.syntax.expr import Expr, as_expr, as_value
 
 _PREFIX: Final = "halide.told."
+_PLACE: Final = "halide.told.place."
 _numbers = count()
 
 
@@ -123,9 +124,32 @@ def traced(
     return told(value, tuple(point), tell)
 
 
+def located(value: nodes.Expr, point: Sequence[nodes.Expr]) -> nodes.Expr:
+    """A value that keeps its coordinates, x first, whatever happens to its loops."""
+    for n, coordinate in reversed(list(enumerate(point))):
+        name = f"{_PLACE}{n}"
+        FUNCTIONS[name] = Function(name, 1, bool_, lambda found: True)
+        nothing = nodes.const(0, value.dtype)
+        value = nodes.Select(nodes.Call(name, (coordinate,)), value, nothing)
+    return value
+
+
+def point_of(value: nodes.Expr) -> tuple[nodes.Expr, ...] | None:
+    """The coordinates that `located` gave a value; None where it gave none."""
+    calls = (n for n in postorder(value) if isinstance(n, nodes.Call))
+    found = {c.function: c.args[0] for c in calls if c.function.startswith(_PLACE)}
+    return tuple(found[name] for name in sorted(found, key=_axis)) if found else None
+
+
+def _axis(name: str) -> int:
+    return int(name.removeprefix(_PLACE))
+
+
 def shown(number: Any) -> str:
-    """A number as C prints it."""
+    """A number as C prints it; a double with an exponent."""
     kind = getattr(number, "dtype", None)
+    if kind is not None and kind.kind == "f" and kind.itemsize == 8:
+        return f"{float(number):e}"
     if isinstance(number, float) or (kind is not None and kind.kind == "f"):
         return f"{float(number):f}"
     return str(int(number))
