@@ -113,3 +113,11 @@ def test_a_tuple_of_what_is_computed_is_named() -> None:
     kernel = lower(p, {})
     interp.run(kernel, dict(zip(kernel.params, (numbers, out), strict=True)))
     np.testing.assert_array_equal(out, interpret(p, numbers)[0])
+
+
+def test_private_values_are_not_written_to_shared_memory() -> None:
+    to_shared = "toLocal(MapLcl(toPrivate(MapSeq(neg))))"
+    body = f"A | MapWrg({to_shared} >> toGlobal(MapLcl(MapSeq(relu))))"
+    kernel = lower(parse(f"fun(lambda A: {body}, f32[2, 4, 3])"), {}, spaces=DEVICE)
+    assert "float32[3] in stack" in repr(kernel)
+    assert "float32[4, 3] in shared" in repr(kernel)
