@@ -49,7 +49,12 @@ class _Buffer(ctypes.Structure):
     )
 
 
-_CODES: Final = {"int": 0, "uint": 1, "bool": 1, "float": 2}
+_CODES: Final = {
+    "int": 0,
+    "uint": 1,
+    "bool": 1,
+    "float": 2,
+}
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -87,7 +92,8 @@ class Extern:
                 inputs.append(None)
                 continue
             regions = [_region(queries[n][0]) for _, queries in calls]
-            inputs.append((_hull(regions), read(argument, _hull(regions))))
+            hull = _hull(regions)
+            inputs.append((hull, read(argument, hull)))
         shape = [n for _, n in reversed(box)]
         made = tuple(np.zeros(shape, d.numpy) for d in dtypes)
         for part, (asked, queries) in zip(parts, calls, strict=True):
@@ -113,9 +119,13 @@ class Extern:
         self, dtypes: Sequence[DType], regions: Sequence[Box], given: Sequence[Any]
     ) -> list[Array]:
         """The second call: the results, over these regions."""
-        pairs = list(zip(regions, dtypes, strict=True))
-        made = [np.zeros([n for _, n in reversed(r)], d.numpy) for r, d in pairs]
-        results = [_buffer(d, r, a) for (r, d), a in zip(pairs, made, strict=True)]
+        made: list[Array] = []
+        results = []
+        for region, dtype in zip(regions, dtypes, strict=True):
+            shape = [extent for _, extent in reversed(region)]
+            array = np.zeros(shape, dtype.numpy)
+            made.append(array)
+            results.append(_buffer(dtype, region, array))
         self._call(given, results)
         return made
 

@@ -31,18 +31,24 @@ def check_place(f: Scheduled, whole: Pipeline) -> None:
     elif not _is_read_inside(f, around, whole):
         problem = f"it is read outside of {around.name()} too, or not in it"
     if problem is not None:
-        legal = [f"compute_at({around.name()}, {var})" for var in around.plan(0).vars]
+        name = around.name()
+        legal = ["compute_root()"]
+        for var in around.plan(0).vars:
+            legal.append(f"compute_at({name}, {var})")
         raise ScheduleError(
-            f"compute_at({around.name()}, {level.var}): {problem}",
+            f"compute_at({name}, {level.var}): {problem}",
             where=f"{f.name()}, {level.line}",
-            hint=f"legal places: {', '.join(['compute_root()', *legal])}",
+            hint=f"legal places: {', '.join(legal)}",
         )
 
 
 def _is_read_inside(f: Scheduled, around: Scheduled, whole: Pipeline) -> bool:
     """Whether `around` reads `f`, directly or through what is computed in it, and nothing else."""
-    readers = [g for g in whole.funcs if g is not f and g.reads(f.symbols)]
-    return bool(readers) and all(_is_inside(g, around, whole) for g in readers)
+    others = (g for g in whole.funcs if g is not f)
+    readers = [g for g in others if g.reads(f.symbols)]
+    if not readers:
+        return False
+    return all(_is_inside(g, around, whole) for g in readers)
 
 
 def _is_inside(g: object, around: Scheduled, whole: Pipeline) -> bool:
@@ -53,7 +59,9 @@ def _is_inside(g: object, around: Scheduled, whole: Pipeline) -> bool:
     level = g.compute
     if level is None:
         return _is_read_inside(g, around, whole)
-    return level.func is not None and _is_inside(level.func, around, whole)
+    if level.func is None:
+        return False
+    return _is_inside(level.func, around, whole)
 
 
 def parts(f: Scheduled, whole: Pipeline) -> list[Box]:
@@ -73,24 +81,28 @@ def parts(f: Scheduled, whole: Pipeline) -> list[Box]:
 def _iterations(level: Level, region: Box) -> Iterator[Box]:
     """What a Func computes of a region in each iteration of one of its loops, and those outside."""
     assert level.func is not None and level.var is not None
+    name = level.func.name()
     plan = level.func.plan(0)
-    sizes = {
-        v.name(): fixed(extent, level.func.name())
-        for v, (_, extent) in zip(reversed(level.func.args), region, strict=True)
-    }
+    args = [v.name() for v in reversed(level.func.args)]
+    lows = [fixed(low, name) for low, _ in region]
+    extents = [fixed(extent, name) for _, extent in region]
+
+    sizes = dict(zip(args, extents, strict=True))
     before = _extents(plan, sizes)
-    outside = plan.vars[plan.vars.index(level.var) :][::-1]
-    inside = {v: (0, sizes[v] - 1) for v in plan.vars if v not in outside}
+    depth = plan.vars.index(level.var)
+    inside = {v: (0, sizes[v] - 1) for v in plan.vars[:depth]}
+    outside = plan.vars[depth:][::-1]
     for indices in product(*(range(sizes[v]) for v in outside)):
-        fixed_at = {v: (i, i) for v, i in zip(outside, indices, strict=True)}
-        ranges = _undone(plan, before, {**inside, **fixed_at})
+        at = dict(inside)
+        for v, i in zip(outside, indices, strict=True):
+            at[v] = i, i
+        ranges = _undone(plan, before, at)
         if all(first <= last for first, last in ranges.values()):
-            lows = [fixed(low, level.func.name()) for low, _ in region]
-            args = [v.name() for v in reversed(level.func.args)]
-            yield tuple(
-                (low + ranges[v][0], ranges[v][1] - ranges[v][0] + 1)
-                for v, low in zip(args, lows, strict=True)
-            )
+            box = []
+            for v, low in zip(args, lows, strict=True):
+                first, last = ranges[v]
+                box.append((low + first, last - first + 1))
+            yield tuple(box)
 
 
 def _extents(plan: PipelinePlan, sizes: dict[str, int]) -> list[int]:
@@ -116,21 +128,24 @@ def _undone(
     plan: PipelinePlan, before: list[int], at: dict[str, Interval]
 ) -> dict[str, Interval]:
     """Intervals of the loops as those of the coordinates, counted from the first one."""
-    for (directive, _), size in zip(
-        reversed(plan.directives), reversed(before), strict=True
-    ):
+    directives = [directive for directive, _ in plan.directives]
+    pairs = list(zip(directives, before, strict=True))
+    for directive, size in reversed(pairs):
         match directive:
             case Split(old, outer, inner, factor, tail):
-                tiles, within = at.pop(outer), at.pop(inner)
-                last = size - factor if tail in _SHIFTED and size > factor else size
+                tiles = at.pop(outer)
+                within = at.pop(inner)
+                shifts = tail in _SHIFTED and size > factor
+                last = size - factor if shifts else size
                 first, end = (min(tile * factor, last) for tile in tiles)
                 at[old] = first + within[0], min(end + within[1], size - 1)
             case Fuse(inner, outer, fused):
                 first, end = at.pop(fused)
                 rows = first // size, end // size
                 at[outer] = rows
-                one_row = rows[0] == rows[1]
-                at[inner] = (first % size, end % size) if one_row else (0, size - 1)
+                at[inner] = 0, size - 1
+                if rows[0] == rows[1]:
+                    at[inner] = first % size, end % size
             case Rename(old, new):
                 at[old] = at.pop(new)
     return at

@@ -38,7 +38,12 @@ from tilewright.loops.nodes import (
 from tilewright.loops.walk import walk
 
 REALIZATIONS = "Realization"
-_CODES = {"int": 0, "uint": 1, "bool": 1, "float": 2}
+_CODES = {
+    "int": 0,
+    "uint": 1,
+    "bool": 1,
+    "float": 2,
+}
 
 
 def marked(state: Replay, name: str) -> Kernel:
@@ -52,20 +57,26 @@ def marked(state: Replay, name: str) -> Kernel:
     for f in reversed(state.pipeline.outputs):
         if REALIZATIONS in f.traced:
             body = marks.around("realization", f, body)
-    lines = [f"Begin pipeline {name}.0()"]
     traced.sort(key=lambda f: f.name())
-    lines += [_tag(f, _type_and_region(f, state)) for f in traced]
-    lines += [
-        _tag(f, tag) for f in traced if isinstance(f, Scheduled) for tag in f.tags
-    ]
-    begin = (_mark(line, ()) for line in lines)
-    end = _mark(f"End pipeline {name}.0()", ())
-    return kernel.with_body(block(*begin, body, end))
+    begin = _mark(f"Begin pipeline {name}.0()")
+    tags = map(_mark, _tags(traced, state))
+    end = _mark(f"End pipeline {name}.0()")
+    return kernel.with_body(block(begin, *tags, body, end))
 
 
 def _stored(state: Replay) -> set[Any]:
     """The images, and the Funcs that have memory."""
     return {*state.pipeline.images, *(nest.func for nest in state.nests)}
+
+
+def _tags(traced: Sequence[Any], state: Replay) -> Iterator[str]:
+    """What Halide tells of each Func and image first, and then the user's own texts."""
+    for f in traced:
+        yield _tag(f, _type_and_region(f, state))
+    for f in traced:
+        if isinstance(f, Scheduled):
+            for text in f.tags:
+                yield _tag(f, text)
 
 
 def _tag(f: Any, text: str) -> str:
@@ -111,14 +122,16 @@ class _Marks:
         rest = self.sequence(stmts[count:], around)
         if f is None or REALIZATIONS not in f.traced:
             return [made, *rest]
+        label = f"{f.name()}.0"
         region = self._region(f, block(*stmts[:count]))
-        found = [_mark(f"Produce {f.name()}.0", region), made]
-        found.append(_mark(f"End produce {f.name()}.0", region))
-        later = (s for stmt in stmts[count:] for s in self._stores(f, stmt))
+        begin = _mark(f"Produce {label}", region)
+        end = _mark(f"End produce {label}", region)
+        later = self._stores(f, block(*stmts[count:]))
         if f in self.state.pipeline.outputs or next(later, None) is not None:
-            return [*found, *rest]
-        begin = _mark(f"Consume {f.name()}.0", region)
-        return [*found, begin, *rest, _mark(f"End consume {f.name()}.0", region)]
+            return [begin, made, end, *rest]
+        uses = _mark(f"Consume {label}", region)
+        used = _mark(f"End consume {label}", region)
+        return [begin, made, end, uses, *rest, used]
 
     def around(self, what: str, f: Any, body: Stmt) -> Stmt:
         """The statement between the begin and the end of something of a Func."""
@@ -167,23 +180,30 @@ class _Marks:
     def _stores(self, f: Any, s: Stmt) -> Iterator[tuple[tuple[For, ...], Any]]:
         """The loops around each store of a Func in a statement, and the coordinates."""
         for place in walk(s):
-            found: tuple[Any, ...] = ()
+            buffer: Any = None
+            value: Any = None
             match place.stmt:
-                case Store(buffer, _, value):
-                    found = (buffer, value)
-                case Update(several, _, values):
-                    found = (several[0], values[0])
-            if found and self.buffers.get(found[0].name) is f:
-                point = point_of(found[1])
-                if point is not None:
-                    yield place.loops, point
+                case Store():
+                    buffer = place.stmt.buffer
+                    value = place.stmt.value
+                case Update():
+                    buffer = place.stmt.buffers[0]
+                    value = place.stmt.values[0]
+            if buffer is None or self.buffers.get(buffer.name) is not f:
+                continue
+            point = point_of(value)
+            if point is not None:
+                yield place.loops, point
 
     def _region(self, f: Any, s: Stmt) -> list[Region]:
         """What a statement stores of a Func, within what is needed of it at all."""
-        box = list(reversed(self.state.pipeline.boxes[f]))
-        regions = [Region(low, tidy(low + extent - 1)) for low, extent in box]
+        regions = []
+        for low, extent in reversed(self.state.pipeline.boxes[f]):
+            regions.append(Region(low, tidy(low + extent - 1)))
         for loops, point in self._stores(f, s):
-            inside: dict[Any, Ends] = {x.var: (0, tidy(x.extent - 1)) for x in loops}
+            inside: dict[Any, Ends] = {}
+            for x in loops:
+                inside[x.var] = 0, tidy(x.extent - 1)
             for region, index in zip(regions, point, strict=True):
                 region.add(*_ends(index, inside))
         return regions
@@ -200,15 +220,19 @@ class Region:
 
     def add(self, low: Extent | None, high: Extent | None) -> None:
         """What is stored from `low` to `high`; None: as far as there is something."""
-        self.lows.append(self.first if low is None else low)
-        self.highs.append(self.last if high is None else high)
+        least = self.first if low is None else low
+        most = self.last if high is None else high
+        self.lows.append(least)
+        self.highs.append(most)
 
     def range(self, numbers: Iterator[int]) -> str:
         """The min and extent as text, of the numbers of `values`."""
-        first, last = next(numbers), next(numbers)
-        low = min([next(numbers) for _ in self.lows] or [first])
-        high = max([next(numbers) for _ in self.highs] or [last])
-        low, high = max(low, first), min(high, last)
+        first = next(numbers)
+        last = next(numbers)
+        lows = [next(numbers) for _ in self.lows]
+        highs = [next(numbers) for _ in self.highs]
+        low = max(first, min(lows, default=first))
+        high = min(last, max(highs, default=last))
         return f"{low}, {high - low + 1}"
 
     @property
@@ -226,9 +250,8 @@ def _ends(index: Expr, inside: dict[Any, Ends]) -> Ends:
     return ends(index, env)
 
 
-def _mark(text: str, regions: Sequence[Region] | None) -> Stmt:
+def _mark(text: str, several: Sequence[Region] = ()) -> Stmt:
     """A statement that prints a line, with the ranges of a region."""
-    several = list(regions or ())
 
     def tell(_: Any, *found: int) -> None:
         numbers = iter(map(int, found))

@@ -77,9 +77,7 @@ def print(*args: Any) -> Expr:
     rest = [as_value(p) for p in parts[1:] if isinstance(p, Expr)]
 
     def tell(*found: Any) -> None:
-        numbers = iter(found)
-        words = (p if isinstance(p, str) else shown(next(numbers)) for p in parts)
-        builtins.print(*words)
+        builtins.print(_text(parts, found))
 
     return Expr(told(as_value(value), rest, tell), value.dtype)
 
@@ -102,14 +100,21 @@ def require(condition: Any, value: Any, *message: Any) -> Expr:
 
     def check(found: Any, holds: Any, *told: Any) -> None:
         if not holds:
-            numbers = iter(told)
-            words = (p if isinstance(p, str) else shown(next(numbers)) for p in parts)
-            raise ExecutionError(
-                " ".join(words) or "a requirement does not hold", where="require"
-            )
+            text = _text(parts, told) or "a requirement does not hold"
+            raise ExecutionError(text, where="require")
 
     known = as_expr(condition).node
     return Expr(told(as_value(result), [known, *rest], check), result.dtype)
+
+
+def _text(parts: Sequence[Any], found: Sequence[Any]) -> str:
+    """Words and expressions as text; found: the values of the expressions."""
+    numbers = iter(found)
+    words = []
+    for part in parts:
+        word = part if isinstance(part, str) else shown(next(numbers))
+        words.append(word)
+    return " ".join(words)
 
 
 def traced(

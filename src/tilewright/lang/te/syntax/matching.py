@@ -29,7 +29,9 @@ def matched(value: Expr, other: Any) -> tuple[Expr, Expr]:
     if value.dtype is other.dtype:
         return value, other
     to = common_dtype((value, other))
-    return (value, other) if to is None else (value.astype(to), other.astype(to))
+    if to is None:
+        return value, other
+    return value.astype(to), other.astype(to)
 
 
 def alike(where: str, values: Sequence[Any]) -> tuple[Expr, ...]:
@@ -49,26 +51,36 @@ def alike(where: str, values: Sequence[Any]) -> tuple[Expr, ...]:
 
 def common_dtype(values: Sequence[Expr]) -> DType | None:
     """The dtype that values of several are converted to; None where there is none."""
-    found = dict.fromkeys(v.dtype for v in values)
+    found = {v.dtype for v in values}
     if len(found) == 1:
         return values[0].dtype
-    if not all(t.is_float or t.is_int or t.is_bool for t in found):
+    if not all(map(_is_known, found)):
         return None
-    counted = (int32 if _is_index(v) else v.dtype for v in values)
-    return reduce(_wider, counted)
+    return reduce(_wider, map(_counted, values))
+
+
+def _is_known(t: DType) -> bool:
+    return t.is_float or t.is_int or t.is_bool
+
+
+def _counted(value: Expr) -> DType:
+    return int32 if _is_index(value) else value.dtype
 
 
 def _is_index(value: Expr) -> bool:
     """Whether it is made of coordinates and numbers alone."""
-    return value.dtype is INDEX and not any(
-        isinstance(n, Load) for n in postorder(value)
-    )
+    if value.dtype is not INDEX:
+        return False
+    return not any(isinstance(n, Load) for n in postorder(value))
 
 
 def _wider(a: DType, b: DType) -> DType:
-    return b if _rank(b) > _rank(a) else a
+    if _rank(b) > _rank(a):
+        return b
+    return a
 
 
 def _rank(t: DType) -> tuple[bool, bool, int, bool]:
     """What counts more has the greater one."""
-    return t.is_float, not t.is_bool, t.bits, t.min < 0 if t.is_int else False
+    signed = t.is_int and t.min < 0
+    return t.is_float, not t.is_bool, t.bits, signed
