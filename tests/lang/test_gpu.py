@@ -296,6 +296,7 @@ TILED = {
     "PRT.BLK.i": 2,
     "PRT.BLK.j": 2,
     "PRT.SM.k": 4,
+    "PRT.BLK.k": 1,
     "ORD.RM": ("i", "j", "k"),
     "MEM.SM.A": True,
     "MEM.SM.B": True,
@@ -339,14 +340,30 @@ def test_mdhs_layers_are_blocks_shared_memory_and_registers() -> None:
     assert "alloc C.acc: float32[2, 2] in register" in str(launch.body)
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"PRT.BLK.k": 3, "PRT.SM.k": 2},
+        {"PRT.BLK.k": 4, "PRT.SM.k": 1, "MEM.SM.A": False, "MEM.SM.B": False},
+        {"PRT.BLK.k": K, "PRT.SM.k": 1},
+    ],
+    ids=str,
+)
+def test_mdhs_reductions_in_parts_for_blocks_take_two_launches(other: Any) -> None:
+    s = decomposed(TILED | other)
+    first, last = to_launches(s.kernel).launches
+    assert first.grid == (2, 2, other["PRT.BLK.k"]) and last.grid == (2, 2, 1)
+    run_product(s)
+
+
 def test_any_point_of_mdhs_space_runs() -> None:
     space = mdh.parameter_space(MATMUL, target="opencl", threads=32)
     rng = Random(1)
     for candidate in [space.default(), *(space.sample(rng) for _ in range(3))]:
         s = space.schedule(candidate).schedule
         run_product(s)
-        (launch,) = to_launches(s.kernel).launches
-        assert np.prod(launch.threads) <= 32
+        for launch in to_launches(s.kernel).launches:
+            assert np.prod(launch.threads) <= 32
 
 
 def test_dimensions_beyond_the_third_are_one_axis() -> None:
