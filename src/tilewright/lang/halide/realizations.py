@@ -195,11 +195,11 @@ class _Marks:
             if point is not None:
                 yield place.loops, point
 
-    def _region(self, f: Any, s: Stmt) -> list[Region]:
+    def _region(self, f: Any, s: Stmt) -> list[StoredRange]:
         """What a statement stores of a Func, within what is needed of it at all."""
         regions = []
         for low, extent in reversed(self.state.pipeline.boxes[f]):
-            regions.append(Region(low, tidy(low + extent - 1)))
+            regions.append(StoredRange(low, tidy(low + extent - 1)))
         for loops, point in self._stores(f, s):
             inside: dict[Any, Ends] = {}
             for x in loops:
@@ -210,7 +210,7 @@ class _Marks:
 
 
 @dataclass(slots=True)
-class Region:
+class StoredRange:
     """A dimension of a region: the ends of all that is stored, within a first and a last one."""
 
     first: Extent
@@ -250,7 +250,7 @@ def _ends(index: Expr, inside: dict[Any, Ends]) -> Ends:
     return ends(index, env)
 
 
-def _mark(text: str, several: Sequence[Region] = ()) -> Stmt:
+def _mark(text: str, several: Sequence[StoredRange] = ()) -> Stmt:
     """A statement that prints a line, with the ranges of a region."""
 
     def tell(_: Any, *found: int) -> None:
