@@ -71,14 +71,6 @@ EXPRESSIONS: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: _one(lambda i: (t.sum(A[i, k], axis=k), t.max(A[i, k], axis=k))),
         "several reductions in one body",
     ),
-    "dtypes": (
-        lambda: _one(lambda i: A[i, 0] + N[i]),
-        r"compute C: Add: operands are float32 and int32: A\[i, 0\] and N\[i\].*astype",
-    ),
-    "dtypes-select": (
-        lambda: _one(lambda i: t.if_then_else(i < 4, A[i, 0], N[i])),
-        r"A\[i, 0\] is float32, N\[i\] is int32.*astype\('float32'\)",
-    ),
     "condition": (
         lambda: _one(lambda i: t.if_then_else(i, 1.0, 2.0)),
         "the condition is int64, not bool",
