@@ -12,6 +12,7 @@ from tilewright.base import flags
 from tilewright.base.errors import UnsupportedError, VerifyError
 from tilewright.base.names import fresh
 from tilewright.driver.compiled import CompiledGroup
+from tilewright.driver.positions import by_positions
 from tilewright.driver.prepare import PreparationCompiler
 from tilewright.driver.processes import share, workers
 from tilewright.driver.row_blocks import by_rows
@@ -171,6 +172,9 @@ def _scheduled(
     named = unique(group)
     if group.kernel is None:
         found = by_units(kernel, named, plan.data, target)
+        if found is not None:
+            return found
+        found = by_positions(kernel, named, plan.data, target)
         if found is not None:
             return found
         some = by_rows(kernel, named, target)

@@ -60,13 +60,16 @@ class OpenCosts:
     many_units: units per kernel of products. unit_gain: the speedup per unit that justifies a
     kernel for another number of units. few_units: if fewer single units take as long as
     `many_units`, most of a tile would be empty. row_step: the ratio between successive numbers of
-    rows per block.
+    rows per block. many_positions: of an image per kernel, at most. gathered: bytes of what these
+    read, at most, so that a cache keeps them.
     """
 
     many_units: int
     unit_gain: float
     few_units: int
     row_step: int
+    many_positions: int
+    gathered: int
 
 
 def dearer(one: float | None, several: Sequence[float | None]) -> str:
