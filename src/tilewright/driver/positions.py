@@ -36,18 +36,30 @@ CHUNK = 64  # contiguous elements, at most, that are copied at a time
 
 
 def by_positions(
-    kernel: Kernel, group: FusionGroup, constants: Collection[Buffer], target: Target
+    kernel: Kernel,
+    forms: Sequence[FusionGroup],
+    constants: Collection[Buffer],
+    target: Target,
 ) -> PartedWork | None:
     """The scheduled kernel of a group as a loop over blocks of positions.
 
-    kernel: unscheduled, with all sizes of the plan. None if the group is no function of positions,
-    if the target expects kernels of few positions to take too long, or if a schedule reshapes a
-    tensor irreversibly.
+    kernel: unscheduled, with all sizes of the plan. forms: the group in several forms, of which the
+    first one is taken that the target is good at. None if the group is no function of positions, if
+    the target expects kernels of few positions to take too long, or if a schedule reshapes a tensor
+    irreversibly.
     """
-    found = positions(group.computations, kernel.params, constants)
-    if found is None:
-        return None
-    maker = _Maker(kernel, group, found, constants, target)
+    for group in forms:
+        found = positions(group.computations, kernel.params, constants)
+        if found is not None:
+            maker = _Maker(kernel, group, found, constants, target)
+            made = _of_blocks(maker)
+            if made is not None:
+                return made
+    return None
+
+
+def _of_blocks(maker: _Maker) -> PartedWork | None:
+    kernel = maker.kernel
     counts = maker.counts()
     events.emit("positions", kernel=kernel.name, at_a_time=counts)
     if not counts:
@@ -119,8 +131,15 @@ class _Maker:
         most = base
         while most < costs.many_positions and self.gathered(2 * most) <= costs.gathered:
             most *= 2
+        if not self.is_good(most):
+            return []
         of_base = counts_of(lambda n: self.work(n * base), most // base, costs)
         return [n * base for n in of_base]
+
+    def is_good(self, count: int) -> bool:
+        """Whether the target has a good schedule for so many positions."""
+        found, _ = self.signature(count)
+        return self.target.is_profitable(found.computations)
 
     def gathered(self, count: int) -> int:
         """The bytes of what is gathered for so many positions."""

@@ -96,6 +96,7 @@ class ReplayedQuestions:
 
     real: Questions
     answers: dict[Hashable, list[Any]] = field(default_factory=dict)
+    in_tiles: bool = True
     recording: bool = True
     given: dict[Hashable, int] = field(default_factory=dict)
 
@@ -112,6 +113,7 @@ class ReplayedQuestions:
             lambda group: self._answer(self.real.is_profitable, group),
             replace(self.real.costs, key_block=1),
             self._decided,
+            self.in_tiles,
         )
 
     def _decided(self, what: str, here: bool) -> bool:
@@ -319,7 +321,8 @@ def open_plan(making: RangedBuilder, allowed: Allowed) -> tuple[Plan, dict[Key, 
         name: terms_of(making.typing_at, start, name, (min(e), max(e)), _at(e, 1))
         for name, e in opened.items()
     }
-    replayed = ReplayedQuestions(making.real)
+    in_tiles = _are_batches(making.graph, opened)
+    replayed = ReplayedQuestions(making.real, in_tiles=in_tiles)
     try:
         points = _points(allowed, terms)
         found = _opened(making, allowed, replayed, points, terms)
@@ -328,7 +331,7 @@ def open_plan(making: RangedBuilder, allowed: Allowed) -> tuple[Plan, dict[Key, 
         if all(len(known) == 1 for known in terms.values()):
             raise
         points = _dense(allowed, terms)
-        replayed = ReplayedQuestions(making.real)
+        replayed = ReplayedQuestions(making.real, in_tiles=in_tiles)
         found = _opened(making, allowed, replayed, points, terms)
 
     def agrees(extents: Extents) -> bytes:
@@ -353,6 +356,12 @@ def open_plan(making: RangedBuilder, allowed: Allowed) -> tuple[Plan, dict[Key, 
         for odd in between.odd():
             compared[_key({**points[0], **odd})] = False
     return found, compared
+
+
+def _are_batches(graph: Graph, names: Collection[str]) -> bool:
+    """Whether dimensions are first axes alone; others may be axes of images."""
+    inner = {d for v in graph.inputs for d in (v.shape or ())[1:]}
+    return inner.isdisjoint(names)
 
 
 def _opened(

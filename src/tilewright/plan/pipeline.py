@@ -262,11 +262,11 @@ def plan_pipeline(
     passes.append(SplitGroups(ask.is_profitable))
     if fusion:
         passes.append(MergeSiblings(ask.estimated_cost, costs))
+    if not exact and ask.in_tiles:
+        tiles = WINOGRAD[math]
+        passes.append(Winograd(ask.estimated_cost, costs.moved_products, tiles))
     if not exact:
-        passes += [
-            Winograd(ask.estimated_cost, costs.moved_products, WINOGRAD[math]),
-            SplitDeepSums(ask.estimated_cost, costs.deep_sum),
-        ]
+        passes.append(SplitDeepSums(ask.estimated_cost, costs.deep_sum))
     passes.append(SeparateWindows(ask.estimated_cost, exact))
     if fusion:  # after Winograd, as its convolutions read whole tensors
         passes.append(PoolInBlocks(ask.estimated_cost))

@@ -107,10 +107,12 @@ class Questions:
 
     costs: parameters of further rewrites. decided: for a plan that is compared with those of other
     sizes, returns the decision on a named question, given the decision at this size; parts that are
-    empty at this size are then kept. None for any other plan.
+    empty at this size are then kept. None for any other plan. in_tiles: whether convolutions may
+    take Winograd's form, whose tiles are other functions of a size than the rest of a plan.
     """
 
     estimated_cost: Cost
     is_profitable: Callable[[Sequence[Computation]], bool]
     costs: PlanCosts
     decided: Decided | None = None
+    in_tiles: bool = True
