@@ -12,7 +12,17 @@ from typing import Any
 
 from tilewright.compute.nodes import CC, PS, PW, Computation, Dim, Output
 from tilewright.compute.reducer import Reducer, reducer
-from tilewright.expr.nodes import INDEX, Buffer, Cast, Expr, Select, Var, as_expr, const
+from tilewright.expr.nodes import (
+    INDEX,
+    Buffer,
+    Cast,
+    Expr,
+    Extent,
+    Select,
+    Var,
+    as_expr,
+    const,
+)
 
 _NAMES = "ijklmnpqrstuvwxyz"
 

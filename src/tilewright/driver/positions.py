@@ -26,6 +26,7 @@ from tilewright.loops.nodes import Alloc, For, If, Kernel, Stmt, Store, block, l
 from tilewright.loops.passes.hoist import HoistedKernel
 from tilewright.loops.passes.on_buffers import on_buffers
 from tilewright.loops.sizes import statement
+from tilewright.loops.verify import verify
 from tilewright.plan.nodes import FusionGroup
 from tilewright.plan.normalize import KernelSignature, kernel_signature
 from tilewright.plan.positions import Positions, Window, positions
@@ -144,11 +145,15 @@ class _Maker:
     def gathered(self, count: int) -> int:
         """The bytes of what is gathered for so many positions."""
         parts = self.parts(count)
-        return sum(parts[w].size * w.tensor.dtype.itemsize for w in self.positions.windows)
+        return sum(
+            parts[w].size * w.tensor.dtype.itemsize for w in self.positions.windows
+        )
 
     def made(self, counts: Sequence[int]) -> PartedWork:
         """A loop for each number of positions: as many blocks as fit; the next takes the rest."""
-        taken = {b.name for b in self.kernel.params} | {v.name for v in self.kernel.sizes}
+        taken = {b.name for b in self.kernel.params} | {
+            v.name for v in self.kernel.sizes
+        }
         assembled = _Blocks(self, taken)
         whole = prod_of(self.positions.counts)
         done: Expr = const(0, INDEX)
@@ -191,7 +196,10 @@ class _Blocks:
         stmt, names = edit.renamed(part.body, self._taken, suffix)
         self._notes |= {names.get(n, n): said for n, said in part.notes.items()}
         parts = self._maker.parts(count)
-        own = {b.name: Buffer(fresh(self._taken, b.name), b.extents, b.dtype) for b in parts.values()}
+        own = {
+            b.name: Buffer(fresh(self._taken, b.name), b.extents, b.dtype)
+            for b in parts.values()
+        }
         packed = self._packed(work.prepare, suffix)
         by_name = {b.name: b for b in self._maker.kernel.params} | own
         moves = {b: _onto(packed.get(b) or by_name[b.name]) for b in part.params}
@@ -204,7 +212,11 @@ class _Blocks:
             _Copy(self, w, own[b.name], grid, first, w in written).nest()
             for w, b in parts.items()
         ]
-        body = block(*nests[: len(nests) - len(written)], body, *nests[len(nests) - len(written) :])
+        body = block(
+            *nests[: len(nests) - len(written)],
+            body,
+            *nests[len(nests) - len(written) :],
+        )
         for b in own.values():
             body = Alloc(b, body)
         self._nests.append(loop(block_of, times, _serial(body), "parallel"))
@@ -234,6 +246,7 @@ class _Blocks:
             body=_instead(old.body, around, body),
             notes=self._notes,
         )
+        verify(whole)
         return PartedWork(whole, tuple(self._prepare))
 
     def _packed(self, prepare: Sequence[Kernel], suffix: str) -> dict[Buffer, Buffer]:
@@ -269,8 +282,16 @@ class _Copy:
         local = _places(position, self.grid)
         whole = _places(self.first + position, found.counts)
         size = const(step, INDEX)
-        inner = [u * size + p for u, p in zip(local, points, strict=True)] if step > 1 else local
-        outer = [u * size + p for u, p in zip(whole, points, strict=True)] if step > 1 else whole
+        inner = (
+            [u * size + p for u, p in zip(local, points, strict=True)]
+            if step > 1
+            else local
+        )
+        outer = (
+            [u * size + p for u, p in zip(whole, points, strict=True)]
+            if step > 1
+            else whole
+        )
         body = self._points(inner, outer)
         within = [d < as_expr(x.size, INDEX) for d, x in zip(outer, dims, strict=True)]
         within += [d >= const(0, INDEX) for d in outer]
@@ -320,12 +341,13 @@ class _Copy:
         value: Expr = Load(tensor, there)
         outside = self.window.outside
         if outside is not None:
-            inside = [
+            axes = zip(there, tensor.extents, self.window.axes, strict=True)
+            conditions = [
                 (i >= const(0, INDEX)) & (i < as_expr(e, INDEX))
-                for i, e, a in zip(there, tensor.extents, self.window.axes, strict=True)
-                if a.dim is not None
+                for i, e, a in axes
+                if not a.is_inside(e)
             ]
-            value = Select(reduce(and_, inside), value, outside)
+            value = Select(reduce(and_, conditions), value, outside)
         return Store(self.local, mine, value)
 
 

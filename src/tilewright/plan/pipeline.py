@@ -262,14 +262,16 @@ def plan_pipeline(
     passes.append(SplitGroups(ask.is_profitable))
     if fusion:
         passes.append(MergeSiblings(ask.estimated_cost, costs))
-    if not exact and ask.in_tiles:
+    if not exact and ask.in_parts:
         tiles = WINOGRAD[math]
         passes.append(Winograd(ask.estimated_cost, costs.moved_products, tiles))
     if not exact:
         passes.append(SplitDeepSums(ask.estimated_cost, costs.deep_sum))
-    passes.append(SeparateWindows(ask.estimated_cost, exact))
-    if fusion:  # after Winograd, as its convolutions read whole tensors
+    if ask.in_parts:
+        passes.append(SeparateWindows(ask.estimated_cost, exact))
+    if fusion and ask.in_parts:  # after Winograd: its convolutions read whole tensors
         passes.append(PoolInBlocks(ask.estimated_cost))
+    if fusion:
         passes.append(MergeProducts(ask.estimated_cost))
     passes.append(AddHalos(costs.halo, ask.decided))
     if limit is not None:

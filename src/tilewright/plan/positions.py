@@ -1,4 +1,4 @@
-"""Groups that do the same at each position of open extents: a pixel of an image, a tile of it.
+"""Groups that do the same at each position of open extents: a pixel of an image, or a tile of it.
 
 A convolution over an image of unknown height and width computes each result from a window of the
 image. Some positions, and the windows they read, make a group of fixed sizes: the windows are
@@ -7,12 +7,10 @@ gathered side by side, wherever in the image they are.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Any
 
-from tilewright.compute.contraction import is_contraction
 from tilewright.compute.guards import read_or_constant
 from tilewright.compute.nodes import CC, Computation, Dim, Output
 from tilewright.compute.transforms import environment
@@ -23,6 +21,7 @@ from tilewright.expr.nodes import (
     Buffer,
     Const,
     Expr,
+    Extent,
     FloorDiv,
     Load,
     Mod,
@@ -34,9 +33,6 @@ from tilewright.expr.nodes import (
 from tilewright.expr.reads import reads_memory
 from tilewright.expr.simplify import simplify
 from tilewright.ir.node import Node, postorder
-
-# Results that share each element that is gathered, at least: the copy is little beside the products.
-SHARED = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +46,11 @@ class Axis:
     stride: int
     least: int
     length: int
+
+    def is_inside(self, extent: Extent) -> bool:
+        """Whether all positions are known to read elements of an axis of this extent."""
+        known = self.dim is None and isinstance(extent, int)
+        return known and self.least >= 0 and self.least + self.length <= extent
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -88,10 +89,7 @@ class Positions:
     @property
     def counts(self) -> tuple[Expr, ...]:
         """The number of positions along each open dimension."""
-        step = self.steps[self.last]
-        sizes = (affine(as_expr(d.size, INDEX)) for d in self.dims[self.last])
-        shifted = (to_expr(size + Affine((), step - 1)) for size in sizes)
-        return tuple(n // const(step, INDEX) if step > 1 else n for n in shifted)
+        return _counts(self.dims[self.last], self.steps[self.last])
 
     @property
     def windows(self) -> tuple[Window, ...]:
@@ -103,7 +101,9 @@ class Positions:
         step = self.steps[window.of]
         places = [n * step for n in some]
         if window.tensor in self.written:
-            return tuple(a.length if a.dim is None else places[a.dim] for a in window.axes)
+            return tuple(
+                a.length if a.dim is None else places[a.dim] for a in window.axes
+            )
         return (*places, *(a.length for a in window.axes if a.length > 1))
 
     def some(
@@ -117,7 +117,9 @@ class Positions:
             if c not in self.dims:
                 found.append(c)
                 continue
-            extents = {d: n * self.steps[c] for d, n in zip(self.dims[c], count, strict=True)}
+            extents = {
+                d: n * self.steps[c] for d, n in zip(self.dims[c], count, strict=True)
+            }
             dims = tuple(replace(d, size=extents.get(d, d.size)) for d in c.dims)
             env = environment(dims)
             outputs = []
@@ -131,9 +133,13 @@ class Positions:
         return found
 
     def _local(self, b: Buffer, c: Computation, count: Sequence[int]) -> Buffer:
-        sizes = {d.var: n * self.steps[c] for d, n in zip(self.dims[c], count, strict=True)}
+        sizes = {
+            d.var: n * self.steps[c] for d, n in zip(self.dims[c], count, strict=True)
+        }
         pairs = zip(index_of(c, b), b.extents, strict=True)
-        shape: list[Any] = [sizes.get(i, e) if isinstance(i, Var) else e for i, e in pairs]
+        shape: list[Any] = [
+            sizes.get(i, e) if isinstance(i, Var) else e for i, e in pairs
+        ]
         return Buffer(b.name, tuple(shape), b.dtype, b.scope)
 
     def _within(
@@ -143,7 +149,9 @@ class Positions:
         dims = self.dims[c]
         pairs = zip(index, window.axes, strict=True)
         return tuple(
-            simplify(i - const(a.least, INDEX), {}) if a.dim is None else dims[a.dim].var
+            simplify(i - const(a.least, INDEX), {})
+            if a.dim is None
+            else dims[a.dim].var
             for i, a in pairs
         )
 
@@ -198,12 +206,12 @@ def positions(
         concatenated (cc); any other one computes from `constants` what no other kernel sees
         an index has at most one of them, times a number, and else something without sizes, whose
         bounds are known; a visible result has it alone, so that each element is written once
-        a tensor of the group is read at the same position, or at d // m of a dimension d with m
-        points per position; values depend on d in no other way than d % m
+        the visible results have as many positions as the last Computation
+        a tensor of the group is read after it is written, at the same position, or at d // m of a
+        dimension d with m points per position; values depend on d in no other way than d % m
         a guarded read is a constant exactly outside of its tensor
 
-    and it pays if each element of a window is in at least `SHARED` results. params: the tensors
-    that others see.
+    Maps have no windows, and need no positions. params: the tensors that others see.
     """
     finder = _Finder(tuple(computations), {*params}, {*constants})
     try:
@@ -238,7 +246,9 @@ class _Finder:
             _require(known.issuperset(c.inputs) and not made & self.params)
             known |= made
         _require(dims and len({len(own) for own in dims.values()}) == 1)
-        _require(all(own and all(d.combine == CC for d in own) for own in dims.values()))
+        _require(
+            all(own and all(d.combine == CC for d in own) for own in dims.values())
+        )
         steps = {c: _step(c, own) for c, own in dims.items()}
         writers = {o.tensor: c for c in dims for o in c.outputs}
         read: dict[tuple[Computation, Node], Window] = {}
@@ -247,10 +257,11 @@ class _Finder:
             self._writes(c, dims[c], written)
             self._reads(c, dims, steps, writers, read)
         local = {b: c for b, c in writers.items() if b not in written}
-        _require(any(_is_shared(c, own) for c, own in dims.items()))
-        return Positions(
-            self.computations, dims, steps, _joined(read), written, local
-        )
+        _require(any(not c.is_map for c in dims))
+        counts = [_counts(dims[w.of], steps[w.of]) for w in written.values()]
+        last = next(reversed(dims))
+        _require(all(n == _counts(dims[last], steps[last]) for n in counts))
+        return Positions(self.computations, dims, steps, _joined(read), written, local)
 
     def _writes(
         self, c: Computation, dims: Sequence[Dim], written: dict[Buffer, Window]
@@ -271,7 +282,11 @@ class _Finder:
             _require(sorted(used) == list(range(len(dims))))
             for i, a in zip(o.index, axes, strict=True):
                 form = affine(i)
-                whole = a.stride == 1 and a.length == 1 if a.dim is not None else _is_whole(form)
+                whole = (
+                    a.stride == 1 and a.length == 1
+                    if a.dim is not None
+                    else _is_whole(form)
+                )
                 _require(whole)
             written[o.tensor] = Window(o.tensor, axes, c)
 
@@ -319,6 +334,8 @@ class _Finder:
     ) -> Iterator[Expr]:
         """Require a read at the same position; the rest of its index."""
         writer = writers[load.buffer]
+        order = self.computations.index
+        _require(order(writer) < order(c))
         index = index_of(writer, load.buffer)
         places = {d.var: n for n, d in enumerate(dims[writer])}
         for i, w in zip(load.index, index, strict=True):
@@ -330,6 +347,13 @@ class _Finder:
             divided = isinstance(i, FloorDiv) and i.lhs is mine
             same = i is mine and steps[c] == steps[writer]
             _require(same or (divided and steps[writer] == 1 and steps[c] > 1))
+
+
+def _counts(dims: Sequence[Dim], step: int) -> tuple[Expr, ...]:
+    """How many positions of `step` points cover each dimension."""
+    sizes = (affine(as_expr(d.size, INDEX)) for d in dims)
+    shifted = (to_expr(size + Affine((), step - 1)) for size in sizes)
+    return tuple(n // const(step, INDEX) if step > 1 else n for n in shifted)
 
 
 def index_of(c: Computation, b: Buffer) -> tuple[Expr, ...]:
@@ -386,20 +410,6 @@ def _axes(
 def _is_whole(form: Affine) -> bool:
     """Whether an index takes each value between its bounds."""
     return not form.terms or (len(form.terms) == 1 and form.terms[0][1] == 1)
-
-
-def _is_shared(c: Computation, dims: Sequence[Dim]) -> bool:
-    """Whether a contraction uses each element that depends on positions in many results."""
-    if not is_contraction(c):
-        return False
-    opened = {d.var for d in dims}
-    free = [d for d in c.dims if d.static and d.combine == CC]
-    for load in c.accesses:
-        used = {n for i in load.index for n in postorder(i)}
-        apart = (d.extent for d in free if d.var not in used)
-        if opened & used and prod(apart) >= SHARED:
-            return True
-    return False
 
 
 def _joined(

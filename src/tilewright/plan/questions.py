@@ -107,12 +107,13 @@ class Questions:
 
     costs: parameters of further rewrites. decided: for a plan that is compared with those of other
     sizes, returns the decision on a named question, given the decision at this size; parts that are
-    empty at this size are then kept. None for any other plan. in_tiles: whether convolutions may
-    take Winograd's form, whose tiles are other functions of a size than the rest of a plan.
+    empty at this size are then kept. None for any other plan. in_parts: whether windows may be
+    computed in parts, whose numbers are other functions of a size than the rest of a plan: in
+    Winograd's tiles, along one axis after another, or in blocks of rows.
     """
 
     estimated_cost: Cost
     is_profitable: Callable[[Sequence[Computation]], bool]
     costs: PlanCosts
     decided: Decided | None = None
-    in_tiles: bool = True
+    in_parts: bool = True

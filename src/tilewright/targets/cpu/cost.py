@@ -375,7 +375,10 @@ class CostModel:
         64, "positions", "of an image at a time, at most: more gain nothing", RANGES
     )
     gathered: int = _constant(
-        1 << 19, "bytes", "that are gathered at a time, at most: half of a cache", RANGES
+        1 << 19,
+        "bytes",
+        "that are gathered at a time, at most: half of a cache",
+        RANGES,
     )
 
     def multiply_rate(self, lanes: int, itemsize: int) -> float:
