@@ -21,7 +21,7 @@ from tilewright.expr.nodes import (
     Var,
     const,
 )
-from tilewright.plan.positions import Axis, Positions, positions
+from tilewright.plan.positions import Positions, WindowAxis, positions
 
 N, H, W = (Var(name, INDEX) for name in "nhw")
 B, K, L, J, C, P, Q = (Var(name, INDEX) for name in "bkljcpq")
@@ -62,10 +62,10 @@ def test_a_convolution_has_windows() -> None:
     assert made is not None
     (window,) = made.windows
     assert window.tensor is X and window.axes == (
-        Axis(0, 1, 0, 1),
-        Axis(1, 1, 0, 3),
-        Axis(2, 1, 0, 3),
-        Axis(None, 0, 0, 8),
+        WindowAxis(0, 1, 0, 1),
+        WindowAxis(1, 1, 0, 3),
+        WindowAxis(2, 1, 0, 3),
+        WindowAxis(None, 0, 0, 8),
     )
     assert made.counts == (N, H, W)
     assert made.shape(window, (1, 2, 4)) == (1, 2, 4, 3, 3, 8)

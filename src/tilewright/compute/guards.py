@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import reduce
+from typing import Any
 
 from tilewright.expr.affine import Affine, affine, to_expr
 from tilewright.expr.bounds import bounds, within
@@ -85,7 +86,8 @@ def _within(index: Expr, extent: Extent, ranges: Ranges) -> bool:
         return True
     least = bounds(index, ranges)[0]
     form = affine(index) - affine(as_expr(extent, INDEX))
-    for part, (_, most) in ranges.items():
+    known: Mapping[Any, tuple[int | None, int | None]] = ranges
+    for part, (_, most) in known.items():
         if not isinstance(part, frozenset) or not part <= {*form.terms}:
             continue
         rest = bounds(to_expr(form - Affine(tuple(part), 0)), ranges)[1]

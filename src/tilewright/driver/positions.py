@@ -29,7 +29,7 @@ from tilewright.loops.sizes import statement
 from tilewright.loops.verify import verify
 from tilewright.plan.nodes import FusionGroup
 from tilewright.plan.normalize import KernelSignature, kernel_signature
-from tilewright.plan.positions import Positions, Window, positions
+from tilewright.plan.positions import Positions, PositionWindow, positions
 from tilewright.schedule import edit
 from tilewright.targets.base import Target
 
@@ -52,14 +52,16 @@ def by_positions(
     for group in forms:
         found = positions(group.computations, kernel.params, constants)
         if found is not None:
-            maker = _Maker(kernel, group, found, constants, target)
+            maker = _PositionKernels(kernel, group, found, constants, target)
             made = _of_blocks(maker)
             if made is not None:
                 return made
     return None
 
 
-def _of_blocks(maker: _Maker) -> PartedWork | None:
+def _of_blocks(
+    maker: _PositionKernels,
+) -> PartedWork | None:
     kernel = maker.kernel
     counts = maker.counts()
     events.emit("positions", kernel=kernel.name, at_a_time=counts)
@@ -73,7 +75,7 @@ def _of_blocks(maker: _Maker) -> PartedWork | None:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Maker:
+class _PositionKernels:
     """Makes the kernels of some positions, and the kernel of all."""
 
     kernel: Kernel
@@ -82,7 +84,10 @@ class _Maker:
     constants: Collection[Buffer]
     target: Target
 
-    def grid(self, count: int) -> tuple[int, ...]:
+    def grid(
+        self,
+        count: int,
+    ) -> tuple[int, ...]:
         """So many positions along each open dimension.
 
         In a row, or where each has several points, as near to a square as possible.
@@ -94,7 +99,10 @@ class _Maker:
             rows -= 1
         return (*[1] * (dims - 2), rows, count // rows)[-dims:]
 
-    def parts(self, count: int) -> dict[Window, Buffer]:
+    def parts(
+        self,
+        count: int,
+    ) -> dict[PositionWindow, Buffer]:
         """The local tensors of what is gathered and scattered."""
         found = {}
         grid = self.grid(count)
@@ -105,7 +113,10 @@ class _Maker:
             found[w] = Buffer(name, shape, w.tensor.dtype)
         return found
 
-    def signature(self, count: int) -> tuple[KernelSignature, set[Buffer]]:
+    def signature(
+        self,
+        count: int,
+    ) -> tuple[KernelSignature, set[Buffer]]:
         """The kernel to compile for so many positions, and its constant parameters."""
         parts = self.parts(count)
         some = self.positions.some(self.grid(count), parts)
@@ -115,12 +126,17 @@ class _Maker:
         pairs = zip(found.values, found.params, strict=True)
         return found, {p for b, p in pairs if b in self.constants}
 
-    def work(self, count: int) -> float:
+    def work(
+        self,
+        count: int,
+    ) -> float:
         """The nanoseconds that the target expects for the arithmetic of so many positions."""
         found, constants = self.signature(count)
         return self.target.predicted_work(found.computations, constants)
 
-    def counts(self) -> list[int]:
+    def counts(
+        self,
+    ) -> list[int]:
         """The numbers of positions per kernel, descending; empty if blocks do not pay.
 
         As many as a cache keeps the windows of. Where a position has several points along each
@@ -137,24 +153,33 @@ class _Maker:
         of_base = counts_of(lambda n: self.work(n * base), most // base, costs)
         return [n * base for n in of_base]
 
-    def is_good(self, count: int) -> bool:
+    def is_good(
+        self,
+        count: int,
+    ) -> bool:
         """Whether the target has a good schedule for so many positions."""
         found, _ = self.signature(count)
         return self.target.is_profitable(found.computations)
 
-    def gathered(self, count: int) -> int:
+    def gathered(
+        self,
+        count: int,
+    ) -> int:
         """The bytes of what is gathered for so many positions."""
         parts = self.parts(count)
         return sum(
             parts[w].size * w.tensor.dtype.itemsize for w in self.positions.windows
         )
 
-    def made(self, counts: Sequence[int]) -> PartedWork:
+    def made(
+        self,
+        counts: Sequence[int],
+    ) -> PartedWork:
         """A loop for each number of positions: as many blocks as fit; the next takes the rest."""
         taken = {b.name for b in self.kernel.params} | {
             v.name for v in self.kernel.sizes
         }
-        assembled = _Blocks(self, taken)
+        assembled = _PositionBlocks(self, taken)
         whole = prod_of(self.positions.counts)
         done: Expr = const(0, INDEX)
         left = whole
@@ -168,15 +193,21 @@ class _Maker:
         return assembled.work()
 
 
-def prod_of(factors: Sequence[Expr]) -> Expr:
+def prod_of(
+    factors: Sequence[Expr],
+) -> Expr:
     """The product of expressions, at least one."""
     return reduce(lambda a, b: a * b, factors)
 
 
-class _Blocks:
+class _PositionBlocks:
     """Builds one kernel of loops over blocks of positions, with unique names."""
 
-    def __init__(self, maker: _Maker, taken: set[str]) -> None:
+    def __init__(
+        self,
+        maker: _PositionKernels,
+        taken: set[str],
+    ) -> None:
         self._maker = maker
         self._taken = taken
         self._nests: list[Stmt] = []
@@ -209,7 +240,7 @@ class _Blocks:
         grid = self._maker.grid(count)
         written = self._maker.positions.written.values()
         nests = [
-            _Copy(self, w, own[b.name], grid, first, w in written).nest()
+            _WindowCopy(self, w, own[b.name], grid, first, w in written).nest()
             for w, b in parts.items()
         ]
         body = block(
@@ -221,16 +252,23 @@ class _Blocks:
             body = Alloc(b, body)
         self._nests.append(loop(block_of, times, _serial(body), "parallel"))
 
-    def name(self, wish: str) -> Var:
+    def name(
+        self,
+        wish: str,
+    ) -> Var:
         """A new loop variable."""
         return Var(fresh(self._taken, wish), INDEX)
 
     @property
-    def positions(self) -> Positions:
+    def positions(
+        self,
+    ) -> Positions:
         """Those of the group."""
         return self._maker.positions
 
-    def work(self) -> PartedWork:
+    def work(
+        self,
+    ) -> PartedWork:
         """All loops as one kernel."""
         old = self._maker.kernel
         body = block(*self._nests)
@@ -249,7 +287,11 @@ class _Blocks:
         verify(whole)
         return PartedWork(whole, tuple(self._prepare))
 
-    def _packed(self, prepare: Sequence[Kernel], suffix: str) -> dict[Buffer, Buffer]:
+    def _packed(
+        self,
+        prepare: Sequence[Kernel],
+        suffix: str,
+    ) -> dict[Buffer, Buffer]:
         """New buffers for the results of work on constants, by the part's own."""
         own = {
             b: Buffer(fresh(self._taken, b.name + suffix), b.extents, b.dtype)
@@ -261,17 +303,19 @@ class _Blocks:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Copy:
+class _WindowCopy:
     """The nest that gathers or scatters the window of some positions."""
 
-    blocks: _Blocks
-    window: Window
+    blocks: _PositionBlocks
+    window: PositionWindow
     local: Buffer
     grid: Sequence[int]
     first: Expr
     scatters: bool
 
-    def nest(self) -> Stmt:
+    def nest(
+        self,
+    ) -> Stmt:
         """Position by position; those within the extents of the window's Computation."""
         found = self.blocks.positions
         step = found.steps[self.window.of]
@@ -282,16 +326,10 @@ class _Copy:
         local = _places(position, self.grid)
         whole = _places(self.first + position, found.counts)
         size = const(step, INDEX)
-        inner = (
-            [u * size + p for u, p in zip(local, points, strict=True)]
-            if step > 1
-            else local
-        )
-        outer = (
-            [u * size + p for u, p in zip(whole, points, strict=True)]
-            if step > 1
-            else whole
-        )
+        inner, outer = local, whole
+        if step > 1:
+            inner = [u * size + p for u, p in zip(local, points, strict=True)]
+            outer = [u * size + p for u, p in zip(whole, points, strict=True)]
         body = self._points(inner, outer)
         within = [d < as_expr(x.size, INDEX) for d, x in zip(outer, dims, strict=True)]
         within += [d >= const(0, INDEX) for d in outer]
@@ -300,7 +338,11 @@ class _Copy:
             body = loop(p, step, body)
         return loop(position, prod(self.grid), body)
 
-    def _points(self, inner: Sequence[Expr], outer: Sequence[Expr]) -> Stmt:
+    def _points(
+        self,
+        inner: Sequence[Expr],
+        outer: Sequence[Expr],
+    ) -> Stmt:
         """The copy of one position, whose places are `inner` in the part and `outer` in all."""
         there: list[Expr] = []
         mine: list[Expr] = [] if self.scatters else list(inner)
@@ -323,7 +365,11 @@ class _Copy:
             stmt = loop(v, extent, stmt, kind if n == 0 else "serial")
         return stmt
 
-    def _along(self, length: int, loops: list[tuple[Var, int, str]]) -> Expr:
+    def _along(
+        self,
+        length: int,
+        loops: list[tuple[Var, int, str]],
+    ) -> Expr:
         chunk = max(n for n in range(1, CHUNK + 1) if length % n == 0)
         inside = self.blocks.name(f"{self.local.name}.w")
         if chunk == length or chunk == 1:
@@ -333,7 +379,11 @@ class _Copy:
         loops += [(outside, length // chunk, "serial"), (inside, chunk, "vector")]
         return outside * const(chunk, INDEX) + inside
 
-    def _store(self, mine: tuple[Expr, ...], there: tuple[Expr, ...]) -> Stmt:
+    def _store(
+        self,
+        mine: tuple[Expr, ...],
+        there: tuple[Expr, ...],
+    ) -> Stmt:
         tensor = self.window.tensor
         if self.scatters:
             return Store(tensor, _linear(there), Load(self.local, mine))
@@ -351,7 +401,10 @@ class _Copy:
         return Store(self.local, mine, value)
 
 
-def _places(position: Expr, counts: Sequence[Expr | int]) -> list[Expr]:
+def _places(
+    position: Expr,
+    counts: Sequence[Expr | int],
+) -> list[Expr]:
     """The place along each dimension of a position in their order."""
     found: list[Expr] = []
     rest = position
@@ -362,15 +415,21 @@ def _places(position: Expr, counts: Sequence[Expr | int]) -> list[Expr]:
     return found[::-1]
 
 
-def _linear(index: Sequence[Expr]) -> tuple[Expr, ...]:
+def _linear(
+    index: Sequence[Expr],
+) -> tuple[Expr, ...]:
     return tuple(to_expr(affine(i)) for i in index)
 
 
-def _onto(b: Buffer) -> edit.Move:
+def _onto(
+    b: Buffer,
+) -> edit.Move:
     return lambda index: (b, index)
 
 
-def _serial(stmt: Stmt) -> Stmt:
+def _serial(
+    stmt: Stmt,
+) -> Stmt:
     """The loops of a part in one thread: threads share the blocks."""
     if isinstance(stmt, For) and stmt.kind == "parallel":
         return For(stmt.var, stmt.extent, "serial", _serial(stmt.body))
@@ -378,7 +437,11 @@ def _serial(stmt: Stmt) -> Stmt:
     return found
 
 
-def _instead(root: Stmt, old: Stmt, new: Stmt) -> Stmt:
+def _instead(
+    root: Stmt,
+    old: Stmt,
+    new: Stmt,
+) -> Stmt:
     """The body of a kernel with another statement inside the loops over sizes."""
     if root is old:
         return new

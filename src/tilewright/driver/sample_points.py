@@ -23,7 +23,9 @@ CHECKED: Final = 4  # neighbors of the pattern that check divided dimensions
 DENSE: Final = 12  # more of them, if conditions depend on divided dimensions
 
 
-def are_many(allowed: Allowed) -> bool:
+def are_many(
+    allowed: Allowed,
+) -> bool:
     """Whether there are too many combinations to compare all of them."""
     return count(allowed) > COMPARED
 
@@ -62,7 +64,10 @@ def compared_points(
     return found
 
 
-def _telling(extents: Collection[int], most: int) -> list[int]:
+def _telling(
+    extents: Collection[int],
+    most: int,
+) -> list[int]:
     """Extents at which plans may change form: ends, small ones, and those near powers of two."""
     values = sorted(extents)
     wished = [values[0], values[-1], values[-2], *values[1:8]]
@@ -75,13 +80,18 @@ def _telling(extents: Collection[int], most: int) -> list[int]:
     return list(known)
 
 
-def pattern(allowed: Allowed) -> dict[str, int]:
+def pattern(
+    allowed: Allowed,
+) -> dict[str, int]:
     """The pattern. It is not at an end of a range, where a plan may have another form, as for an
     extent of 1."""
     return {name: middle(extents, 2) for name, extents in allowed.items()}
 
 
-def first_points(allowed: Allowed, terms: Terms) -> Sequence[Extents]:
+def first_points(
+    allowed: Allowed,
+    terms: Terms,
+) -> Sequence[Extents]:
     """The pattern, and for each dimension points that differ from it only there and distinguish its
     terms: a distant one, and neighbors; then some others that check divided dimensions."""
     start = pattern(allowed)
@@ -96,20 +106,29 @@ def first_points(allowed: Allowed, terms: Terms) -> Sequence[Extents]:
     return [*found, *(p for p in checks if p not in found)]
 
 
-def _other(extents: Collection[int], terms: Sequence[SizeTerm], start: Extents) -> int:
+def _other(
+    extents: Collection[int],
+    terms: Sequence[SizeTerm],
+    start: Extents,
+) -> int:
     """An extent, not at an end, at which as many terms as possible differ from the start: if
     several sizes have one, a sum of terms is distinguished from a product."""
     (name,) = {t.size for t in terms}
     inner = sorted(extents)[1:-1] or sorted(extents)
 
-    def changed(n: int) -> tuple[int, int]:
+    def changed(
+        n: int,
+    ) -> tuple[int, int]:
         here = sum(t.at({name: n}) != t.at(start) for t in terms)
         return here, -abs(n - start[name])
 
     return max(inner, key=changed)
 
 
-def dense_points(allowed: Allowed, terms: Terms) -> Sequence[Extents]:
+def dense_points(
+    allowed: Allowed,
+    terms: Terms,
+) -> Sequence[Extents]:
     """More neighbors of the pattern, along each divided dimension and along all at once, with every
     remainder."""
     divided = [name for name, known in terms.items() if len(known) > 1]
@@ -118,7 +137,11 @@ def dense_points(allowed: Allowed, terms: Terms) -> Sequence[Extents]:
     return [*(p for p in first_points(allowed, terms) if p not in found), *found]
 
 
-def _beside(allowed: Allowed, names: Sequence[str], count: int) -> list[Extents]:
+def _beside(
+    allowed: Allowed,
+    names: Sequence[str],
+    count: int,
+) -> list[Extents]:
     """Neighbors of the pattern, with the extents of all names reduced or, if impossible, increased
     by the same amount."""
     start = pattern(allowed)
@@ -132,7 +155,10 @@ def _beside(allowed: Allowed, names: Sequence[str], count: int) -> list[Extents]
     return found
 
 
-def middle(extents: Collection[int], thirds: int) -> int:
+def middle(
+    extents: Collection[int],
+    thirds: int,
+) -> int:
     """An extent in the middle; of a wide range, the geometric middle, a more typical extent."""
     values = sorted(extents)
     if len(values) <= COMPARED:

@@ -36,7 +36,7 @@ from tilewright.ir.node import Node, postorder
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class WindowAxis:
     """An axis of a tensor as a position sees it: elements `stride * d + least`, and so many.
 
     dim: the number of the open dimension d; None: the same elements for all positions.
@@ -49,19 +49,20 @@ class Axis:
 
     def is_inside(self, extent: Extent) -> bool:
         """Whether all positions are known to read elements of an axis of this extent."""
-        known = self.dim is None and isinstance(extent, int)
-        return known and self.least >= 0 and self.least + self.length <= extent
+        if self.dim is not None or not isinstance(extent, int):
+            return False
+        return self.least >= 0 and self.least + self.length <= extent
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Window:
+class PositionWindow:
     """The part of a tensor that each position of a Computation reads or writes.
 
     outside: what is read where an index leaves the tensor; None if none does.
     """
 
     tensor: Buffer
-    axes: tuple[Axis, ...]
+    axes: tuple[WindowAxis, ...]
     of: Computation
     outside: Const | None = None
 
@@ -77,8 +78,8 @@ class Positions:
     computations: tuple[Computation, ...]
     dims: Mapping[Computation, tuple[Dim, ...]]
     steps: Mapping[Computation, int]
-    read: Mapping[tuple[Computation, Node], Window]
-    written: Mapping[Buffer, Window]
+    read: Mapping[tuple[Computation, Node], PositionWindow]
+    written: Mapping[Buffer, PositionWindow]
     locals: Mapping[Buffer, Computation]
 
     @property
@@ -92,11 +93,11 @@ class Positions:
         return _counts(self.dims[self.last], self.steps[self.last])
 
     @property
-    def windows(self) -> tuple[Window, ...]:
+    def windows(self) -> tuple[PositionWindow, ...]:
         """What is gathered, each once."""
         return tuple(dict.fromkeys(self.read.values()))
 
-    def shape(self, window: Window, some: Sequence[int]) -> tuple[int, ...]:
+    def shape(self, window: PositionWindow, some: Sequence[int]) -> tuple[int, ...]:
         """The extents of the gathered or written window of some positions along each dimension."""
         step = self.steps[window.of]
         places = [n * step for n in some]
@@ -107,7 +108,7 @@ class Positions:
         return (*places, *(a.length for a in window.axes if a.length > 1))
 
     def some(
-        self, count: Sequence[int], parts: Mapping[Window, Buffer]
+        self, count: Sequence[int], parts: Mapping[PositionWindow, Buffer]
     ) -> list[Computation]:
         """The Computations for so many positions along each dimension, on the parts of windows."""
         made = {b: self._local(b, c, count) for b, c in self.locals.items()}
@@ -143,7 +144,7 @@ class Positions:
         return Buffer(b.name, tuple(shape), b.dtype, b.scope)
 
     def _within(
-        self, index: Sequence[Expr], window: Window, c: Computation
+        self, index: Sequence[Expr], window: PositionWindow, c: Computation
     ) -> tuple[Expr, ...]:
         """The index into the part of a window that is written."""
         dims = self.dims[c]
@@ -159,7 +160,7 @@ class Positions:
         self,
         c: Computation,
         root: Expr,
-        parts: Mapping[Window, Buffer],
+        parts: Mapping[PositionWindow, Buffer],
         made: Mapping[Buffer, Buffer],
     ) -> Expr:
         """A value with its reads on the parts of windows and on local tensors."""
@@ -180,7 +181,7 @@ class Positions:
         return found
 
     def _gathered(
-        self, c: Computation, index: Sequence[Expr], window: Window
+        self, c: Computation, index: Sequence[Expr], window: PositionWindow
     ) -> tuple[Expr, ...]:
         dims = self.dims[c]
         inner = []
@@ -213,7 +214,7 @@ def positions(
 
     Maps have no windows, and need no positions. params: the tensors that others see.
     """
-    finder = _Finder(tuple(computations), {*params}, {*constants})
+    finder = _PositionFinder(tuple(computations), {*params}, {*constants})
     try:
         return finder.found()
     except _NoPositions:
@@ -230,7 +231,7 @@ def _require(condition: object) -> None:
 
 
 @dataclass(eq=False, slots=True)
-class _Finder:
+class _PositionFinder:
     computations: tuple[Computation, ...]
     params: set[Buffer]
     constants: set[Buffer]
@@ -251,8 +252,8 @@ class _Finder:
         )
         steps = {c: _step(c, own) for c, own in dims.items()}
         writers = {o.tensor: c for c in dims for o in c.outputs}
-        read: dict[tuple[Computation, Node], Window] = {}
-        written: dict[Buffer, Window] = {}
+        read: dict[tuple[Computation, Node], PositionWindow] = {}
+        written: dict[Buffer, PositionWindow] = {}
         for c in dims:
             self._writes(c, dims[c], written)
             self._reads(c, dims, steps, writers, read)
@@ -264,7 +265,7 @@ class _Finder:
         return Positions(self.computations, dims, steps, _joined(read), written, local)
 
     def _writes(
-        self, c: Computation, dims: Sequence[Dim], written: dict[Buffer, Window]
+        self, c: Computation, dims: Sequence[Dim], written: dict[Buffer, PositionWindow]
     ) -> None:
         for o in c.outputs:
             if o.tensor not in self.params:
@@ -288,7 +289,7 @@ class _Finder:
                     else _is_whole(form)
                 )
                 _require(whole)
-            written[o.tensor] = Window(o.tensor, axes, c)
+            written[o.tensor] = PositionWindow(o.tensor, axes, c)
 
     def _reads(
         self,
@@ -296,7 +297,7 @@ class _Finder:
         dims: Mapping[Computation, tuple[Dim, ...]],
         steps: Mapping[Computation, int],
         writers: Mapping[Buffer, Computation],
-        read: dict[tuple[Computation, Node], Window],
+        read: dict[tuple[Computation, Node], PositionWindow],
     ) -> None:
         """Collect the windows; require that values depend on positions in no other way."""
         env = environment(c.dims)
@@ -376,17 +377,17 @@ def _step(c: Computation, dims: Sequence[Dim]) -> int:
 
 def _window(
     load: Load, dims: Sequence[Dim], c: Computation, outside: Const | None
-) -> Window | None:
+) -> PositionWindow | None:
     """The window of a read; None if all positions read the same."""
     axes = _axes(load.index, dims, c)
     if load.buffer.static and all(a.dim is None for a in axes):
         return None
-    return Window(load.buffer, axes, c, outside)
+    return PositionWindow(load.buffer, axes, c, outside)
 
 
 def _axes(
     index: Sequence[Expr], dims: Sequence[Dim], c: Computation
-) -> tuple[Axis, ...]:
+) -> tuple[WindowAxis, ...]:
     env = environment([d for d in c.dims if d.static])
     found = []
     for i in index:
@@ -403,7 +404,7 @@ def _axes(
         least, most = bounds(rest, env)
         _require(least is not None and most is not None)
         assert least is not None and most is not None
-        found.append(Axis(dim, stride, least, most - least + 1))
+        found.append(WindowAxis(dim, stride, least, most - least + 1))
     return tuple(found)
 
 
@@ -413,14 +414,14 @@ def _is_whole(form: Affine) -> bool:
 
 
 def _joined(
-    read: Mapping[tuple[Computation, Node], Window],
-) -> dict[tuple[Computation, Node], Window]:
+    read: Mapping[tuple[Computation, Node], PositionWindow],
+) -> dict[tuple[Computation, Node], PositionWindow]:
     """Windows of one tensor that move alike as one that holds them all."""
 
-    def key(w: Window) -> Any:
+    def key(w: PositionWindow) -> Any:
         return w.of, w.tensor, w.outside, tuple((a.dim, a.stride) for a in w.axes)
 
-    whole: dict[Any, Window] = {}
+    whole: dict[Any, PositionWindow] = {}
     for w in read.values():
         known = whole.get(key(w), w)
         axes = tuple(map(_around, w.axes, known.axes))
@@ -428,7 +429,7 @@ def _joined(
     return {place: whole[key(w)] for place, w in read.items()}
 
 
-def _around(a: Axis, b: Axis) -> Axis:
+def _around(a: WindowAxis, b: WindowAxis) -> WindowAxis:
     least = min(a.least, b.least)
     end = max(a.least + a.length, b.least + b.length)
     return replace(a, least=least, length=end - least)
