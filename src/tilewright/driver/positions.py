@@ -65,13 +65,16 @@ def _of_blocks(
     kernel = maker.kernel
     counts = maker.counts()
     events.emit("positions", kernel=kernel.name, at_a_time=counts)
-    if not counts:
-        return None
-    try:
-        return maker.made(counts)
-    except (ScheduleError, UnsupportedError, VerifyError) as error:
-        events.emit("kept-whole", kernel=kernel.name, reason=str(error))
-        return None
+    for first in range(len(counts)):
+        # A schedule of many positions may reshape a tensor irreversibly, and one of fewer not.
+        try:
+            return maker.made(counts[first:])
+        except (ScheduleError, UnsupportedError, VerifyError) as error:
+            reason = str(error)
+            events.emit("kept-apart", kernel=kernel.name, reason=reason)
+    if counts:
+        events.emit("kept-whole", kernel=kernel.name, reason=reason)
+    return None
 
 
 @dataclass(frozen=True, eq=False, slots=True)

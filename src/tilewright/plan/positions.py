@@ -394,10 +394,8 @@ def _axes(
         _require(not reads_memory(i))
         form = affine(i)
         own = [(n, t) for n, d in enumerate(dims) if (t := form.coefficient(d.var))]
-        _require(len(own) <= 1)
         dim, stride = own[0] if own else (None, 0)
         if dim is not None:
-            _require(stride > 0)
             form = form - affine(dims[dim].var).scaled(stride)
         rest = to_expr(form)
         _require(all(v in env for v in postorder(rest) if isinstance(v, Var)))
