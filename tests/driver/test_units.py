@@ -195,7 +195,7 @@ def test_units_are_the_whole(
     name: str, counts: list[int] | None, mcpu: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if counts is not None:
-        monkeypatch.setattr(units, "_counts", lambda _: counts)
+        monkeypatch.setattr(units, "counts_of", lambda *_: counts)
     group = GROUPS[name]()
     work = parted(group, target("cpu", mcpu))
     if work is None:
@@ -246,7 +246,7 @@ def transposed(rows: int = 32) -> Group:
 def test_products_that_lie_apart_are_copied_where_they_fill_a_tensor(
     mcpu: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(units, "_counts", lambda _: [16, 4, 1])
+    monkeypatch.setattr(units, "counts_of", lambda *_: [16, 4, 1])
     group = transposed()
     work = parted(group, target("cpu", mcpu))
     assert work is not None
@@ -255,7 +255,7 @@ def test_products_that_lie_apart_are_copied_where_they_fill_a_tensor(
         compare(group, work, n)
     # Another kernel writes the rest, which a copy would overwrite.
     assert parted(transposed(rows=64), target("cpu", mcpu)) is None
-    monkeypatch.setattr(units, "_counts", lambda _: [4, 1])
+    monkeypatch.setattr(units, "counts_of", lambda *_: [4, 1])
     assert parted(transposed(), target("cpu", mcpu)) is None
 
 
@@ -273,7 +273,7 @@ def test_packed_constants_have_names_of_their_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     scheduled = units._Parts.scheduled
-    monkeypatch.setattr(units, "_counts", lambda _: [16, 4, 1])
+    monkeypatch.setattr(units, "counts_of", lambda *_: [16, 4, 1])
     monkeypatch.setattr(
         units._Parts, "scheduled", lambda of, count, _: scheduled(of, count, True)
     )

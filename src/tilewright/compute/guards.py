@@ -11,12 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import reduce
+from typing import Any
 
+from tilewright.expr.affine import Affine, affine, to_expr
+from tilewright.expr.bounds import bounds, within
 from tilewright.expr.nodes import (
     INDEX,
     And,
     Const,
     Expr,
+    Extent,
     Le,
     Load,
     Lt,
@@ -62,12 +66,34 @@ def read_or_zero(e: Expr, ranges: Ranges) -> Load | None:
     Zeros of both signs count as zero: sums, which start at +0, do not distinguish them.
     """
     if isinstance(e, Load):
-        return e if not inside(e, ranges) else None
+        return e if _is_inside(e, ranges) else None
     outside = read_or_constant(e, ranges)
     if outside is None or outside.value != 0:
         return None
     assert isinstance(e, Select) and isinstance(e.then, Load)
     return e.then
+
+
+def _is_inside(load: Load, ranges: Ranges) -> bool:
+    """Whether an index is proven to be inside the tensor, whose extents may be sizes."""
+    axes = zip(load.index, load.buffer.extents, strict=True)
+    return not inside(load, ranges) or all(_within(i, n, ranges) for i, n in axes)
+
+
+def _within(index: Expr, extent: Extent, ranges: Ranges) -> bool:
+    """As `bounds.within`, or by what the ranges say of a part of the sum `index - extent`."""
+    if within(index, extent, ranges):
+        return True
+    least = bounds(index, ranges)[0]
+    form = affine(index) - affine(as_expr(extent, INDEX))
+    known: Mapping[Any, tuple[int | None, int | None]] = ranges
+    for part, (_, most) in known.items():
+        if not isinstance(part, frozenset) or not part <= {*form.terms}:
+            continue
+        rest = bounds(to_expr(form - Affine(tuple(part), 0)), ranges)[1]
+        if rest is not None and most is not None and rest + most < 0:
+            return least is not None and least >= 0
+    return False
 
 
 def read_or_constant(e: Expr, ranges: Ranges) -> Const | None:

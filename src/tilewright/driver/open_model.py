@@ -8,7 +8,7 @@ compiler at run time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -53,9 +53,12 @@ class _Code:
     places: Mapping[Buffer, int]
 
 
-def open_model(plan: Plan, target: Target, sanitize: bool = False) -> OpenModel:
+def open_model(
+    plan: Plan, target: Target, sanitize: bool = False, tiles: Sequence[int] = ()
+) -> OpenModel:
     """The code of an open plan, with formulas for shapes, offsets and workspaces.
 
+    tiles: of Winograd's forms that convolutions may take.
     Raises UnsupportedError (TW-JIT) naming the step or tensor that cannot be compiled for all
     sizes: a step that is invalid at some sizes, is not a kernel, or cannot be proven to stay within
     its tensors; a size that is a count; a result that is an input or a constant.
@@ -66,7 +69,7 @@ def open_model(plan: Plan, target: Target, sanitize: bool = False) -> OpenModel:
         raise refused(str(error), plan) from error
     check_supported(plan)
     with events.span("kernels", total=len(plan.steps)):
-        code = _compiled(plan, target, sanitize)
+        code = _compiled(plan, target, sanitize, tiles)
     lives = lifetimes(plan)
     position = {b: n for n, b in enumerate(code.operands)}
     held = {position[b]: ends for b, ends in lives.items() if in_arena(plan, b)}
@@ -161,8 +164,10 @@ def check_supported(plan: Plan) -> None:
             raise refused(f"the result {v.name!r} is also another tensor", plan)
 
 
-def _compiled(plan: Plan, target: Target, sanitize: bool) -> _Code:
-    made = open_codes(plan, target, sanitize)
+def _compiled(
+    plan: Plan, target: Target, sanitize: bool, tiles: Sequence[int]
+) -> _Code:
+    made = open_codes(plan, target, sanitize, tiles)
     constants = OpenConstants(plan)
     called = [
         constants.arguments(code, plan.touched(group))

@@ -1,18 +1,15 @@
 """A model for ranges of shapes: shared code for all shapes with equal plans.
 
-The plans of sizes are compared with one open plan (`generalize`). A few combinations of extents are
-all compared. Of many combinations, only some are: ends, small extents, powers of two and their
-neighbors, and random ones. For the sizes between, `between` shows that the shapes and the shape
-arithmetic of the graph are the same affine functions, so that planning sees the same graph. In
-either case, a proof for all sizes shows that no access is out of bounds. Decisions that depend on
-costs are those for one size, the pattern. Sizes whose plans differ get their own code: one
-combination, or again a range with one extent fixed.
+The plans of sizes, all or some of them (`sample_points`), are compared with one open plan
+(`generalize`). For the sizes between, `between` shows that the shapes and the shape arithmetic of
+the graph are the same functions, so that planning sees the same graph. In either case, a proof for
+all sizes shows that no access is out of bounds. Decisions that depend on costs are those for one
+size, the pattern. Sizes whose plans differ get their own code: one combination, or again a range
+with one extent fixed.
 """
 
 from __future__ import annotations
 
-import math
-import random
 from collections.abc import (
     Callable,
     Collection,
@@ -37,12 +34,18 @@ from tilewright.driver.generalize import difference, equal, generalize
 from tilewright.driver.open_model import symbolic
 from tilewright.driver.processes import share, workers
 from tilewright.driver.ranges import combinations, count
+from tilewright.driver.sample_points import (
+    are_many,
+    compared_points,
+    dense_points,
+    first_points,
+    middle,
+    pattern,
+)
 from tilewright.driver.size_terms import (
     Extents,
-    SizeTerm,
     Terms,
     every_floor,
-    points_of,
     terms_of,
 )
 from tilewright.graph.infer import FallbackProvider, InferredTypes
@@ -58,10 +61,6 @@ from tilewright.runtime.threads import thread_count
 ALONE: Final = 16  # most combinations with their own code
 NAMED: Final = 4  # most combinations of ranges that count as named one by one
 TOGETHER: Final = 8  # most ranges with shared code
-COMPARED: Final = 256  # most combinations that are all compared
-SAMPLED: Final = 48  # about how many to compare if there are more
-CHECKED: Final = 4  # neighbors of the pattern that check divided dimensions
-DENSE: Final = 12  # more of them, if conditions depend on divided dimensions
 PERIOD: Final = 32  # longest period of a plan with floors that the graph does not have
 MakePlan = Callable[[Extents, "Questions | None"], Plan]
 
@@ -96,6 +95,7 @@ class ReplayedQuestions:
 
     real: Questions
     answers: dict[Hashable, list[Any]] = field(default_factory=dict)
+    in_parts: bool = True
     recording: bool = True
     given: dict[Hashable, int] = field(default_factory=dict)
 
@@ -112,6 +112,7 @@ class ReplayedQuestions:
             lambda group: self._answer(self.real.is_profitable, group),
             replace(self.real.costs, key_block=1),
             self._decided,
+            self.in_parts,
         )
 
     def _decided(self, what: str, here: bool) -> bool:
@@ -195,7 +196,7 @@ def _together(making: RangedBuilder, allowed: Allowed) -> Iterator[Key | SharedM
     assert making.opened is not None
     plan, compared = open_plan(making, allowed)
     inside = _box(allowed, compared)
-    many = count(allowed) > COMPARED
+    many = are_many(allowed)
     agreed = [key for key, same in compared.items() if same]
     if count(allowed) <= ALONE and len(agreed) <= NAMED:
         yield from compared
@@ -207,7 +208,7 @@ def _together(making: RangedBuilder, allowed: Allowed) -> Iterator[Key | SharedM
         return
     covers, odd = _cover(inside, compared)
     if many or len(odd) > ALONE:
-        inside = _without_odd(inside, odd, _key(_start(allowed)))
+        inside = _without_odd(inside, odd, _key(pattern(allowed)))
         covers, odd = _cover(inside, compared)
     if odd and (many or len(odd) > ALONE):
         raise _differs(making, plan, dict(zip(allowed, max(odd), strict=True)))
@@ -241,7 +242,7 @@ def _box(allowed: Allowed, compared: Mapping[Key, bool]) -> dict[str, Collection
 
     The other dimensions are as in the pattern.
     """
-    start = _key(_start(allowed))
+    start = _key(pattern(allowed))
     found: dict[str, Collection[int]] = {}
     for axis, (name, extents) in enumerate(allowed.items()):
         line = {
@@ -313,22 +314,23 @@ def open_plan(making: RangedBuilder, allowed: Allowed) -> tuple[Plan, dict[Key, 
     A dimension with only one extent is not a size of the plan. Raises UnsupportedError naming a
     part that differs between two sizes by more than numbers.
     """
-    start = _start(allowed)
+    start = pattern(allowed)
     opened = {name: e for name, e in allowed.items() if len(e) > 1}
     terms: Terms = {
-        name: terms_of(making.typing_at, start, name, (min(e), max(e)), _at(e, 1))
+        name: terms_of(making.typing_at, start, name, (min(e), max(e)), middle(e, 1))
         for name, e in opened.items()
     }
-    replayed = ReplayedQuestions(making.real)
+    in_parts = _are_batches(making.graph, opened)
+    replayed = ReplayedQuestions(making.real, in_parts=in_parts)
     try:
-        points = _points(allowed, terms)
+        points = first_points(allowed, terms)
         found = _opened(making, allowed, replayed, points, terms)
     except UnsupportedError:
         terms = {name: every_floor(known, PERIOD) for name, known in terms.items()}
         if all(len(known) == 1 for known in terms.values()):
             raise
-        points = _dense(allowed, terms)
-        replayed = ReplayedQuestions(making.real)
+        points = dense_points(allowed, terms)
+        replayed = ReplayedQuestions(making.real, in_parts=in_parts)
         found = _opened(making, allowed, replayed, points, terms)
 
     def agrees(extents: Extents) -> bytes:
@@ -338,7 +340,7 @@ def open_plan(making: RangedBuilder, allowed: Allowed) -> tuple[Plan, dict[Key, 
         except (UnsupportedError, VerifyError):
             return bytes([False])
 
-    wanted = _compared(allowed, points, terms)
+    wanted = compared_points(allowed, points, terms)
     jobs = [partial(agrees, extents) for extents in wanted]
     answers = share(jobs, workers(len(jobs), thread_count()))
     compared = {
@@ -346,13 +348,19 @@ def open_plan(making: RangedBuilder, allowed: Allowed) -> tuple[Plan, dict[Key, 
         _key(extents): bool((agrees(extents) if same is None else same)[0])
         for extents, same in zip(wanted, answers, strict=True)
     }
-    if count(allowed) > COMPARED:
+    if are_many(allowed):
         told = [*points, {name: max(e) for name, e in allowed.items()}]
         known = [making.typing_at(point) for point in told]
         between = Between(making.graph, allowed, told, known, making.fallback, terms)
         for odd in between.odd():
             compared[_key({**points[0], **odd})] = False
     return found, compared
+
+
+def _are_batches(graph: Graph, names: Collection[str]) -> bool:
+    """Whether dimensions are first axes alone; others may be axes of images."""
+    inner = {d for v in graph.inputs for d in (v.shape or ())[1:]}
+    return inner.isdisjoint(names)
 
 
 def _opened(
@@ -390,120 +398,6 @@ def _differs(making: RangedBuilder, plan: Plan, extents: Extents) -> Unsupported
         hint="give one of the dimensions a value, or name at most 16 combinations: "
         "dims={'batch': [1, 8]}",
     )
-
-
-def _compared(
-    allowed: Allowed, points: Sequence[Extents], terms: Terms
-) -> list[Extents]:
-    """All combinations or, of many, some: along each dimension, at corners, and at random.
-
-    For a divided dimension, also one with each remainder.
-    """
-    if count(allowed) <= COMPARED:
-        return list(combinations(allowed))
-    start = points[0]
-    opened = [name for name, e in allowed.items() if len(e) > 1]
-    found = list(points)
-    for name in opened:
-        values = _telling(allowed[name], SAMPLED // len(opened))
-        period = math.lcm(*(t.divisor for t in terms[name]))
-        if period > COMPARED:
-            raise UnsupportedError(
-                f"extents along {name} come again only after {period:,} sizes",
-                code="TW-JIT",
-                hint=f"name at most {COMPARED} combinations of extents",
-            )
-        beside = [start[name] + n for n in range(1, period)]
-        values += [n for n in beside if n in allowed[name]]
-        found += [{**start, name: value} for value in dict.fromkeys(values)]
-    chance = random.Random(0)
-    ends = {n: (min(e), max(e)) for n, e in allowed.items()}
-    inner = {n: (sorted(e)[min(1, len(e) - 1)], max(e)) for n, e in allowed.items()}
-    if len(opened) > 1:
-        found += [*combinations(ends), *combinations(inner)]
-        for _ in range(SAMPLED // 4):
-            found.append({n: chance.choice(list(e)) for n, e in allowed.items()})
-    return found
-
-
-def _telling(extents: Collection[int], most: int) -> list[int]:
-    """Extents at which plans may change form: ends, small ones, and those near powers of two."""
-    values = sorted(extents)
-    wished = [values[0], values[-1], values[-2], *values[1:8]]
-    for power in range(1, values[-1].bit_length() + 1):
-        wished += [(1 << power) - 1, 1 << power, (1 << power) + 1]
-    known = dict.fromkeys(n for n in wished if n in extents)
-    chance = random.Random(len(values))
-    while len(known) < min(most, len(values)):
-        known[chance.choice(values)] = None
-    return list(known)
-
-
-def _start(allowed: Allowed) -> dict[str, int]:
-    """The pattern. It is not at an end of a range, where a plan may have another form, as for an
-    extent of 1."""
-    return {name: _at(extents, 2) for name, extents in allowed.items()}
-
-
-def _points(allowed: Allowed, terms: Terms) -> Sequence[Extents]:
-    """The pattern, and for each dimension points that differ from it only there and distinguish its
-    terms: a distant one, and neighbors; then some others that check divided dimensions."""
-    start = _start(allowed)
-    found: list[Extents] = [start]
-    for name, known in terms.items():
-        values = sorted(allowed[name])
-        near = sorted(values, key=lambda n: abs(n - start[name]))
-        found += points_of(start, known, [_at(values, 1), *near])
-    divided = [name for name, known in terms.items() if len(known) > 1]
-    others = {name: _other(allowed[name], terms[name], start) for name in divided}
-    checks = [{**start, **others}, *_beside(allowed, divided, CHECKED)]
-    return [*found, *(p for p in checks if p not in found)]
-
-
-def _other(extents: Collection[int], terms: Sequence[SizeTerm], start: Extents) -> int:
-    """An extent, not at an end, at which as many terms as possible differ from the start: if
-    several sizes have one, a sum of terms is distinguished from a product."""
-    (name,) = {t.size for t in terms}
-    inner = sorted(extents)[1:-1] or sorted(extents)
-
-    def changed(n: int) -> tuple[int, int]:
-        here = sum(t.at({name: n}) != t.at(start) for t in terms)
-        return here, -abs(n - start[name])
-
-    return max(inner, key=changed)
-
-
-def _dense(allowed: Allowed, terms: Terms) -> Sequence[Extents]:
-    """More neighbors of the pattern, along each divided dimension and along all at once, with every
-    remainder."""
-    divided = [name for name, known in terms.items() if len(known) > 1]
-    alone = (p for name in divided for p in _beside(allowed, [name], DENSE))
-    found = [*alone, *_beside(allowed, divided, DENSE)]
-    return [*(p for p in _points(allowed, terms) if p not in found), *found]
-
-
-def _beside(allowed: Allowed, names: Sequence[str], count: int) -> list[Extents]:
-    """Neighbors of the pattern, with the extents of all names reduced or, if impossible, increased
-    by the same amount."""
-    start = _start(allowed)
-    found: list[Extents] = []
-    for n in range(1, count + 1) if names else ():
-        for away in (-n, n):
-            beside = {name: start[name] + away for name in names}
-            if all(value in allowed[name] for name, value in beside.items()):
-                found.append({**start, **beside})
-                break
-    return found
-
-
-def _at(extents: Collection[int], thirds: int) -> int:
-    """An extent in the middle; of a wide range, the geometric middle, a more typical extent."""
-    values = sorted(extents)
-    if len(values) <= COMPARED:
-        return values[min(len(values) * thirds // 3, len(values) - 1)]
-    least = max(values[0], 1)
-    wished = least * (values[-1] / least) ** (thirds / 3)
-    return min(values, key=lambda n: abs(n - wished))
 
 
 def _check_countable(graph: Graph, allowed: Allowed, deciding: Sequence[Value]) -> None:

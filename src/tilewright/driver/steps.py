@@ -58,6 +58,7 @@ from tilewright.plan.nodes import (
 )
 from tilewright.plan.normalize import kernel_signature
 from tilewright.plan.own_results import own_results
+from tilewright.plan.pipeline import WINOGRAD
 from tilewright.plan.questions import Questions
 from tilewright.runtime import trim
 from tilewright.runtime.dispatch import Allowed
@@ -169,7 +170,9 @@ def ranged(graph: Graph, allowed: Allowed, options: Options) -> RangedModel:
         lambda extents: build(specialized(extents), options, target),
         None
         if options.for_one_shape
-        else lambda plan: open_model(plan, compiling.host, options.sanitize),
+        else lambda plan: open_model(
+            plan, compiling.host, options.sanitize, WINOGRAD[options.math]
+        ),
         lambda extents: typing_at(
             graph, extents, onnx_fallback(), options.limit, KNOWN
         ),

@@ -8,7 +8,7 @@ for any size.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,6 +29,7 @@ from tilewright.loops.walk import loops_of
 from tilewright.plan.nodes import FusionGroup
 from tilewright.plan.normalize import KernelSignature, kernel_signature
 from tilewright.plan.open_extents import Resized
+from tilewright.plan.questions import OpenCosts
 from tilewright.plan.units import Units, units
 from tilewright.schedule import edit
 from tilewright.targets.base import Target
@@ -58,7 +59,8 @@ def by_units(
     if found is None:
         return None
     of = _Parts(group, kernel.outputs, found, constants, target)
-    counts = _counts(of)
+    costs = target.open_costs
+    counts = counts_of(of.work, costs.many_units, costs)
     sizes = [repr(size) for size in found.sizes]
     events.emit("units", kernel=kernel.name, sizes=sizes, at_a_time=counts)
     if not counts or any(_scattered(found, b, counts[0]) for b in kernel.params):
@@ -115,22 +117,33 @@ class _Parts:
     def scheduled(self, count: int, pack: bool) -> HoistedKernel:
         """The kernel of `count` units. pack: pack constants at compile time."""
         found, constants = self.of(count)
-        known = constants if pack else set()
-        plain = found.plain()
-        verify(plain)
-        made = self.target.default_schedule(plain, found.computations, known)
-        for b, p in zip(found.values, found.params, strict=True):
-            if p is not b:
-                made.reshape(p.name, *b.shape)
-        of_name = {b.name: b for b in made.kernel.params}
-        return hoist(made.kernel, {of_name[p.name] for p in known})
+        return scheduled_part(found, constants if pack else set(), self.target)
 
 
-def _counts(of: _Parts) -> list[int]:
-    """The numbers of units per kernel, descending to 1; empty if units do not pay."""
-    costs = of.target.open_costs
-    most, gain = costs.many_units, costs.unit_gain
-    one, many = of.work(1), of.work(most)
+def scheduled_part(
+    found: KernelSignature, constants: Collection[Buffer], target: Target
+) -> HoistedKernel:
+    """The kernel of fixed sizes in its default schedule, on tensors of their own shapes.
+
+    constants: the parameters that are packed at compile time.
+    """
+    plain = found.plain()
+    verify(plain)
+    made = target.default_schedule(plain, found.computations, constants)
+    for b, p in zip(found.values, found.params, strict=True):
+        if p is not b:
+            made.reshape(p.name, *b.shape)
+    of_name = {b.name: b for b in made.kernel.params}
+    return hoist(made.kernel, {of_name[p.name] for p in constants})
+
+
+def counts_of(work: Callable[[int], float], most: int, costs: OpenCosts) -> list[int]:
+    """The numbers of units per kernel, from `most` down to 1; empty if units do not pay.
+
+    work: the nanoseconds that the target expects for so many units.
+    """
+    gain = costs.unit_gain
+    one, many = work(1), work(most)
     if one * most <= many * gain:
         return [1]
     if one * costs.few_units > many:
@@ -138,7 +151,7 @@ def _counts(of: _Parts) -> list[int]:
     counts, last = [1], one
     few = 2
     while few < most:
-        taken = of.work(few)
+        taken = work(few)
         if taken / few * gain < last / counts[-1]:
             counts.append(few)
             last = taken

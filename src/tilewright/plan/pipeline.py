@@ -275,15 +275,19 @@ def plan_pipeline(
     passes.append(SplitGroups(ask.is_profitable))
     if fusion:
         passes.append(MergeSiblings(ask.estimated_cost, costs))
-    if not exact:
+    if not exact and ask.in_parts:
+        tiles = WINOGRAD[math]
         passes += [
-            Winograd(ask.estimated_cost, costs.moved_products, WINOGRAD[math]),
+            Winograd(ask.estimated_cost, costs.moved_products, tiles),
             SplitWindows(ask.estimated_cost, costs.window_gain),
-            SplitDeepSums(ask.estimated_cost, costs.deep_sum),
         ]
-    passes.append(SeparateWindows(ask.estimated_cost, exact))
-    if fusion:  # after Winograd, as its convolutions read whole tensors
+    if not exact:
+        passes.append(SplitDeepSums(ask.estimated_cost, costs.deep_sum))
+    if ask.in_parts:
+        passes.append(SeparateWindows(ask.estimated_cost, exact))
+    if fusion and ask.in_parts:  # after Winograd: its convolutions read whole tensors
         passes.append(PoolInBlocks(ask.estimated_cost))
+    if fusion:
         passes.append(MergeProducts(ask.estimated_cost))
     passes.append(AddHalos(costs.halo, ask.decided))
     if limit is not None:

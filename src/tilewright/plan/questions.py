@@ -62,13 +62,16 @@ class OpenCosts:
     many_units: units per kernel of products. unit_gain: the speedup per unit that justifies a
     kernel for another number of units. few_units: if fewer single units take as long as
     `many_units`, most of a tile would be empty. row_step: the ratio between successive numbers of
-    rows per block.
+    rows per block. many_positions: of an image per kernel, at most. gathered: bytes of what these
+    read, at most, so that a cache keeps them.
     """
 
     many_units: int
     unit_gain: float
     few_units: int
     row_step: int
+    many_positions: int
+    gathered: int
 
 
 def dearer(one: float | None, several: Sequence[float | None]) -> str:
@@ -107,10 +110,13 @@ class Questions:
 
     costs: parameters of further rewrites. decided: for a plan that is compared with those of other
     sizes, returns the decision on a named question, given the decision at this size; parts that are
-    empty at this size are then kept. None for any other plan.
+    empty at this size are then kept. None for any other plan. in_parts: whether windows may be
+    computed in parts, whose numbers are other functions of a size than the rest of a plan: in
+    Winograd's tiles, along one axis after another, or in blocks of rows.
     """
 
     estimated_cost: Cost
     is_profitable: Callable[[Sequence[Computation]], bool]
     costs: PlanCosts
     decided: Decided | None = None
+    in_parts: bool = True

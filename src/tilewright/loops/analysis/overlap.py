@@ -35,7 +35,7 @@ from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
 
 from tilewright.expr.affine import Affine, affine
-from tilewright.expr.nodes import Expr, Mod, Overlap, Var
+from tilewright.expr.nodes import Const, Expr, Mod, Overlap, Var
 from tilewright.expr.reads import variables
 from tilewright.ir.node import postorder
 from tilewright.loops.analysis.terms import quotients
@@ -99,6 +99,8 @@ def _parts(
     for low, (i, _) in enumerate(forms):
         for atom, _ in i.terms:
             if not isinstance(atom, Mod) or not _has_start(atom, loops):
+                continue
+            if not isinstance(atom.rhs, Const):
                 continue
             for quotient in quotients(atom):
                 for high, (p, q) in enumerate(forms):

@@ -107,6 +107,34 @@ def _by_group(
     return [s for g in groups for s in _transform(g, forms, around) or [g]]
 
 
+def open_forms(
+    steps: Sequence[Step],
+    group: FusionGroup,
+    tiles: Sequence[int],
+    constants: Collection[Buffer],
+    keep: Collection[Buffer],
+) -> list[FusionGroup]:
+    """The forms of a convolution of an open plan whose channels are last; a tile's size each.
+
+    steps: of the plan. keep: outputs of the model.
+    """
+    done = set(steps[: steps.index(group)])
+    around = _Around(set(constants), set(keep), DefUse(steps), done)
+    found = []
+    for tile in tiles if _may_transform(group) else ():
+        parts = _transformed(group, around, tile)
+        if parts is None or not all(map(around.is_whole, parts[1].inputs)):
+            continue
+        inputs, result = parts[1], parts[-1]
+        out = result.outputs[0]
+        multiplied = parts[2].outputs[0].tensor
+        read = next(a for a in result.accesses if a.buffer is multiplied)
+        last = _last(inputs.accesses[0].index, inputs.dims[-1].var)
+        if last is None and _last(out.index, read.index[-1]) is None:
+            found.append(replace(group, computations=parts))
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class _Around:
     """The context of a group: constants, outputs of the model, writers and readers.
@@ -175,7 +203,8 @@ def _may_transform(group: FusionGroup) -> bool:
     """Whether it may be a convolution that `winograd` accepts, optionally followed by a map."""
     if not 1 <= len(group.computations) <= 2:
         return False
-    window = [d for d in group.computations[0].combined_dims if d.extent == WINDOW]
+    combined = group.computations[0].combined_dims
+    window = [d for d in combined if d.static and d.extent == WINDOW]
     return len(window) >= 2
 
 

@@ -383,6 +383,15 @@ class CostModel:
     row_step: int = _constant(
         4, "times", "the rows of a block that the next larger one has", RANGES
     )
+    many_positions: int = _constant(
+        64, "positions", "of an image at a time, at most: more gain nothing", RANGES
+    )
+    gathered: int = _constant(
+        1 << 19,
+        "bytes",
+        "that are gathered at a time, at most: half of a cache",
+        RANGES,
+    )
 
     def multiply_rate(self, lanes: int, itemsize: int) -> float:
         """Multiply-adds per cycle, with vectors of this many elements of this many bytes."""
