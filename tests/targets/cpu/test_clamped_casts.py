@@ -41,8 +41,9 @@ def clamps(x: Expr) -> list[Expr]:
     def c(value: float) -> Const:
         return Const(value, x.dtype)
 
+    almost = 1 - 2.0**-40  # 1 as a float32
     near = [Max(x, c(bound)) for bound in (0.0, -0.0, 0.5, -0.5, 0.99)]
-    far = [Max(x, c(bound)) for bound in (1.0, -1.0, 7.0, -7.0)]
+    far = [Max(x, c(bound)) for bound in (1.0, -1.0, 7.0, -7.0, almost, -almost)]
     upper = (255.0, 0.0, 0.5, -3.0, -0.5)
     return [
         *near,
