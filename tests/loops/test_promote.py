@@ -66,11 +66,12 @@ def test_indices_of_written_out_loops_are_constants() -> None:
         {"fill": "f in 4"},
         {"use": "u in 4"},
         {"use": "u in 4 parallel"},
+        {"use": "u in i // 2 + 1 unroll"},
         {"index": "(u + i) % 4"},
         {"alloc": "alloc t: float32[4, 9]", "most": 128},
         {"most": 127},
     ],
-    ids=["filled", "used", "threads", "outer", "gap", "large"],
+    ids=["filled", "used", "threads", "open", "outer", "gap", "large"],
 )
 def test_what_cannot_be_in_registers_stays(change: dict[str, object]) -> None:
     assert not promoted(**change)  # type: ignore[arg-type]

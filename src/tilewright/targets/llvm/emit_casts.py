@@ -21,8 +21,6 @@ from tilewright.targets.llvm.emit_rounding import (
 from tilewright.targets.llvm.emit_text import LlvmValue
 from tilewright.targets.llvm.emit_types import constant
 
-_REGISTER_FLOATS = (dtypes.float32, dtypes.float64)
-
 
 class CastForm(NamedTuple):
     """One row of the table.
@@ -94,7 +92,7 @@ def _clamp(e: Expr) -> _Clamp | None:
     The cast of NaN is 0, and so is that of `low`: if the maximum yields `low` for NaN, as the
     processor's instruction does, the cast need not test for it, as LLVM sees.
     """
-    if not isinstance(e, Max | Min) or e.dtype not in _REGISTER_FLOATS:
+    if not isinstance(e, Max | Min):
         return None
     inner, bound = (e.lhs, e.rhs) if isinstance(e.rhs, Const) else (e.rhs, e.lhs)
     # As a register holds it: what is below 1 may round to 1.
