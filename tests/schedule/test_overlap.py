@@ -208,6 +208,21 @@ def test_an_index_of_the_lane_alone_takes_the_promise_back(order):
         s.parallel("v.o")
 
 
+def test_the_promise_of_tiles_inside_of_an_expanded_loop_stays(check_same):
+    x, y, t = (
+        Buffer("X", (2, 10), i32),
+        Buffer("Y", (2, 10), i32),
+        Buffer("T", (10,), i32),
+    )
+    fill = loop(V, 10, Store(t, (V,), x[K, V]))
+    use = loop(R, 10, Store(y, (K, R), t[R]))
+    s = Schedule(Kernel("k", (x, y), (y,), loop(K, 2, Alloc(t, block(fill, use)))))
+    s.split("v", 4, "overlap")
+    s.expand("T", "k")
+    s.parallel("v.o")
+    check_same(s.original, s, exact=True)
+
+
 def rows(pitch: int) -> tuple[Schedule, str, str]:
     """Rows of seven elements, `pitch` apart in one axis, each in overlapping tiles of four."""
     x, y, j = Buffer("X", (3, 7), i32), Buffer("Y", (3 * pitch + 7,), i32), var("j")
