@@ -212,10 +212,10 @@ def test_the_promise_of_tiles_inside_of_an_expanded_loop_stays(check_same):
     x, y, t = (
         Buffer("X", (2, 10), i32),
         Buffer("Y", (2, 10), i32),
-        Buffer("T", (10,), i32),
+        Buffer("T", (20,), i32),
     )
-    fill = loop(V, 10, Store(t, (V,), x[K, V]))
-    use = loop(R, 10, Store(y, (K, R), t[R]))
+    fill = loop(V, 10, Store(t, (V * 2,), x[K, V]))
+    use = loop(R, 10, Store(y, (K, R), t[R * 2]))
     s = Schedule(Kernel("k", (x, y), (y,), loop(K, 2, Alloc(t, block(fill, use)))))
     s.split("v", 4, "overlap")
     s.expand("T", "k")
