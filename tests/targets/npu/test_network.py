@@ -70,6 +70,10 @@ MODELS = {
         [N("Gemm", ["x", "W", "b"], ["t"], transB=1), N("Relu", ["t"], ["y"])],
         {"x": (1, 24)}, {"y": (1, 40)}, {"W": (40, 24), "b": (40,)},
     ),
+    "equal biases": model(
+        [N("Gemm", ["x", "W", "b"], ["t"]), N("Gemm", ["t", "V", "c"], ["y"])],
+        {"x": (1, 8)}, {"y": (1, 8)}, {"W": (8, 8), "V": (8, 8), "b": (8,), "c": (8,)},
+    ),
     "matmul": model(
         [N("MatMul", ["x", "W"], ["t"]), N("Add", ["t", "b"], ["u"]), N("Tanh", ["u"], ["y"])],
         {"x": (2, 3, 24)}, {"y": (2, 3, 40)}, {"W": (24, 40), "b": (40,)},
@@ -121,7 +125,7 @@ MODELS = {
         {"W": (1, 24, 6), "R": (1, 24, 8), "B": (1, 48)},
     ),
 }  # fmt: skip
-QUICK = ("gemm", "conv", "groups", "dilated", "max", "average")
+QUICK = ("gemm", "equal biases", "conv", "groups", "dilated", "max", "average")
 
 
 def graph_of(made: onnx.ModelProto) -> Graph:
