@@ -201,5 +201,4 @@ def in_memory(view: View) -> bool:
         return False
     if isinstance(view, Load | Const):
         return True
-    loads = (x for x in postorder(view) if isinstance(x, Load))
-    return not any(loads)
+    return not any(isinstance(x, Load) for x in postorder(view))
