@@ -1,7 +1,8 @@
 """The kernels that depend on the cost constants, which `benchmarks.sweep` compiles.
 
 CASES has a row per constant of `targets/cpu/cost.py`. Operands of MODELS that begin with `w` are
-weights, which the compiler knows; PROGRAMS are kernels that no model leads to.
+weights, which the compiler knows; PROGRAMS are kernels that no model leads to, and SCHEDULED are
+kernels with a schedule by hand.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     import onnx
 
     from tilewright.compute.nodes import Computation
+    from tilewright.loops.nodes import Kernel
 
 MODELS: Final[Mapping[str, str]] = {
     "relu": "(float[64,512] x) => (float[64,512] y) { y = Relu(x) }",
@@ -123,6 +125,9 @@ MODELS: Final[Mapping[str, str]] = {
     "convolution_small": """(float[1,16,14,14] x, float[16,16,3,3] w, float[16,16,1,1] wb)
         => (float[1,16,14,14] y)
         { a = Conv(x, wb) b = Conv<pads=[1,1,1,1]>(a, w) y = Conv(b, wb) }""",
+    "convolution_narrow": """(float[1,64,16,6] x, float[64,64,3,3] w, float[64,64,1,1] wb)
+        => (float[1,64,16,6] y)
+        { a = Conv(x, wb) b = Conv<pads=[1,1,1,1]>(a, w) y = Conv(b, wb) }""",
     "convolution_dilated": """(float[1,16,28,28] x, float[1024,16,1,1] wb, float[16,1024,3,3] w)
         => (float[1,16,28,28] y)
         { a = Conv(x, wb) y = Conv<pads=[2,2,2,2], dilations=[2,2]>(a, w) }""",
@@ -180,9 +185,30 @@ PROGRAMS: Final[Mapping[str, Callable[[], list[Computation]]]] = {
 }
 
 
+def small_arrays(count: int = 64, rows: int = 32) -> Kernel:
+    """Blocks whose rows are turned, by way of an array that can be registers."""
+    from tilewright.loops.parser import parse
+
+    text = f"""
+kernel turned(x: float32[{count}, {rows}, 16]) -> y: float32[{count}, {rows}, 16]:
+  for i in {count}:
+    alloc t: float32[{rows}, 16]:
+      for f in {rows} unroll:
+        for a in 16 vector:
+          t[f, a] = x[i, f, a] * 2.0
+      for u in {rows} unroll:
+        for b in 16 vector:
+          y[i, u, b] = t[{rows - 1} - u, b] + t[3, b]
+"""
+    return parse(text.strip().split("\n"))
+
+
+SCHEDULED: Final[Mapping[str, Callable[[], Kernel]]] = {"small_arrays": small_arrays}
+
+
 @dataclass(frozen=True)
 class Case:
-    """A model or a program that a constant decides about, on this kind of processor at least."""
+    """What a constant decides about, on this kind of processor at least."""
 
     name: str
     mcpu: str = "x86-64-v4"
@@ -215,8 +241,9 @@ CASES: Final[Mapping[str, Case]] = {
     "in_place": Case("softmax_large"),
     "streamed": Case("relu_large"),
     "stack": Case("softmax_wide"),
-    "second_bytes": Case("convolution"),
-    "far_bytes": Case("convolution"),
+    "spilled": Case("small_arrays", "x86-64-v3"),
+    "second_bytes": Case("convolution_narrow"),
+    "far_bytes": Case("convolution_small"),
     "far_byte": Case("product_deep"),
     "far_piece": Case("convolution_dilated"),
     "far_speed": Case("weights_first"),

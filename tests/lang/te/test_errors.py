@@ -313,3 +313,16 @@ def test_a_line_says_at_once_what_is_wrong_with_it() -> None:
         InputError, match="create_schedule: there is nothing to compute"
     ):
         t.create_schedule([])
+
+
+def test_stages_are_not_computed_inside_one_another():
+    a = t.placeholder((8,), name="A")
+    b = t.compute((8,), lambda i: a[i] + 1, name="B")
+    c = t.compute((8,), lambda i: b[i] + 1, name="C")
+    d = t.compute((8,), lambda i: c[i] + 1, name="D")
+    s = t.create_schedule(d.op)
+    s[b].compute_at(s[c], s[c].op.axis[0])
+    s[c].compute_at(s[d], s[d].op.axis[0])
+    with pytest.raises(ScheduleError, match="cannot be computed inside itself"):
+        s[d].compute_at(s[b], s[b].op.axis[0])
+    t.lower(s, [a, d])

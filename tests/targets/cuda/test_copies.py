@@ -374,6 +374,7 @@ NO_COPIES = {
     "serial": ({"kind": "serial"}, "the loop is serial"),
     "registers": ({"scope": "register"}, "from global to register memory"),
     "apart": ({"value": lambda x, i: x[i % 32 * 2]}, "not beside one another"),
+    "in part": ({"value": lambda x, i: x[i - i % 3]}, "not beside one another"),
     "8 elements": ({"lanes": 8}, "it has 32 bytes, not 4, 8, 16"),
 }
 

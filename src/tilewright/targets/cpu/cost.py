@@ -143,6 +143,11 @@ class CostModel:
     stack: int = _constant(
         16_384, "bytes", "of an intermediate result; larger ones go to the workspace"
     )
+    spilled: int = _constant(
+        4,
+        "register files",
+        "of an array with constant indices on the stack, at most: a larger one is in memory anyway",
+    )
     second_bytes: float = _constant(
         32, "bytes per cycle", "that one core reads from the second cache", CALIBRATE
     )
