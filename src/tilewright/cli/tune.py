@@ -160,9 +160,8 @@ def command(
         _write_page(report, found.to_dict(), progress.log)
     if as_json:
         dump(found.to_dict())
-        return
-    say(str(found))
-    say(f"records: {found.records}")
+    else:
+        say(f"{found}\nrecords: {found.records}")
 
 
 def _records(given: dict[str, Any]) -> Any:
