@@ -35,6 +35,7 @@ MODELS: dict[str, list[Layer]] = {
         ("MaxPool", {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1] * 4}, ()),
         ("Conv", {"pads": [1] * 4}, (32, 32, 3, 3)),
     ],
+    "one border": [("Conv", {"pads": [1, 0, 0, 0]}, (16, 16, 3, 3))],
 }
 
 

@@ -82,10 +82,10 @@ def test_windows_of_one_tensor_are_one() -> None:
 
 
 def test_a_read_is_guarded_by_its_own_tensor() -> None:
-    x = Buffer("x", (N, H, W, 8), float32)
+    x = Buffer("x", (N, H, W + 2, 8), float32)
     params = (x, WEIGHT, Y)
     at = K + P - 1
-    load = Load(x, (B, at, L, C))
+    load = Load(x, (B, at, L + Q, C))  # inside along one axis
     zero = const(0.0, float32)
     made = found(
         convolution(Select((const(0) <= at) & (at < H), load, zero)),
