@@ -1,7 +1,7 @@
 """The arenas of networks beside the lower bound, the most bytes alive at once; before compiling.
 
     python -m benchmarks.arenas                 # the benchmark's networks
-    python -m benchmarks.arenas --small         # the small networks of the tests, of 124 kinds
+    python -m benchmarks.arenas --small         # the small networks of the tests
     python -m benchmarks.arenas --random 200    # random graphs
 
 A line for each network; the exit code is 1 if an arena is more than 5% above its bound.

@@ -161,3 +161,12 @@ def test_results_that_are_no_interval_are_left_as_they_are() -> None:
         other = Select(condition, read.then, const(0.0, float32))
         odd = replace(c, outputs=(replace(out, value=other * out.value.rhs),))
         assert split_window(odd) is None
+
+
+def test_a_factor_computed_from_the_place_follows_its_position() -> None:
+    """Weights times the position of the window, the result and the channel."""
+    c = convolution((5, 4))
+    (out,) = c.outputs
+    place = c.combined_dims[1].var * 5 + c.parallel_dims[1].var + c.combined_dims[0].var
+    scaled = out.value.lhs * (out.value.rhs * place.astype(float32))
+    check(replace(c, outputs=(replace(out, value=scaled),)))

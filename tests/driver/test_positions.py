@@ -35,6 +35,7 @@ MODELS: dict[str, list[Layer]] = {
         ("MaxPool", {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1] * 4}, ()),
         ("Conv", {"pads": [1] * 4}, (32, 32, 3, 3)),
     ],
+    "one border": [("Conv", {"pads": [1, 0, 0, 0]}, (16, 16, 3, 3))],
 }
 
 
@@ -94,3 +95,37 @@ def test_results_are_right_at_all_sizes(
         found = exe(x)
         assert found.shape == want.shape, (n, h, w)
         np.testing.assert_allclose(found, want, rtol=2e-4, atol=2e-4)
+
+
+@pytest.mark.parametrize(
+    "dims", [{"n": (2, 6)}, {"h": (12, 15), "w": (11, 13)}], ids=["batches", "images"]
+)
+def test_windows_are_parted_where_a_range_is_of_batches_alone(
+    dims: dict[str, tuple[int, int]],
+) -> None:
+    """Winograd's form of each group, and window positions apart, or positions of the image."""
+    layers: list[Layer] = [
+        ("Conv", {}, (96, 16, 1, 1)),
+        ("Conv", {"pads": [1] * 4, "group": 2}, (96, 48, 3, 3)),
+        ("Conv", {"pads": [9] * 4, "dilations": [9, 9]}, (16, 96, 3, 3)),
+    ]
+    sizes = {"n": 1, "h": 14, "w": 13}
+    source = model(layers)
+    for d in source.graph.input[0].type.tensor_type.shape.dim:
+        if d.dim_param and d.dim_param not in dims:
+            d.dim_value = sizes[d.dim_param]
+    with events.record() as log:
+        exe: Any = tw.compile(source, dims=dims, jit=False, cache=False, threads=1)
+    kinds = {e.kind for e in log}
+    parted = {"winograd", "split-window"}
+    assert kinds & {*parted, "positions"} == ({"positions"} if "h" in dims else parted)
+    assert exe.model.shared
+    graph = import_model(source, (), Options.of({}))
+    rng = np.random.default_rng(3)
+    for end in (0, 1):
+        here = {name: ends[end] for name, ends in dims.items()}
+        n, h, w = (sizes | here).values()
+        x = rng.standard_normal((n, 16, h, w)).astype(np.float32)
+        sized = specialize(graph, here)
+        (want,) = evaluate(sized, {"x": x}, float64=True).values()
+        np.testing.assert_allclose(exe(x), want, rtol=2e-4, atol=2e-4)

@@ -20,7 +20,8 @@ from tilewright.compute.interp import evaluate
 from tilewright.compute.nodes import Computation, Dim, Output
 from tilewright.compute.reducer import reducer
 from tilewright.driver import units
-from tilewright.driver.units import PartedWork, by_units
+from tilewright.driver.part_assembly import PartedWork
+from tilewright.driver.units import by_units
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, Max, Select, Var, const
 from tilewright.loops.interp import run
 from tilewright.loops.lower import lower

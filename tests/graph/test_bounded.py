@@ -12,7 +12,8 @@ from onnx.reference import ReferenceEvaluator
 
 import tilewright as tw
 from tilewright.base.errors import ExecutionError, TilewrightWarning
-from tilewright.graph.bounded.bound import bound
+from tilewright.graph.bounded import data_dependent
+from tilewright.graph.bounded.bound import CONTROL, bound
 from tilewright.graph.bounded.extents import ARITHMETIC, BoundedExtent, simplified
 from tilewright.graph.nodes import Value
 from tilewright.runtime import host
@@ -401,3 +402,8 @@ def test_a_condition_that_may_not_be_there_is_not_bounded() -> None:
     assert exe(one).tolist() == [1]
     with pytest.raises(ExecutionError):
         exe(-one)
+
+
+def test_what_has_a_rule_for_control_is_looked_for() -> None:
+    """A graph without such operators is not walked, and the rules not even loaded."""
+    assert CONTROL.keys() == data_dependent.CONTROL

@@ -10,6 +10,8 @@ import onnx.parser
 import pytest
 
 import tilewright as tw
+from tests.graph.test_greedy import lowered
+from tilewright.graph.interp import evaluate
 from tilewright.graph.nodes import Graph
 
 torch = pytest.importorskip("torch")
@@ -127,6 +129,32 @@ def test_it_is_a_gather_stored_as_its_operands() -> None:
     assert "MaxPoolGradient" in {op.op_type for op in graph.operations}
     plan = text(graph, "plan")
     assert "winner: int32[2, 4, 4, 16]" in plan
+
+
+def test_greedy_steps_on_both_sides_of_it() -> None:
+    """The sum of two convolutions of the maxima is one, and so are its two gradients' factors."""
+    source = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 21]> g (float[2, 4, 7, 6] x) => (float y) '
+        "{ m = MaxPool<kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]>(x) "
+        "a = Conv(m, k) b = Conv(m, l) s = Add(a, b) q = Mul(s, s) "
+        "y = ReduceSum<keepdims=0>(q) }"
+    )
+    rng = np.random.default_rng(0)
+    k, m = rng.integers(-2, 3, (2, 3, 4, 3, 3)).astype(np.float32)
+    for name, array in (("k", k), ("l", m)):
+        source.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    graph = tw.grad(source, "x")
+    found, steps, _ = lowered(graph)
+    assert "sum-of-convolutions-of-one-image" in {s.rule for s in steps}
+    assert "MaxPoolGradient" in {op.op_type for op in found.operations}
+    x = rng.integers(-3, 4, (2, 4, 7, 6)).astype(np.float32)
+    leaf = torch.tensor(x, requires_grad=True)
+    pooled = F.max_pool2d(leaf, 3, 2, 1)
+    F.conv2d(pooled, torch.tensor(k + m)).square().sum().backward()
+    want = leaf.grad.numpy()
+    np.testing.assert_array_equal(*evaluate(found, {"x": x}).values(), want)
+    exe: Any = tw.compile(found, threads=1, cache=False)
+    np.testing.assert_array_equal(exe(x), want)  # whole numbers: any order of sums
 
 
 WEIGHTS = {"k": (8, 1, 3, 3), "b": (8,), "w": (4, 32)}

@@ -82,14 +82,21 @@ def test_windows_of_one_tensor_are_one() -> None:
 
 
 def test_a_read_is_guarded_by_its_own_tensor() -> None:
-    load = Load(X, (B, K + P - 1, L + Q, C))
-    inside = (const(0) <= K + P - 1) & (K + P - 1 < H + 2)
-    whole = Select(inside, load, const(0.0, float32))
-    made = found(convolution(whole), relu())
-    if made is not None:
-        assert made.windows[0].outside is not None
-    part = Select(const(1) <= K + P - 1, load, const(0.0, float32))
-    assert found(convolution(part), relu()) is None
+    x = Buffer("x", (N, H, W + 2, 8), float32)
+    params = (x, WEIGHT, Y)
+    at = K + P - 1
+    load = Load(x, (B, at, L + Q, C))  # inside along one axis
+    zero = const(0.0, float32)
+    made = found(
+        convolution(Select((const(0) <= at) & (at < H), load, zero)),
+        relu(),
+        params=params,
+    )
+    assert made is not None and made.windows[0].outside is zero
+    assert made.windows[0].axes[1] == WindowAxis(1, 1, -1, 3)
+    for part in (const(0) <= at, at < H, (const(1) <= at) & (at < H)):
+        other = convolution(Select(part, load, zero))
+        assert found(other, relu(), params=params) is None
 
 
 def other_extent() -> Any:

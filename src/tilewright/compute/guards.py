@@ -14,13 +14,12 @@ from functools import reduce
 from typing import Any
 
 from tilewright.expr.affine import Affine, affine, to_expr
-from tilewright.expr.bounds import bounds, within
+from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import (
     INDEX,
     And,
     Const,
     Expr,
-    Extent,
     Le,
     Load,
     Lt,
@@ -43,7 +42,7 @@ def inside(load: Load, ranges: Ranges) -> list[Expr]:
         not_above = Lt(i, as_expr(extent, INDEX))
         for part in (not_below, not_above):
             reduced = simplify(part, ranges)
-            if not (isinstance(reduced, Const) and reduced.value):
+            if not _holds(reduced, ranges):
                 found[reduced] = None
     return list(found)
 
@@ -66,7 +65,7 @@ def read_or_zero(e: Expr, ranges: Ranges) -> Load | None:
     Zeros of both signs count as zero: sums, which start at +0, do not distinguish them.
     """
     if isinstance(e, Load):
-        return e if _is_inside(e, ranges) else None
+        return e if not inside(e, ranges) else None
     outside = read_or_constant(e, ranges)
     if outside is None or outside.value != 0:
         return None
@@ -74,25 +73,21 @@ def read_or_zero(e: Expr, ranges: Ranges) -> Load | None:
     return e.then
 
 
-def _is_inside(load: Load, ranges: Ranges) -> bool:
-    """Whether an index is proven to be inside the tensor, whose extents may be sizes."""
-    axes = zip(load.index, load.buffer.extents, strict=True)
-    return not inside(load, ranges) or all(_within(i, n, ranges) for i, n in axes)
-
-
-def _within(index: Expr, extent: Extent, ranges: Ranges) -> bool:
-    """As `bounds.within`, or by what the ranges say of a part of the sum `index - extent`."""
-    if within(index, extent, ranges):
-        return True
-    least = bounds(index, ranges)[0]
-    form = affine(index) - affine(as_expr(extent, INDEX))
+def _holds(condition: Expr, ranges: Ranges) -> bool:
+    """Whether a simplified condition always holds: `i < n`, too, if the ranges say so of a part of
+    the sum `i - n`, such as that a dimension is less than its extent."""
+    if isinstance(condition, Const):
+        return bool(condition.value)
+    if not isinstance(condition, Lt):
+        return False
+    form = affine(condition.lhs) - affine(condition.rhs)
     known: Mapping[Any, tuple[int | None, int | None]] = ranges
     for part, (_, most) in known.items():
         if not isinstance(part, frozenset) or not part <= {*form.terms}:
             continue
         rest = bounds(to_expr(form - Affine(tuple(part), 0)), ranges)[1]
         if rest is not None and most is not None and rest + most < 0:
-            return least is not None and least >= 0
+            return True
     return False
 
 
@@ -115,8 +110,7 @@ def keeps_inside(e: Select, ranges: Ranges) -> bool:
     given = set()
     for conjunct in conjuncts(e.condition):
         part = simplify(conjunct, ranges)
-        always_holds = isinstance(part, Const) and part.value
-        if not always_holds:
+        if not _holds(part, ranges):
             given.add(part)
     return given == wanted
 

@@ -181,15 +181,12 @@ def _sum(
         env[d.var] = d.var + low if low else d.var
     dims = tuple(inner.get(d, d) for d in c.dims if d.var not in at)
     ranges = environment(dims)
-    value: Expr = substitute(
-        out.value,
-        {read: read.then},
-    )
+    read_there: Expr = substitute(out.value, {read: read.then})
+    value: Expr = substitute(read_there, env)
     tidy: dict[object, object] = {}
     for load in postorder(value):
         if isinstance(load, Load):
-            moved = (substitute(i, env) for i in load.index)
-            index = tuple(simplify(i, ranges) for i in moved)
+            index = tuple(simplify(i, ranges) for i in load.index)
             tidy[load] = Load(load.buffer, index)
     kept = [inner[d] for d in c.parallel_dims]
     tensor = Buffer(

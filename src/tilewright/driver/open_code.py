@@ -12,11 +12,12 @@ from tilewright.base import flags
 from tilewright.base.errors import UnsupportedError, VerifyError
 from tilewright.base.names import fresh
 from tilewright.driver.compiled import CompiledGroup
+from tilewright.driver.part_assembly import PartedWork
 from tilewright.driver.positions import by_positions
 from tilewright.driver.prepare import PreparationCompiler
 from tilewright.driver.processes import share, workers
 from tilewright.driver.row_blocks import by_rows
-from tilewright.driver.units import PartedWork, by_units
+from tilewright.driver.units import by_units
 from tilewright.loops.lower import lower
 from tilewright.loops.nodes import SIZE, If, Kernel, Stmt, loop
 from tilewright.loops.sizes import formula, statement

@@ -8,7 +8,7 @@ along each axis: only the last positions of all are fewer.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from math import isqrt, prod
@@ -17,14 +17,13 @@ from operator import and_
 from tilewright.base import events
 from tilewright.base.errors import ScheduleError, UnsupportedError, VerifyError
 from tilewright.base.names import fresh
-from tilewright.driver.units import PartedWork, counts_of, scheduled_part
+from tilewright.driver.part_assembly import PartAssembly, PartedWork, scheduled_part
+from tilewright.driver.units import counts_of
 from tilewright.expr.affine import affine, to_expr
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, Select, Var, as_expr, const
 from tilewright.loops.analysis.access import environment
-from tilewright.loops.analysis.effects import reads
 from tilewright.loops.nodes import Alloc, For, If, Kernel, Stmt, Store, block, loop
 from tilewright.loops.passes.hoist import HoistedKernel
-from tilewright.loops.passes.on_buffers import on_buffers
 from tilewright.loops.sizes import statement
 from tilewright.loops.verify import verify
 from tilewright.plan.nodes import FusionGroup
@@ -179,10 +178,7 @@ class _PositionKernels:
         counts: Sequence[int],
     ) -> PartedWork:
         """A loop for each number of positions: as many blocks as fit; the next takes the rest."""
-        taken = {b.name for b in self.kernel.params} | {
-            v.name for v in self.kernel.sizes
-        }
-        assembled = _PositionBlocks(self, taken)
+        assembled = _PositionBlocks(self)
         whole = prod_of(self.positions.counts)
         done: Expr = const(0, INDEX)
         left = whole
@@ -209,13 +205,10 @@ class _PositionBlocks:
     def __init__(
         self,
         maker: _PositionKernels,
-        taken: set[str],
     ) -> None:
         self._maker = maker
-        self._taken = taken
+        self._assembly = PartAssembly(maker.kernel)
         self._nests: list[Stmt] = []
-        self._notes: dict[str, Mapping[str, object]] = {}
-        self._prepare: list[tuple[Kernel, ...]] = []
 
     def add(
         self,
@@ -227,18 +220,17 @@ class _PositionBlocks:
         """Add a loop that runs a kernel `times` times, from position `done` on."""
         part = work.kernel
         suffix = f".{count}"
-        stmt, names = edit.renamed(part.body, self._taken, suffix)
-        self._notes |= {names.get(n, n): said for n, said in part.notes.items()}
+        stmt = self._assembly.body(part, suffix)
         parts = self._maker.parts(count)
         own = {
-            b.name: Buffer(fresh(self._taken, b.name), b.extents, b.dtype)
+            b.name: Buffer(fresh(self._assembly.taken, b.name), b.extents, b.dtype)
             for b in parts.values()
         }
-        packed = self._packed(work.prepare, suffix)
+        packed = self._assembly.packed(work.prepare, suffix)
         by_name = {b.name: b for b in self._maker.kernel.params} | own
-        moves = {b: _onto(packed.get(b) or by_name[b.name]) for b in part.params}
+        moves = {b: edit.onto(packed.get(b) or by_name[b.name]) for b in part.params}
         body = edit.rewrite(stmt, environment(stmt), moves=moves)
-        block_of = Var(fresh(self._taken, f"positions{suffix}"), INDEX)
+        block_of = self.name(f"positions{suffix}")
         first = done + block_of * const(count, INDEX)
         grid = self._maker.grid(count)
         written = self._maker.positions.written.values()
@@ -260,7 +252,7 @@ class _PositionBlocks:
         wish: str,
     ) -> Var:
         """A new loop variable."""
-        return Var(fresh(self._taken, wish), INDEX)
+        return self._assembly.variable(wish)
 
     @property
     def positions(
@@ -273,36 +265,13 @@ class _PositionBlocks:
         self,
     ) -> PartedWork:
         """All loops as one kernel."""
-        old = self._maker.kernel
         body = block(*self._nests)
-        around = statement(old)
+        around = statement(self._assembly.kernel)
         if isinstance(around, If):  # the bounds of sizes, which proofs need
             body = If(around.condition, body, None)
-        read = reads(body)
-        made = [k.outputs[0] for kernels in self._prepare for k in kernels]
-        params = [b for b in (*old.inputs, *made) if b in read]
-        whole = replace(
-            old,
-            params=(*params, *old.outputs),
-            body=_instead(old.body, around, body),
-            notes=self._notes,
-        )
-        verify(whole)
-        return PartedWork(whole, tuple(self._prepare))
-
-    def _packed(
-        self,
-        prepare: Sequence[Kernel],
-        suffix: str,
-    ) -> dict[Buffer, Buffer]:
-        """New buffers for the results of work on constants, by the part's own."""
-        own = {
-            b: Buffer(fresh(self._taken, b.name + suffix), b.extents, b.dtype)
-            for b in (k.outputs[0] for k in prepare)
-        }
-        if own:
-            self._prepare.append(tuple(on_buffers(k, own) for k in prepare))
-        return own
+        found = self._assembly.work(body)
+        verify(found.kernel)
+        return found
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -424,12 +393,6 @@ def _linear(
     return tuple(to_expr(affine(i)) for i in index)
 
 
-def _onto(
-    b: Buffer,
-) -> edit.Move:
-    return lambda index: (b, index)
-
-
 def _serial(
     stmt: Stmt,
 ) -> Stmt:
@@ -438,15 +401,3 @@ def _serial(
         return For(stmt.var, stmt.extent, "serial", _serial(stmt.body))
     found: Stmt = stmt.map(lambda n: _serial(n) if isinstance(n, Stmt) else n)
     return found
-
-
-def _instead(
-    root: Stmt,
-    old: Stmt,
-    new: Stmt,
-) -> Stmt:
-    """The body of a kernel with another statement inside the loops over sizes."""
-    if root is old:
-        return new
-    assert isinstance(root, For)
-    return For(root.var, root.extent, root.kind, _instead(root.body, old, new))

@@ -229,3 +229,14 @@ def statement(kernel: Kernel) -> Stmt:
     while isinstance(s, For) and s.kind == SIZE:
         s = s.body
     return s
+
+
+def with_statement(kernel: Kernel, stmt: Stmt) -> Kernel:
+    """The kernel with another statement that runs for each choice of the sizes."""
+
+    def around(s: Stmt) -> Stmt:
+        if isinstance(s, For) and s.kind == SIZE:
+            return For(s.var, s.extent, SIZE, around(s.body))
+        return stmt
+
+    return kernel.with_body(around(kernel.body))

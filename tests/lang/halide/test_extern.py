@@ -127,6 +127,28 @@ def test_a_function_of_ctypes_and_several_values() -> None:
     assert np.asarray(g.realize([1])).tolist() == [56]
 
 
+def test_a_function_is_told_the_type_of_its_values() -> None:
+    """`halide_type_t`: a byte each of code and bits."""
+    told = []
+
+    @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+    def tell(address: int) -> int:
+        told[:] = [ctypes.c_uint8.from_address(address + n).value for n in (32, 33)]
+        return 0
+
+    x = hl.Var("x")
+    for made, want in (
+        (hl.Bool(), [1, 1]),
+        (hl.Int(16), [0, 16]),
+        (hl.BFloat(16), [4, 16]),
+    ):
+        plain, out = hl.Func("plain"), hl.Func("out")
+        plain.define_extern(tell, [], made, 1)
+        out[x] = plain[x]
+        out.realize([3])
+        assert told == want, made
+
+
 def test_what_is_wrong_is_said() -> None:
     f, g, x = hl.Func("f"), hl.Func("g"), hl.Var("x")
     with pytest.raises(InputError, match="no function 'tw_none'"):

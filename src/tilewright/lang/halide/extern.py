@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from tilewright.base.errors import ExecutionError, InputError
 from tilewright.lang.halide.syntax.expr import Expr, as_expr
 from tilewright.lang.halide.syntax.func import Func
 from tilewright.lang.halide.syntax.image import Image
+from tilewright.lang.halide.syntax.types import Type
 
 Box = Sequence[tuple[int, int]]  # (min, extent) of each dimension, x first
 Array = np.ndarray[Any, Any]
@@ -47,14 +48,6 @@ class _Buffer(ctypes.Structure):
         ("dim", ctypes.POINTER(_Dimension)),
         ("padding", ctypes.c_void_p),
     )
-
-
-_CODES: Final = {
-    "int": 0,
-    "uint": 1,
-    "bool": 1,
-    "float": 2,
-}
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -198,8 +191,8 @@ def _buffer(dtype: DType, region: Box, array: Array | None = None) -> _Buffer:
         stride *= extent
     made = _Buffer()
     made.host = None if array is None else array.ctypes.data
-    made.code, made.lanes = _CODES[dtype.kind], 1
-    made.bits = 1 if dtype.is_bool else dtype.bits
+    kind = Type(dtype)
+    made.code, made.bits, made.lanes = kind.code().value, kind.bits(), 1
     made.dimensions = len(region)
     made.dim = ctypes.cast(dims, ctypes.POINTER(_Dimension))
     made._kept = dims, array

@@ -38,12 +38,6 @@ from tilewright.loops.nodes import (
 from tilewright.loops.walk import walk
 
 REALIZATIONS = "Realization"
-_CODES = {
-    "int": 0,
-    "uint": 1,
-    "bool": 1,
-    "float": 2,
-}
 
 
 def marked(state: Replay, name: str) -> Kernel:
@@ -86,7 +80,7 @@ def _tag(f: Any, text: str) -> str:
 def _type_and_region(f: Any, state: Replay) -> str:
     """The types of the values of a Func or image and its region, as Halide writes them."""
     types = f.types() if isinstance(f, Scheduled) else [Type(f.dtype)]
-    kinds = (f"{_CODES[t.dtype.kind]} {t.bits()} 1" for t in types)
+    kinds = (f"{t.code().value} {t.bits()} 1" for t in types)
     box = state.pipeline.boxes[f]
     ranges = (f"{low} {extent}" for low, extent in reversed(box))
     numbers = [str(len(types)), *kinds, str(len(box)), *ranges]

@@ -61,11 +61,9 @@ class GpuCut(PartedExpression):
                 taken_threads.append(f"PRT.THR.{name}")
                 yield parts("BLK", name, d.extent, taken, whole)
             else:
-                yield parts("SM", name, d.extent, taken, BoundFormula(d.extent, ()))
+                yield parts("SM", name, d.extent, taken, whole)
                 if d.combine == PW:
-                    yield parts(
-                        "BLK", name, d.extent, taken, BoundFormula(d.extent, ())
-                    )
+                    yield parts("BLK", name, d.extent, taken, whole)
         choices = orders([d.var.name for d in self.dims])
         if len(choices) > 1:
             yield Parameter("ORD.RM", Set(*choices))

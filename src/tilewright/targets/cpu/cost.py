@@ -394,7 +394,7 @@ class CostModel:
     gathered: int = _constant(
         1 << 19,
         "bytes",
-        "that are gathered at a time, at most: half of a cache",
+        "that are gathered at a time, at most: half of a second cache of 1 MiB",
         RANGES,
     )
 
