@@ -38,7 +38,8 @@ settings.register_profile("explore", deadline=None, suppress_health_check=CHANCE
 settings.load_profile("same")
 # Hypothesis also tries constants from the source of every module that is imported, and so draws
 # other examples when fewer tests are collected. Parsing them takes seconds, too.
-providers._get_local_constants = lambda: providers._local_constants
+if hasattr(providers, "_local_constants"):  # not public: another version may lack them
+    providers._get_local_constants = lambda: providers._local_constants
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
