@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tilewright.base import events
+from tilewright.base import events, flags
 from tilewright.base.errors import VerifyError
+from tilewright.driver.open_check import OpenKernelCheck
 from tilewright.driver.open_code import OpenCode, open_codes, refused
 from tilewright.driver.open_constants import OpenConstants
 from tilewright.expr.nodes import Buffer
@@ -91,6 +92,10 @@ def open_model(
         workspace=tuple(a.workspace for a in code.kernels),
         thread_workspace=tuple(a.thread_workspace for a in code.kernels),
     )
+    if flags.CHECK.get():
+        check = OpenKernelCheck(plan, code.kernels, tiles)
+        made = replace(made, check=check)
+        check({e.size.name: e.most for e in plan.open})
     least = made.at({e.size.name: e.least for e in plan.open})
     return replace(made, model=least)
 

@@ -40,10 +40,14 @@ TOGETHER: Final = 16
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PartedWork:
-    """A scheduled kernel. prepare: the work on constants, as independent sequences of kernels."""
+    """A scheduled kernel. prepare: the work on constants, as independent sequences of kernels.
+
+    form: which of the forms of its group it computes, counted from the end; -1: the group itself.
+    """
 
     kernel: Kernel
     prepare: tuple[tuple[Kernel, ...], ...] = ()
+    form: int = -1
 
 
 def by_units(

@@ -6,7 +6,7 @@ workspaces, and the arena is laid out again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -28,6 +28,7 @@ class OpenModel:
     outputs, values: shapes of the model's ends and of the step's values after the workspace.
     lives: of the values in the arena the first and the last kernel, by position. touched: for each
     kernel the positions of its operands. workspace, thread_workspace: bytes, the most counts.
+    check: raises an error unless the code is right at some sizes.
     """
 
     model: CompiledModel
@@ -39,6 +40,7 @@ class OpenModel:
     touched: tuple[tuple[int, ...], ...]
     workspace: tuple[Formula, ...]
     thread_workspace: tuple[Formula, ...]
+    check: Callable[[Mapping[str, int]], None] | None = None
 
     @property
     def step(self) -> NativeStep:
@@ -48,7 +50,9 @@ class OpenModel:
         return step
 
     def at(self, sizes: Mapping[str, int]) -> CompiledModel:
-        """The model at these sizes, on the same code and constants."""
+        """The model at these sizes, on the same code and constants. Raises as `check`."""
+        if self.check is not None:
+            self.check(sizes)
         step = self.step
         slots = [
             replace(s, tensor=_sized(s.tensor, shape, sizes))
