@@ -10,9 +10,10 @@ from tilewright.base.errors import ExecutionError
 from tilewright.driver.compiled import CompiledGroup, Preparation
 from tilewright.driver.guard import Verdict, validate
 from tilewright.driver.open_code import OpenCode, forms_of
+from tilewright.expr.nodes import Var
 from tilewright.plan.nodes import FusionGroup, Plan
 from tilewright.plan.normalize import KernelSignature
-from tilewright.plan.open_extents import Resized
+from tilewright.plan.open_extents import Resized, source_step
 from tilewright.runtime import formulas
 
 
@@ -33,23 +34,26 @@ class OpenKernelCheck:
         """sizes: by name; names that the plan does not have are ignored."""
         names = [e.size.name for e in self.plan.open]
         key = tuple(sizes[name] for name in names)
+        numbers = {}
+        for e, n in zip(self.plan.open, key, strict=True):
+            first, step = source_step(self.plan, e)
+            numbers[e.size] = (n - first) // step
         if key in self._right:
             return
         with events.span("check", total=len(self.codes)):
             for group, code in zip(self.plan.groups, self.codes, strict=True):
                 try:
-                    self._verdict(group, code, sizes).require()
+                    self._verdict(group, code, numbers).require()
                 except ExecutionError as error:
                     shown = (f"{n} = {v}" for n, v in zip(names, key, strict=True))
                     raise error.at(", ".join(shown)) from None
         self._right.add(key)
 
     def _verdict(
-        self, group: FusionGroup, code: OpenCode, sizes: Mapping[str, int]
+        self, group: FusionGroup, code: OpenCode, sizes: dict[Var, int]
     ) -> Verdict:
         plan = self.plan
-        found = {e.size: sizes[e.size.name] for e in plan.open}
-        resized = Resized(found, {})
+        resized = Resized(sizes, {})
         tensors = plan.touched(group)
         values = tuple(map(resized.buffer, tensors))
         form = resized.group(forms_of(plan, group, self.tiles)[code.form])
@@ -66,10 +70,10 @@ class OpenKernelCheck:
         )
         return validate(
             signature,
-            code_at(code, sizes),
+            code_at(code, {v.name: n for v, n in sizes.items()}),
             [b in plan.data for b in tensors],
             known=plan.data,
-            sizes=tuple(found.values()),
+            sizes=tuple(sizes.values()),
         )
 
 
