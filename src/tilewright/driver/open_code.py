@@ -36,7 +36,7 @@ class OpenCode:
 
     arguments: for each parameter, the number of a tensor that the group touches, or -1 - n for the
     n-th packed constant. packs: the independent preparations of packed constants; their inputs are
-    numbers of tensors.
+    numbers of tensors. form: as of PartedWork, among `forms_of`.
     """
 
     symbol: str
@@ -45,6 +45,7 @@ class OpenCode:
     thread_workspace: Formula
     arguments: tuple[int, ...]
     packs: tuple[CompiledGroup, ...]
+    form: int = -1
 
 
 def open_codes(
@@ -121,6 +122,7 @@ def _code(
         formula(made.thread_workspace),
         tuple(position[b.name] for b in work.kernel.params),
         tuple(packs),
+        work.form,
     )
 
 
@@ -190,8 +192,7 @@ def _scheduled(
         found = by_units(kernel, named, plan.data, target)
         if found is not None:
             return found
-        forms = open_forms(plan.steps, group, tiles, plan.data, plan.kept)
-        forms = [*map(unique, forms), named]
+        forms = [*map(unique, forms_of(plan, group, tiles))]
         found = by_positions(kernel, forms, plan.data, target)
         if found is not None:
             return found
@@ -200,6 +201,11 @@ def _scheduled(
             return PartedWork(full_tiles(some))
     made = target.default_schedule(kernel, named.computations, ()).kernel
     return PartedWork(full_tiles(made))
+
+
+def forms_of(plan: Plan, group: FusionGroup, tiles: Sequence[int]) -> list[FusionGroup]:
+    """The forms in which a group may be computed; the last is the group itself."""
+    return [*open_forms(plan.steps, group, tiles, plan.data, plan.kept), group]
 
 
 def _word(name: str) -> str:

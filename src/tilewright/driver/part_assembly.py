@@ -20,10 +20,14 @@ from tilewright.targets.base import Target
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PartedWork:
-    """A scheduled kernel. prepare: the work on constants, as independent sequences of kernels."""
+    """A scheduled kernel. prepare: the work on constants, as independent sequences of kernels.
+
+    form: which of the forms of its group it computes, counted from the end; -1: the group itself.
+    """
 
     kernel: Kernel
     prepare: tuple[tuple[Kernel, ...], ...] = ()
+    form: int = -1
 
 
 def scheduled_part(

@@ -44,17 +44,17 @@ def by_positions(
     """The scheduled kernel of a group as a loop over blocks of positions.
 
     kernel: unscheduled, with all sizes of the plan. forms: the group in several forms, of which the
-    first one is taken that the target is good at. None if the group is no function of positions, if
-    the target expects kernels of few positions to take too long, or if a schedule reshapes a tensor
-    irreversibly.
+    first one is taken that the target is good at; the last is the group itself. None if the group
+    is no function of positions, if the target expects kernels of few positions to take too long, or
+    if a schedule reshapes a tensor irreversibly.
     """
-    for group in forms:
+    for n, group in enumerate(forms):
         found = positions(group.computations, kernel.params, constants)
         if found is not None:
             maker = _PositionKernels(kernel, group, found, constants, target)
             made = _of_blocks(maker)
             if made is not None:
-                return made
+                return replace(made, form=n - len(forms))
     return None
 
 

@@ -33,7 +33,7 @@ from tilewright.driver.between import Between
 from tilewright.driver.generalize import difference, equal, generalize
 from tilewright.driver.open_model import symbolic
 from tilewright.driver.processes import share, workers
-from tilewright.driver.ranges import combinations, count
+from tilewright.driver.ranges import combinations, count, has_step, numbered, of_numbers
 from tilewright.driver.sample_points import (
     are_many,
     compared_points,
@@ -73,6 +73,7 @@ class RangedBuilder:
     than the target's. single: the model at extents by name. opened: the model of an open plan; None
     if the target or the options do not support one. typing_at: the types of the graph's values at
     extents by name. fallback: for typing. meta: of the RangedModel.
+    extents: of sizes, to show them: the size of a range with a step is the number of its value.
     """
 
     graph: Graph
@@ -83,6 +84,20 @@ class RangedBuilder:
     typing_at: Callable[[Extents], InferredTypes]
     fallback: FallbackProvider | None = None
     meta: Mapping[str, Any] = field(default_factory=dict)
+    extents: Callable[[Extents], Extents] = dict
+
+    def on_numbers(self, allowed: Allowed) -> RangedBuilder:
+        """The functions on the numbers of the extents of ranges with a step."""
+        if not any(map(has_step, allowed.values())):
+            return self
+        real = partial(of_numbers, allowed)
+        return replace(
+            self,
+            plan_at=lambda sizes, asked: self.plan_at(real(sizes), asked),
+            single=lambda sizes: self.single(real(sizes)),
+            typing_at=lambda sizes: self.typing_at(real(sizes)),
+            extents=real,
+        )
 
 
 @dataclass(eq=False, slots=True)
@@ -151,11 +166,13 @@ def ranged_model(
     _check_countable(making.graph, allowed, deciding)
     single: dict[Key, CompiledModel] = {}
     shared: list[SharedModel] = []
-    for part in _parts(making, allowed):
+    inner = making.on_numbers(allowed)
+    real = partial(_real_key, allowed)
+    for part in _parts(inner, numbered(allowed)):
         if isinstance(part, SharedModel):
-            shared.append(part)
+            shared.append(replace(part, covers=_real_cover(allowed, part.covers)))
         else:
-            single[part] = making.single(dict(zip(allowed, part, strict=True)))
+            single[real(part)] = inner.single(dict(zip(allowed, part, strict=True)))
         _check_few(single, shared)
     inputs, outputs = (
         tuple(map(symbolic, vs)) for vs in (making.graph.inputs, making.graph.outputs)
@@ -163,6 +180,24 @@ def ranged_model(
     made = RangedModel(inputs, outputs, allowed, single, tuple(shared), making.meta)
     _check_memory(made, memory_limit)
     return made
+
+
+def _real_key(allowed: Allowed, key: Key) -> Key:
+    return _key(of_numbers(allowed, dict(zip(allowed, key, strict=True))))
+
+
+def _real_cover(allowed: Allowed, covers: Cover) -> Cover:
+    """The cover of numbers as one of extents."""
+    found: list[Collection[int]] = []
+    for numbers, extents in zip(covers.extents, allowed.values(), strict=True):
+        if not has_step(extents):
+            found.append(numbers)
+        elif isinstance(numbers, range):
+            found.append(extents[numbers[0] : numbers[-1] + 1])
+        else:
+            found.append(tuple(extents[n] for n in numbers))
+    without = (_real_key(allowed, key) for key in covers.without)
+    return Cover(tuple(found), frozenset(without))
 
 
 def _parts(
@@ -195,7 +230,7 @@ def _together(making: RangedBuilder, allowed: Allowed) -> Iterator[Key | SharedM
     """As `_parts`, with shared code. Raises UnsupportedError if too few sizes can share it."""
     assert making.opened is not None
     plan, compared = open_plan(making, allowed)
-    inside = _box(allowed, compared)
+    inside = _box(making, allowed, compared)
     many = are_many(allowed)
     agreed = [key for key, same in compared.items() if same]
     if count(allowed) <= ALONE and len(agreed) <= NAMED:
@@ -216,7 +251,7 @@ def _together(making: RangedBuilder, allowed: Allowed) -> Iterator[Key | SharedM
     within = _within(plan, allowed, [_key(e) for e in ends])
     yield SharedModel(making.opened(within), Cover(covers.extents, odd))
     yield from odd
-    rests = list(_outside(allowed, inside))
+    rests = list(_outside(making, allowed, inside))
     for rest in rests:
         yield from _parts(making, rest, ALONE // (1 + len(rests)))
 
@@ -237,7 +272,9 @@ def _key(extents: Extents) -> Key:
     return tuple(extents.values())
 
 
-def _box(allowed: Allowed, compared: Mapping[Key, bool]) -> dict[str, Collection[int]]:
+def _box(
+    making: RangedBuilder, allowed: Allowed, compared: Mapping[Key, bool]
+) -> dict[str, Collection[int]]:
     """The interval of each dimension around the pattern in which all compared sizes agree.
 
     The other dimensions are as in the pattern.
@@ -255,7 +292,7 @@ def _box(allowed: Allowed, compared: Mapping[Key, bool]) -> dict[str, Collection
         above = min((n for n in wrong if n > start[axis]), default=max(extents) + 1)
         right = [n for n, same in line.items() if same and below < n < above]
         if not right:
-            raise _needs_own(dict(zip(allowed, start, strict=True)))
+            raise _needs_own(making.extents(dict(zip(allowed, start, strict=True))))
         ends = range(min(right), max(right) + 1)
         found[name] = (
             ends
@@ -292,7 +329,9 @@ def _without_odd(
     }
 
 
-def _outside(allowed: Allowed, inside: Allowed) -> Iterator[Allowed]:
+def _outside(
+    making: RangedBuilder, allowed: Allowed, inside: Allowed
+) -> Iterator[Allowed]:
     """The allowed sizes outside the box, as disjoint parts with one dimension fixed."""
     before: dict[str, Collection[int]] = {}
     names = list(allowed)
@@ -300,9 +339,8 @@ def _outside(allowed: Allowed, inside: Allowed) -> Iterator[Allowed]:
         after = {later: allowed[later] for later in names[n + 1 :]}
         left = [value for value in allowed[name] if value not in inside[name]]
         if len(left) > ALONE:
-            raise _needs_own(
-                {k: min(e) for k, e in allowed.items()} | {name: left[0]}, len(left)
-            )
+            first = {k: min(e) for k, e in allowed.items()} | {name: left[0]}
+            raise _needs_own(making.extents(first), len(left))
         for value in left:
             yield {**before, name: (value,), **after}
         before[name] = inside[name]
@@ -392,8 +430,8 @@ def _differs(making: RangedBuilder, plan: Plan, extents: Extents) -> Unsupported
     """
     what = difference(plan, extents, making.plan_at(extents, None))
     return UnsupportedError(
-        f"shared code for a range of sizes is not possible: at {extents}, {what} is not "
-        "an affine function of the sizes",
+        "shared code for a range of sizes is not possible: at "
+        f"{making.extents(extents)}, {what} is not an affine function of the sizes",
         code="TW-JIT",
         hint="give one of the dimensions a value, or name at most 16 combinations: "
         "dims={'batch': [1, 8]}",
