@@ -75,6 +75,14 @@ MODELS: Final[Mapping[str, str]] = {
         e = Add(d, c)
         y = Transpose<perm = [2, 0, 1]>(e)
     }""",
+    "stencil_rows": """(float[65, 128, 14] x) => (float[14, 64, 128] y)
+    <int64[1] zero = {0}, int64[1] one = {1}, int64[1] last = {64}, int64[1] end = {65},
+     int64[1] axis = {0}> {
+        a = Slice(x, zero, last, axis)
+        b = Slice(x, one, end, axis)
+        c = Add(a, b)
+        y = Transpose<perm = [2, 0, 1]>(c)
+    }""",
     "pixels_apart": """(float[113, 21, 2, 2, 8] x) => (float[8, 224, 40] y)
     <int64[3] shape = {8, 226, 42}, int64[2] begin = {1, 1}, int64[2] end = {225, 41},
      int64[2] axes = {1, 2}> {
@@ -275,6 +283,7 @@ CASES: Final[Mapping[str, Case]] = {
     "new_line": Case("pixels_apart", "x86-64-v3"),
     "apart_load": Case("pixels_apart", "x86-64-v3"),
     "apart_store": Case("pixels_apart", "x86-64-v3"),
+    "ahead": Case("stencil_rows", "x86-64-v3"),
     "far_load": Case("stencil_across"),
     "far_store": Case("stencil_back"),
     "turned": Case("pixels_apart", "x86-64-v3"),

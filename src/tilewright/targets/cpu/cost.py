@@ -254,6 +254,11 @@ class CostModel:
         1.0, "cycles", "a lane that is loaded by itself, without its line"
     )
     apart_store: float = _constant(1.2, "cycles", "a lane that is stored by itself")
+    ahead: int = _constant(
+        64,
+        "lines",
+        "that loads and stores fetch ahead: if fewer fit the first cache, they are lost again",
+    )
     far_load: float = _constant(
         2.7,
         "cycles",

@@ -105,11 +105,14 @@ class _VectorLoop:
             return 1 / costs.loads
         pitch = abs(step) * access.dtype.itemsize
         rows = costs.resident_rows(pitch)
-        if rows < self.lanes:
+        moved = self._moved(access, form)
+        # The loop around comes back to the lines, where it moves by a part of one.
+        crowded = rows <= costs.ahead and moved < 1
+        if rows < (self.inner.extent if crowded else self.lanes):
             return self.lanes * far
         new = min(1.0, pitch / costs.machine.line)
         if rows >= self.inner.extent:  # the loop around finds them in the cache
-            new *= self._moved(access, form)
+            new *= moved
         alone = apart if abs(step) > few else 0.0
         return self.lanes * (alone + costs.new_line * new)
 
