@@ -40,6 +40,8 @@ MODELS: Final[Mapping[str, str]] = {
         { y = MatMul(x, v) }""",
     "weights_first": """(float[64,512] w, float[512,2048] x) => (float[64,2048] y)
         { y = MatMul(w, x) }""",
+    "channels_turned": """(float[3,24576] x, float[3,4] w) => (float[24576,4] y)
+        { t = Transpose<perm=[1,0]>(x) y = MatMul(t, w) }""",
     "product_bytes": """(uint8[64,256] x, int8[256,128] w) => (int32[64,128] y)
         { y = MatMulInteger(x, w) }""",
     "scan": """(float[64,512] x) => (float[64,512] y)
@@ -265,7 +267,7 @@ CASES: Final[Mapping[str, Case]] = {
     "beside": Case("convolution_small"),
     "column_vector": Case("product"),
     "exposed": Case("product_bytes", "cascadelake"),
-    "crossed": Case("weights_first"),
+    "stored": Case("channels_turned", "x86-64-v3"),
     "better": Case("weights_first"),
     "tile_rows": Case("product_narrow"),
     "tile_vectors": Case("product_row"),

@@ -2,8 +2,8 @@
 
 A vector whose lanes are contiguous is one access, and shuffles bring lanes together that are a few
 elements apart. Otherwise each lane is accessed separately. Lines cost more if they are new: those
-that the next iteration of the loop around reads again are in the cache, unless the lanes of a
-vector evict one another.
+that the next iteration of the loop around reads again are in the cache, unless the vectors of one
+iteration evict one another.
 """
 
 from __future__ import annotations
