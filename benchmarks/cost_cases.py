@@ -40,6 +40,8 @@ MODELS: Final[Mapping[str, str]] = {
         { y = MatMul(x, v) }""",
     "weights_first": """(float[64,512] w, float[512,2048] x) => (float[64,2048] y)
         { y = MatMul(w, x) }""",
+    "channels_turned": """(float[3,24576] x, float[3,4] w) => (float[24576,4] y)
+        { t = Transpose<perm=[1,0]>(x) y = MatMul(t, w) }""",
     "product_bytes": """(uint8[64,256] x, int8[256,128] w) => (int32[64,128] y)
         { y = MatMulInteger(x, w) }""",
     "scan": """(float[64,512] x) => (float[64,512] y)
@@ -74,6 +76,14 @@ MODELS: Final[Mapping[str, str]] = {
         d = Add(a, b)
         e = Add(d, c)
         y = Transpose<perm = [2, 0, 1]>(e)
+    }""",
+    "stencil_rows": """(float[65, 128, 14] x) => (float[14, 64, 128] y)
+    <int64[1] zero = {0}, int64[1] one = {1}, int64[1] last = {64}, int64[1] end = {65},
+     int64[1] axis = {0}> {
+        a = Slice(x, zero, last, axis)
+        b = Slice(x, one, end, axis)
+        c = Add(a, b)
+        y = Transpose<perm = [2, 0, 1]>(c)
     }""",
     "pixels_apart": """(float[113, 21, 2, 2, 8] x) => (float[8, 224, 40] y)
     <int64[3] shape = {8, 226, 42}, int64[2] begin = {1, 1}, int64[2] end = {225, 41},
@@ -257,7 +267,7 @@ CASES: Final[Mapping[str, Case]] = {
     "beside": Case("convolution_small"),
     "column_vector": Case("product"),
     "exposed": Case("product_bytes", "cascadelake"),
-    "crossed": Case("weights_first"),
+    "stored": Case("channels_turned", "x86-64-v3"),
     "better": Case("weights_first"),
     "tile_rows": Case("product_narrow"),
     "tile_vectors": Case("product_row"),
@@ -275,6 +285,7 @@ CASES: Final[Mapping[str, Case]] = {
     "new_line": Case("pixels_apart", "x86-64-v3"),
     "apart_load": Case("pixels_apart", "x86-64-v3"),
     "apart_store": Case("pixels_apart", "x86-64-v3"),
+    "ahead": Case("stencil_rows", "x86-64-v3"),
     "far_load": Case("stencil_across"),
     "far_store": Case("stencil_back"),
     "turned": Case("pixels_apart", "x86-64-v3"),

@@ -206,8 +206,8 @@ class CostModel:
     exposed: float = _constant(
         0.25, "of the cycles", "of loads and the loop, that arithmetic does not hide"
     )
-    crossed: float = _constant(
-        7.0, "cycles", "a vector of results that leaves its tile transposed"
+    stored: float = _constant(
+        0.9, "cycles", "a store of results, or another step by which they leave a tile"
     )
     better: float = _constant(
         1.05, "times the speed", "is needed before results are transposed"
@@ -254,6 +254,11 @@ class CostModel:
         1.0, "cycles", "a lane that is loaded by itself, without its line"
     )
     apart_store: float = _constant(1.2, "cycles", "a lane that is stored by itself")
+    ahead: int = _constant(
+        64,
+        "lines",
+        "that loads and stores fetch ahead: if fewer fit the first cache, they are lost again",
+    )
     far_load: float = _constant(
         2.7,
         "cycles",
@@ -400,7 +405,12 @@ class CostModel:
 
     def multiply_rate(self, lanes: int, itemsize: int) -> float:
         """Multiply-adds per cycle, with vectors of this many elements of this many bytes."""
-        return min(self.multiply_adds, self.multiplied / (lanes * itemsize))
+        register = 1 << (lanes * itemsize - 1).bit_length()
+        return min(self.multiply_adds, self.multiplied / register)
+
+    def products(self, lanes: int, itemsize: int) -> float:
+        """Products per cycle, with such vectors."""
+        return self.multiply_rate(lanes, itemsize) * lanes
 
     @property
     def plan(self) -> PlanCosts:

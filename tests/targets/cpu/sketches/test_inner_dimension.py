@@ -175,3 +175,36 @@ def test_lanes_that_evict_one_another_cost_most(read: bool) -> None:
         times.append(cycles_by_dim(c if read else back, "x86-64-v4")["i"])
     least = costs.far_load if read else costs.far_store
     assert times[0] < least <= times[1]
+
+
+def rows_apart(rows: int, pitch: int, written: bool) -> float:
+    """The cycles of vectors along so many rows, whose lines the loop around comes back to."""
+    x, y = Buffer("x", (rows, pitch), float32), Buffer("y", (pitch, rows), float32)
+    if written:
+        return cycles_by_dim(map_("t", x, lambda i, j: y[j, i]))["i"]
+    return cycles_by_dim(map_("t", y, lambda j, i: x[i, j]))["i"]
+
+
+@pytest.mark.parametrize("written", [True, False])
+def test_rows_that_the_loop_around_finds_evicted_cost_most(written: bool) -> None:
+    """Eight rows a page apart fit the ways of a set, and sixteen do not."""
+    costs = cost_model(machine("x86-64-v3"))
+    far = costs.far_store if written else costs.far_load
+    assert rows_apart(8, 1024, written) < far <= rows_apart(16, 1024, written)
+    assert rows_apart(16, 1024 + 16, written) < far
+
+
+@pytest.mark.parametrize("written", [True, False])
+def test_rows_of_a_cache_that_is_full_are_fetched_ahead(written: bool) -> None:
+    costs = cost_model(machine("x86-64-v3"))
+    far = costs.far_store if written else costs.far_load
+    assert costs.resident_rows(1000 * 4) > costs.ahead
+    assert rows_apart(1001, 1000, written) < far
+
+
+def test_lines_that_the_loop_around_leaves_are_not_lost() -> None:
+    """Sixteen rows a page apart, one line of each at a time."""
+    costs = cost_model(machine("x86-64-v3"))
+    x, y = Buffer("x", (16, 64, 16), float32), Buffer("y", (64, 16), float32)
+    lines = cycles_by_dim(map_("t", y, lambda j, i: x[i, j, 0]))["i"]
+    assert lines < costs.far_load

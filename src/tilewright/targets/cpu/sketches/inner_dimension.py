@@ -2,8 +2,8 @@
 
 A vector whose lanes are contiguous is one access, and shuffles bring lanes together that are a few
 elements apart. Otherwise each lane is accessed separately. Lines cost more if they are new: those
-that the next iteration of the loop around reads again are in the cache, unless the lanes of a
-vector evict one another.
+that the next iteration of the loop around reads again are in the cache, unless the vectors of one
+iteration evict one another.
 """
 
 from __future__ import annotations
@@ -105,11 +105,14 @@ class _VectorLoop:
             return 1 / costs.loads
         pitch = abs(step) * access.dtype.itemsize
         rows = costs.resident_rows(pitch)
-        if rows < self.lanes:
+        moved = self._moved(access, form)
+        # The loop around comes back to the lines, where it moves by a part of one.
+        crowded = rows <= costs.ahead and moved < 1
+        if rows < (self.inner.extent if crowded else self.lanes):
             return self.lanes * far
         new = min(1.0, pitch / costs.machine.line)
         if rows >= self.inner.extent:  # the loop around finds them in the cache
-            new *= self._moved(access, form)
+            new *= moved
         alone = apart if abs(step) > few else 0.0
         return self.lanes * (alone + costs.new_line * new)
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
 
+from tilewright.base.dtypes import float32
 from tilewright.compute.contraction import is_contraction
 from tilewright.compute.nodes import Computation, Dim
 from tilewright.expr.nodes import Load
@@ -95,7 +96,8 @@ def plan(
         if not dots:
             lanes = _narrowed(lanes, v.extent, r.name, choose)
         shape = [d.extent for d in roles.rows], v.extent, lanes, at.costs
-        data = replace(_data(r, roles, at), dots=dots, whole=at.reshaped)
+        data = _data(r, roles, at, _across(pattern, v))
+        data = replace(data, dots=dots, whole=at.reshaped)
         tile = choose_tile(choose, f"{r.name}.tile", *shape, data)
     else:
         tile = Tile((*[1] * (len(roles.rows) - 1), fixed[0]), fixed[1] // lanes, lanes)
@@ -137,7 +139,7 @@ def vector(pattern: KernelPattern, at: Context, choose: Choices) -> Dim:
     others = [d for d in free_dims(r) if d is not own and _crosses(pattern, d, at)]
     if not others:
         return own
-    gains = {d: _gain(r, d, at, crossed=d is not own) for d in (own, *others)}
+    gains = {d: _gain(r, d, at, _across(pattern, d)) for d in (own, *others)}
     top = max(others, key=lambda d: gains[d])
     if gains[top] > at.costs.better * gains[own]:
         good = top
@@ -153,10 +155,10 @@ def default_tile(pattern: KernelPattern, at: Context) -> tuple[Roles, Tile, floa
     assert r is not None and own is not None
     v = vector(pattern, at, Choices())
     roles = _roles(r, v)
-    data = _data(r, _roles(r, v), at)
+    data = _data(r, roles, at, _across(pattern, v))
     rows = [d.extent for d in roles.rows]
     tile = best(rows, v.extent, _lanes(r, at), at.costs, data)
-    return roles, tile, _gain(r, v, at, crossed=v is not own)
+    return roles, tile, _gain(r, v, at, _across(pattern, v))
 
 
 def result_of(pattern: KernelPattern) -> tuple[Load, dict[Dim, Dim]]:
@@ -205,6 +207,13 @@ def _crosses(pattern: KernelPattern, d: Dim, at: Context) -> bool:
     )
 
 
+def _across(pattern: KernelPattern, d: Dim) -> int:
+    """Elements of the result between columns along `d`, if it leaves tiles transposed, else 0."""
+    out, dims = result_of(pattern)
+    step = stride(address(out), dims[d].var)
+    return 0 if step is None or abs(step) == 1 else abs(step)
+
+
 def _is_starved(pattern: KernelPattern, at: Context) -> bool:
     """Whether the contiguous dimension of a contraction's result is shorter than a vector."""
     r, own = pattern.reduction, pattern.vector
@@ -212,12 +221,12 @@ def _is_starved(pattern: KernelPattern, at: Context) -> bool:
     return is_contraction(r) and own.extent < _lanes(r, at)
 
 
-def _gain(r: Computation, v: Dim, at: Context, crossed: bool) -> float:
+def _gain(r: Computation, v: Dim, at: Context, pitch: int) -> float:
     roles = _roles(r, v)
     lanes = _lanes(r, at)
-    depth = math.prod(d.extent for d in reduction_dims(r))
-    data = _data(r, roles, at, at.costs.crossed / depth if crossed else 0.0)
-    part = min(lanes, v.extent) / lanes
+    data = _data(r, roles, at, pitch)
+    part = at.costs.products(min(lanes, v.extent), data.itemsize)
+    part /= at.costs.products(lanes, data.itemsize)
     if any(
         a.buffer not in at.constants and _bytes(a) > at.machine.l2
         for a in roles.columns
@@ -291,7 +300,8 @@ def _steps(
     return costs.taps if few and not is_contraction(r) else 1
 
 
-def _data(r: Computation, roles: Roles, at: Context, crossing: float = 0.0) -> RowData:
+def _data(r: Computation, roles: Roles, at: Context, across: int = 0) -> RowData:
+    """across: elements between columns of a result that leaves tiles transposed."""
     first = roles.across[0]
     if roles.rows:
         pitch = stride(address(first), roles.rows[-1].var)
@@ -308,7 +318,10 @@ def _data(r: Computation, roles: Roles, at: Context, crossing: float = 0.0) -> R
     found = RowData(
         streams=roles.streams,
         resident=resident,
-        crossing=crossing,
+        stored=at.costs.stored / depth if depth else 0.0,
+        crossed=across > 0,
+        line=started(across * size, roles.vector.extent, at) / depth if depth else 0.0,
+        evicted=_evicted(r, roles, at.costs),
         column=depth * size,
         itemsize=size,
         panel=at.costs.full * at.machine.l2,
@@ -318,6 +331,32 @@ def _data(r: Computation, roles: Roles, at: Context, crossing: float = 0.0) -> R
         return found
     steps = (abs(stride(address(first), d.var) or 0) for d in (roles.rows[-1], window))
     return replace(found, window=Window(window.extent, *steps))
+
+
+def started(pitch: int, columns: int, at: Context) -> float:
+    """Cycles for each line where a column of a transposed tile starts, so many bytes apart."""
+    if pitch < at.machine.line:
+        return 0.0
+    lanes = min(columns, at.machine.lanes(float32))
+    return (
+        at.costs.far_store
+        if at.costs.resident_rows(pitch) < lanes
+        else at.costs.new_line
+    )
+
+
+def _evicted(r: Computation, roles: Roles, costs: CostModel) -> float:
+    """Cycles per step of the reduction for lines of a row that other steps displace."""
+    first = roles.across[0]
+    form, size = address(first), first.dtype.itemsize
+    steps = {d: abs(stride(form, d.var) or 0) * size for d in reduction_dims(r)}
+    apart = {d: s for d, s in steps.items() if s >= costs.machine.line}
+    if roles.streams or all(
+        d.extent <= costs.resident_rows(s) for d, s in apart.items()
+    ):
+        return 0.0
+    near = (d.extent for d in steps if d not in apart)
+    return costs.far_load / math.prod(near)
 
 
 def _ordered(
