@@ -52,7 +52,9 @@ SWIZZLING: Final = 2
 PADDINGS: Final = (0, 8, 16)  # bytes between rows of a factor's tile that may be tried
 MATRIX_ROWS: Final = 8  # that one turn of `ldmatrix` reads
 RESULT_PADDING: Final = 8  # elements between rows of the results
-COLUMN_PADDING: Final = 4  # and between columns, where these are stored first, if it is divisible
+COLUMN_PADDING: Final = (
+    4  # and between columns, where these are stored first, if it is divisible
+)
 KEPT: Final = 32  # tiles that a tuner may try, the best ones
 # Sides of a block's tile, and the warps along each.
 SHAPES: Final = (
@@ -176,16 +178,23 @@ def tensor_tiling(product: Product, tile: TensorTile) -> TensorTiling:
     """The product in these tiles."""
     (column,) = product.columns
     shares = {}
-    sides = row_sides(product, tile)
-    warps = tile.row_warps
-    for row, size in sides.items():
-        own = min(warps, size if row is not product.rows[-1] else size // ROWS)
+    by = warp_rows(product, tile)
+    for row, size in row_sides(product, tile).items():
+        own = tile.row_warps if row is by else 1
         shares[row] = DimensionShare(size, own, "threadIdx.y")
-        warps //= own
     shares[column] = DimensionShare(tile.columns, tile.column_warps, "threadIdx.z")
     shares |= {d: DimensionShare(1, 1, "") for d in product.batch}
     depths = dict.fromkeys(product.sums, 1) | {along(product): tile.depth}
     return TensorTiling(tile, Tiling(product, shares, depths))
+
+
+def warp_rows(product: Product, tile: TensorTile) -> Dim | None:
+    """The rows that the warps of a block share: the outermost dimension that has some for each.
+    Without one, it has no such tiles: accumulators are dealt out along one dimension."""
+    for row, size in row_sides(product, tile).items():
+        if size // (ROWS if row is product.rows[-1] else 1) >= tile.row_warps:
+            return row
+    return None
 
 
 def row_sides(product: Product, tile: TensorTile) -> dict[Dim, int]:
@@ -293,7 +302,11 @@ def row_layouts(t: TensorTiling, read: Load) -> list[RowLayout]:
     size, box = read.dtype.itemsize, t.plan.box(read)
     row = box[-1] * size
     found = [RowLayout(n // size) for n in PADDINGS]
-    is_even = row >= MATRIX_ROW and row & (row - 1) == 0 and math.prod(box) * size % BLOCK == 0
+    is_even = (
+        row >= MATRIX_ROW
+        and row & (row - 1) == 0
+        and math.prod(box) * size % BLOCK == 0
+    )
     if is_even and matrix_loads(size, _strides(t, read, 0)) is not None:
         found.append(RowLayout(0, True))
     return found
@@ -331,7 +344,9 @@ def _possible(product: Product) -> Iterator[TensorTile]:
     size = product.left.dtype.itemsize
     for rows, columns, row_warps, column_warps in SHAPES:
         for depth in DEPTHS:
-            yield TensorTile(rows, columns, depth // size, row_warps, column_warps)
+            tile = TensorTile(rows, columns, depth // size, row_warps, column_warps)
+            if warp_rows(product, tile) is not None:
+                yield tile
 
 
 def block_bytes(

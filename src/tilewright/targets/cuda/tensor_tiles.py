@@ -34,7 +34,6 @@ from tilewright.targets.cuda.cost import (
     TensorTiling,
     best_rows,
     best_stages,
-    has_columns_first,
     row_layouts,
     stage_counts,
     tensor_tiles,
@@ -83,7 +82,7 @@ class TensorCores:
         work = with_one_column(p)
         if len(work.columns) != 1:
             return "it has several row dimensions and several column dimensions"
-        if not _has_order(work):
+        if not _has_order(work, columns_first=work is not p):
             return "its results are not stored row by row"
         if not _is_plain(p):
             return "its factors are not read as they are"
@@ -168,20 +167,18 @@ def with_one_column(p: Product) -> Product:
     places are columns."""
     if len(p.columns) == 1 or len(p.rows) != 1:
         return p
-    return replace(
-        p, rows=p.columns, columns=p.rows, left=p.right, right=p.left
-    )
+    return replace(p, rows=p.columns, columns=p.rows, left=p.right, right=p.left)
 
 
-def _has_order(p: Product) -> bool:
-    """Whether the sums are indexed by rows in order, with the column as the last index, or before
-    the last row."""
+def _has_order(p: Product, columns_first: bool) -> bool:
+    """Whether the sums are indexed by rows in order, and by the column last, or before the last row
+    if it is first."""
     rows = [d.var for d in p.rows]
     (column,) = (d.var for d in p.columns)
     found = [i for i in p.reduction.outputs[0].index if i in (*rows, column)]
-    return found == [*rows, column] or (
-        has_columns_first(p) and [i for i in found if i is not column] == rows
-    )
+    if columns_first:
+        return found[-1] is rows[-1] and [i for i in found if i in rows] == rows
+    return found == [*rows, column]
 
 
 def _is_plain(p: Product) -> bool:
