@@ -48,7 +48,8 @@ def divided(case: Case, fused: tuple[str, ...] = ()) -> Plan:
     fused: the devices that take groups of any form.
     """
     refuses = {d: some(d) for d in ("gpu", "npu 1")}
-    pipeline = plan_pipeline(ASK, "exact", refuses, fused=fused)
+    asked = dict.fromkeys(fused, ASK)
+    pipeline = plan_pipeline(ASK, "exact", refuses, fused=asked)
     plan = pipeline.run(lower(case.graph), check=True)
     plan = PlanMemory(lambda group: ()).run(plan)
     verify_arena(plan)

@@ -27,6 +27,7 @@ from tilewright.plan.passes.split_groups import IsProfitable, split_groups
 from tilewright.plan.passes.split_sums import split_deep_sums
 from tilewright.plan.passes.split_windows import split_windows
 from tilewright.plan.passes.stream_attention import stream_attention
+from tilewright.plan.passes.weights import weights_last
 from tilewright.plan.passes.windows import separate_windows
 from tilewright.plan.passes.winograd import WinogradForms, transform_convolutions
 from tilewright.plan.questions import Cost, Decided, PlanCosts, Questions
@@ -57,6 +58,17 @@ class Fuse(Pass[Plan]):
             self.device,
             lambda steps: fuse(steps, kept, repeated),
         )
+
+
+@dataclass(frozen=True)
+class WeightsLast(Pass[Plan]):
+    """Store the weights of a device's convolutions channels last where that pays."""
+
+    cost: Cost = field(repr=False)
+    device: str
+
+    def run(self, program: Plan) -> Plan:
+        return weights_last(program, self.device, self.cost)
 
 
 @dataclass(frozen=True)
@@ -262,6 +274,7 @@ def plan_pipeline(
     passes: list[Pass[Plan]] = [
         Partition(d, why, any_form=d in fused) for d, why in refuses.items()
     ]
+    passes += [WeightsLast(a.estimated_cost, device) for device, a in fused.items()]
     if fusion:
         passes += [Fuse(costs.repeated, device) for device in fused]
         passes += [Fuse(costs.repeated), ConcatInPlace(costs.side_by_side)]

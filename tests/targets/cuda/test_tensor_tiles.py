@@ -45,7 +45,11 @@ from tilewright.targets.cuda.emit import llvm_ir, ptx
 from tilewright.targets.cuda.intrinsics import PRODUCTS
 from tilewright.targets.cuda.machine import machine
 from tilewright.targets.cuda.target import Cuda
-from tilewright.targets.cuda.tensor_tiles import NAME, TensorCores
+from tilewright.targets.cuda.tensor_tiles import (
+    NAME,
+    TensorCores,
+    with_one_column,
+)
 from tilewright.targets.simt.code import PTX, DeviceProgram
 from tilewright.targets.simt.products import product_of
 from tilewright.testing.ptx import device
@@ -219,7 +223,7 @@ def check_counted(
     point = scheduled(case, tensor_tile=tile, **values)
     program = launches(point)
     found, _ = load_counted(program, SM80)
-    p = product_of(classify(case))
+    p = with_one_column(product_of(classify(case)))
     t = tensor_tiling(p, TensorTile(*tile))
     blocks, times = t.plan.blocks, t.plan.blocks * t.plan.steps
     chosen = {x.name: x.value for x in point.parameters}
@@ -323,13 +327,13 @@ def test_what_they_cannot_do_is_refused_with_the_reason(case, cores, why):
     assert cores.with_sketch([], plain(case), case) == []
 
 
-def test_channels_first_are_refused():
+def test_results_in_another_order_are_refused():
     (c,) = convolution(8, 8, 16, 1, 1)
     p = product_of(classify([c]))
     assert "no instruction" in CORES.refusal(p)
     q = product_of(classify(HALVES))
-    several = replace(q, columns=p.columns, sums=p.sums)
-    assert "more than one column dimension" in CORES.refusal(several)
+    several = replace(q, rows=p.columns, columns=p.columns, sums=p.sums)
+    assert "several row dimensions and several column" in CORES.refusal(several)
     a, b = Buffer("A", (8, 8, 16), float16), Buffer("B", (16, 24), float16)
     y = Buffer("Y", (8, 24, 8), float32)
     mixed = reduce_(

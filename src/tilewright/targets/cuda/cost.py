@@ -52,6 +52,9 @@ SWIZZLING: Final = 2
 PADDINGS: Final = (0, 8, 16)  # bytes between rows of a factor's tile that may be tried
 MATRIX_ROWS: Final = 8  # that one turn of `ldmatrix` reads
 RESULT_PADDING: Final = 8  # elements between rows of the results
+COLUMN_PADDING: Final = (
+    4  # and between columns, where these are stored first, if it is divisible
+)
 KEPT: Final = 32  # tiles that a tuner may try, the best ones
 # Sides of a block's tile, and the warps along each.
 SHAPES: Final = (
@@ -116,6 +119,28 @@ class TensorTiling:
         return self.tile.row_warps * self.tile.column_warps
 
     @property
+    def columns_first(self) -> bool:
+        """Whether a block's results are stored by columns, each with its rows."""
+        return has_columns_first(self.plan.product)
+
+    @property
+    def result_row(self) -> tuple[int, int]:
+        """Elements of a block's results along their last dimension, and the room after these. With
+        it the stores of a warp have few bank conflicts."""
+        if not self.columns_first:
+            return self.tile.columns, RESULT_PADDING
+        size = self.plan.shares[self.plan.product.rows[-1]].size
+        return size, max(COLUMN_PADDING * size // self.tile.rows, 1)
+
+    @property
+    def result_steps(self) -> tuple[int, int]:
+        """Elements between neighboring results of a column, and between those of a row."""
+        size, room = self.result_row
+        if not self.columns_first:
+            return size + room, 1
+        return 1, self.tile.rows // size * (size + room)
+
+    @property
     def factor(self) -> int:
         """Elements of a factor along the sum in one instruction."""
         return FACTOR // self.plan.product.left.dtype.itemsize
@@ -134,6 +159,13 @@ class TensorTiling:
         return self.warps * down * across * (self.tile.depth // self.factor)
 
 
+def has_columns_first(product: Product) -> bool:
+    """Whether neighbors along the last row dimension are the neighbors among the sums."""
+    sides = [d.var for d in (*product.rows, *product.columns)]
+    found = [i for i in product.reduction.outputs[0].index if i in sides]
+    return found[-1] is product.rows[-1].var
+
+
 def along(product: Product) -> Dim:
     """The sum over channels: that alone is an index of the left factor, the last of such; without
     one the last of all."""
@@ -146,16 +178,23 @@ def tensor_tiling(product: Product, tile: TensorTile) -> TensorTiling:
     """The product in these tiles."""
     (column,) = product.columns
     shares = {}
-    sides = row_sides(product, tile)
-    warps = tile.row_warps
-    for row, size in sides.items():
-        own = min(warps, size if row is not product.rows[-1] else size // ROWS)
+    by = warp_rows(product, tile)
+    for row, size in row_sides(product, tile).items():
+        own = tile.row_warps if row is by else 1
         shares[row] = DimensionShare(size, own, "threadIdx.y")
-        warps //= own
     shares[column] = DimensionShare(tile.columns, tile.column_warps, "threadIdx.z")
     shares |= {d: DimensionShare(1, 1, "") for d in product.batch}
     depths = dict.fromkeys(product.sums, 1) | {along(product): tile.depth}
     return TensorTiling(tile, Tiling(product, shares, depths))
+
+
+def warp_rows(product: Product, tile: TensorTile) -> Dim | None:
+    """The rows that the warps of a block share: the outermost dimension that has some for each.
+    Without one, it has no such tiles: accumulators are dealt out along one dimension."""
+    for row, size in row_sides(product, tile).items():
+        if size // (ROWS if row is product.rows[-1] else 1) >= tile.row_warps:
+            return row
+    return None
 
 
 def row_sides(product: Product, tile: TensorTile) -> dict[Dim, int]:
@@ -233,13 +272,23 @@ def result_requests(
 ) -> tuple[WarpRequest, WarpRequest]:
     """Requests for a block's results: each warp stores its own in shared memory, then all threads
     load adjacent ones."""
-    pitch = t.tile.columns + RESULT_PADDING
-    lanes = [WORD * (pitch * (n // 4) + 2 * (n % 4)) for n in range(WARP)]
+    down_by, across_by = t.result_steps
+    lanes = [WORD * (down_by * (n // 4) + across_by * 2 * (n % 4)) for n in range(WARP)]
     down, across = t.mine
     stored = t.warps * down * across * (ROWS * COLUMNS // WARP)
     loaded = t.tile.rows * t.tile.columns // WARP
-    turns = bank_turns(lanes, machine.simt.banks)
-    return WarpRequest("shared", stored, turns), WarpRequest("shared", loaded, 1)
+    banks = machine.simt.banks
+    read = [WORD * _result_place(t, n) for n in range(WARP)]
+    return (
+        WarpRequest("shared", stored, bank_turns(lanes, banks)),
+        WarpRequest("shared", loaded, bank_turns(read, banks)),
+    )
+
+
+def _result_place(t: TensorTiling, n: int) -> int:
+    """Where a block stores its n-th result, by rows or by columns, whichever are first."""
+    size, room = t.result_row
+    return n // size * (size + room) + n % size
 
 
 def _swizzle(t: TensorTiling, read: Load, rows: RowLayout) -> int:
@@ -253,7 +302,11 @@ def row_layouts(t: TensorTiling, read: Load) -> list[RowLayout]:
     size, box = read.dtype.itemsize, t.plan.box(read)
     row = box[-1] * size
     found = [RowLayout(n // size) for n in PADDINGS]
-    is_even = row & (row - 1) == 0 and math.prod(box) * size % BLOCK == 0
+    is_even = (
+        row >= MATRIX_ROW
+        and row & (row - 1) == 0
+        and math.prod(box) * size % BLOCK == 0
+    )
     if is_even and matrix_loads(size, _strides(t, read, 0)) is not None:
         found.append(RowLayout(0, True))
     return found
@@ -291,14 +344,17 @@ def _possible(product: Product) -> Iterator[TensorTile]:
     size = product.left.dtype.itemsize
     for rows, columns, row_warps, column_warps in SHAPES:
         for depth in DEPTHS:
-            yield TensorTile(rows, columns, depth // size, row_warps, column_warps)
+            tile = TensorTile(rows, columns, depth // size, row_warps, column_warps)
+            if warp_rows(product, tile) is not None:
+                yield tile
 
 
 def block_bytes(
     t: TensorTiling, held: Mapping[Load, RowLayout], stages: int = 1
 ) -> int:
     """Bytes of a block's shared memory: both factors' tiles and the results."""
-    results = t.tile.rows * (t.tile.columns + RESULT_PADDING) * WORD
+    size, room = t.result_row
+    results = t.tile.rows * t.tile.columns // size * (size + room) * WORD
     rooms = {read: rows.room for read, rows in held.items()}
     return shared_bytes(t.plan, rooms, stages) + results
 

@@ -6,15 +6,16 @@
               each warp stores its results in shared memory
               what follows the product, point by point, by all threads; store
 
-A convolution with channels last is such a product: its rows are places of several dimensions, and a
-tile of the sum is some channels of one place of the window. Ragged tiles are filled up with zeros
-as they are fetched, and results outside are not stored.
+A convolution is such a product: its rows are places of several dimensions, its columns are filters,
+and a tile of the sum is some channels of one place of the window. Results with channels first are
+in shared memory as they are stored: by columns, each with its rows. Ragged tiles are filled up with
+zeros as they are fetched, and results outside are not stored.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 
 from tilewright.base.dtypes import DType
@@ -28,7 +29,6 @@ from tilewright.schedule import Schedule
 from tilewright.schedule.space import Choices, Sketch
 from tilewright.schedule.tree import find_buffer
 from tilewright.targets.cuda.cost import (
-    RESULT_PADDING,
     RowLayout,
     TensorTile,
     TensorTiling,
@@ -79,13 +79,14 @@ class TensorCores:
             return f"{self.machine.name} has no {found.name}: it needs {missing[0]}"
         if self.exact and found.tolerance:
             return f"{found.name} is not exact: it {found.rounding}"
-        if len(p.columns) != 1:
-            return "it has more than one column dimension"
-        if not _has_rows_first(p):
+        work = with_one_column(p)
+        if len(work.columns) != 1:
+            return "it has several row dimensions and several column dimensions"
+        if not _has_order(work, columns_first=work is not p):
             return "its results are not stored row by row"
         if not _is_plain(p):
             return "its factors are not read as they are"
-        if not tensor_tiles(p, self.machine):
+        if not tensor_tiles(work, self.machine):
             return "no tile fits the machine"
         return ""
 
@@ -94,7 +95,8 @@ class TensorCores:
         it."""
         if self.refusal(p):
             return None
-        best = tensor_tiling(p, tensor_tiles(p, self.machine)[0])
+        work = with_one_column(p)
+        best = tensor_tiling(work, tensor_tiles(work, self.machine)[0])
         stages = best_stages(best, self.machine)
         return time_on_tensor_cores(best, self.machine, stages)
 
@@ -140,9 +142,10 @@ class TensorCores:
         if self.refusal(p):
             in_tiles(s, p, machine, choose)
             return
-        possible = tensor_tiles(p, self.machine)
+        work = with_one_column(p)
+        possible = tensor_tiles(work, self.machine)
         tile = TensorTile(*choose(f"{p.name}.tensor_tile", possible, possible[0]))
-        _TensorWork(s, tensor_tiling(p, tile), self.machine).run(choose)
+        _TensorWork(s, tensor_tiling(work, tile), self.machine).run(choose)
 
 
 def _dtypes(p: Product) -> tuple[DType, DType]:
@@ -159,10 +162,23 @@ def _intrinsic(of: DType, out: DType) -> TensorIntrinsic | None:
     return None
 
 
-def _has_rows_first(p: Product) -> bool:
-    """Whether the sums are indexed by rows in order, and then by the column."""
-    sides = [d.var for d in (*p.rows, *p.columns)]
-    return [i for i in p.reduction.outputs[0].index if i in sides] == sides
+def with_one_column(p: Product) -> Product:
+    """The product with exchanged sides if that leaves it one column dimension: with channels first,
+    places are columns."""
+    if len(p.columns) == 1 or len(p.rows) != 1:
+        return p
+    return replace(p, rows=p.columns, columns=p.rows, left=p.right, right=p.left)
+
+
+def _has_order(p: Product, columns_first: bool) -> bool:
+    """Whether the sums are indexed by rows in order, and by the column last, or before the last row
+    if it is first."""
+    rows = [d.var for d in p.rows]
+    (column,) = (d.var for d in p.columns)
+    found = [i for i in p.reduction.outputs[0].index if i in (*rows, column)]
+    if columns_first:
+        return found[-1] is rows[-1] and [i for i in found if i in rows] == rows
+    return found == [*rows, column]
 
 
 def _is_plain(p: Product) -> bool:
@@ -194,15 +210,17 @@ class _TensorWork:
         target, last = results(s, p)
         grid = grid_of(s, t.plan, last)
         s.compute_at(target, grid[-1], scope="shared")
-        s.storage_align(target, self.rank(target) - 2, t.tile.columns, RESULT_PADDING)
-        held = s.cache_write(target, None, "warp")
+        s.storage_align(target, self.rank(target) - 2, *t.result_row)
+        held = self.accumulators(target)
         steps, inner = self.steps()
-        zero = s.decompose_reduction(held, rows[0])
-        s.reorder(*steps, *rows, column, inner)
+        nest = self.nest()
+        zero = s.decompose_reduction(held, nest[0])
+        zeros = dict(zip(nest, zero[-len(nest) :], strict=True))
+        single = [loop for loop in nest if loop not in (*rows, column)]
+        s.reorder(*single, *steps, *rows, column, inner)
         outer = reduce(s.fuse, steps)
         fetched = [self.fetch(read, outer, choose) for read in (p.left, p.right)]
-        *zero_rows, zero_column = zero[-len(rows) - 1 :]
-        self.by_warps(zero_rows, zero_column)
+        self.by_warps([zeros[row] for row in rows], zeros[column])
         product = self.by_warps(rows, column, inner)
         *stored_rows, stored_column = self.axes(held)
         store = self.by_warps(stored_rows, stored_column)
@@ -226,6 +244,16 @@ class _TensorWork:
         p, shares = self.t.plan.product, self.t.plan.shares
         return [d for d in p.rows if shares[d].size > 1]
 
+    def nest(self) -> list[str]:
+        """The loops over a block's results as the program has them, from the outermost one of
+        several iterations on."""
+        p = self.t.plan.product
+        dims = [d for d in p.reduction.dims if d in (*p.rows, *p.columns)]
+        several = (*self.tiled_rows, *p.columns)
+        while dims[0] not in several:
+            dims.pop(0)
+        return [f"{p.name}.{d.var.name}" for d in dims]
+
     def steps(self) -> tuple[list[str], str]:
         """The loops over the steps of a block, outermost first, and that along a step."""
         s, t = self.s, self.t
@@ -234,14 +262,27 @@ class _TensorWork:
         outer, inner = s.split(loops.pop(t.along), t.tile.depth)
         return [*loops.values(), outer], inner
 
+    def accumulators(self, target: str) -> str:
+        """The warps' results, in which the column is the last index."""
+        held, t = self.s.cache_write(target, None, "warp"), self.t
+        if t.columns_first:
+            axes = [f"i{n}" for n in range(self.rank(held))]
+            order = list(axes)
+            order.append(order.pop(self.place(held, t.plan.product.columns[0])))
+            self.s.transform_layout(
+                held, f"lambda {', '.join(axes)}: ({', '.join(order)})"
+            )
+        return held
+
     def axes(self, held: str) -> list[str]:
         """The loops that store a block's accumulators, of rows and of the column."""
-        n = self.rank(held)
-        p = self.t.plan.product
-        index = p.reduction.outputs[0].index
-        shift = n - len(index)
-        used = [d.var for d in (*self.tiled_rows, *p.columns)]
-        return [f"{held}.w{shift + k}" for k, i in enumerate(index) if i in used]
+        dims = (*self.tiled_rows, *self.t.plan.product.columns)
+        return [f"{held}.w{self.place(held, d)}" for d in dims]
+
+    def place(self, name: str, dim: Dim) -> int:
+        """Which index of a buffer of results is along a dimension."""
+        index = self.t.plan.product.reduction.outputs[0].index
+        return self.rank(name) - len(index) + index.index(dim.var)
 
     def rank(self, name: str) -> int:
         """Dimensions of an allocated buffer."""
@@ -286,16 +327,22 @@ class _TensorWork:
 
     def by_threads(self, tile_rows: Sequence[str], column: str) -> None:
         """Distribute the loops over the results to all threads: a warp's threads have adjacent
-        columns."""
+        ones."""
         s, tile = self.s, self.t.tile
-        s.reorder(*tile_rows, column)
-        row = reduce(s.fuse, tile_rows)
-        parts, own = s.split(column, WARP)
+        parts = []
+        if self.t.columns_first:
+            s.reorder(column, *tile_rows)
+            row, own = s.split(reduce(s.fuse, [column, *tile_rows]), WARP)
+        else:
+            s.reorder(*tile_rows, column)
+            row = reduce(s.fuse, tile_rows)
+            part, own = s.split(column, WARP)
+            parts.append(part)
         rows, row_warp = s.split(row, tile.row_warps * tile.column_warps)
         column_warp, row_warp = s.split(row_warp, tile.row_warps)
-        s.reorder(column_warp, row_warp, own, rows, parts)
-        s.unroll(rows)
-        s.unroll(parts)
+        s.reorder(column_warp, row_warp, own, rows, *parts)
+        for loop in (rows, *parts):
+            s.unroll(loop)
         s.bind(column_warp, "threadIdx.z")
         s.bind(row_warp, "threadIdx.y")
         s.bind(own, "threadIdx.x")
