@@ -77,8 +77,8 @@ MODELS: Final[Mapping[str, str]] = {
         e = Add(d, c)
         y = Transpose<perm = [2, 0, 1]>(e)
     }""",
-    "stencil_rows": """(float[65, 128, 14] x) => (float[14, 64, 128] y)
-    <int64[1] zero = {0}, int64[1] one = {1}, int64[1] last = {64}, int64[1] end = {65},
+    "stencil_rows": """(float[34, 256, 40] x) => (float[40, 33, 256] y)
+    <int64[1] zero = {0}, int64[1] one = {1}, int64[1] last = {33}, int64[1] end = {34},
      int64[1] axis = {0}> {
         a = Slice(x, zero, last, axis)
         b = Slice(x, one, end, axis)
