@@ -163,8 +163,8 @@ def at_a_time(kernel: Kernel) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("costs", "counts"),
     [
-        ({}, [16, 2, 1]),
-        ({"many_units": 8}, [8, 2, 1]),
+        ({}, [16, 4, 2, 1]),
+        ({"many_units": 8}, [8, 4, 2, 1]),
         ({"unit_gain": 4.0}, [1]),
         ({"few_units": 40}, []),
     ],

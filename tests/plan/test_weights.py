@@ -80,7 +80,7 @@ def read(p: Plan) -> Buffer:
 
 def test_weights_are_transposed_where_that_pays():
     before = plan()
-    after = weights_last(before, GPU, cost)
+    after = weights_last(before, GPU, cost, 1.05)
     w = read(after)
     assert w.shape == (5, 3, 4)
     assert after.devices[w] == GPU
@@ -115,4 +115,4 @@ STAY = {
 @pytest.mark.parametrize("name", STAY)
 def test_others_stay(name):
     before, asked = STAY[name]
-    assert weights_last(before, GPU, asked) is before
+    assert weights_last(before, GPU, asked, 1.05) is before

@@ -168,8 +168,7 @@ CHECK: Final = Flag(
     parse_switch,
     False,
     "on or off",
-    "Test every kernel in isolation, in guarded memory, when it is compiled, and code for a range "
-    "of shapes at the first call of each shape; reject a wrong one.",
+    "Test every kernel in guarded memory before a shape's first call; reject a wrong one.",
 )
 MCPU: Final = Flag(
     "TILEWRIGHT_MCPU",

@@ -66,9 +66,10 @@ class WeightsLast(Pass[Plan]):
 
     cost: Cost = field(repr=False)
     device: str
+    gain: float
 
     def run(self, program: Plan) -> Plan:
-        return weights_last(program, self.device, self.cost)
+        return weights_last(program, self.device, self.cost, self.gain)
 
 
 @dataclass(frozen=True)
@@ -274,7 +275,9 @@ def plan_pipeline(
     passes: list[Pass[Plan]] = [
         Partition(d, why, any_form=d in fused) for d, why in refuses.items()
     ]
-    passes += [WeightsLast(a.estimated_cost, device) for device, a in fused.items()]
+    for device, asked in fused.items():
+        gain = asked.costs.weights_gain
+        passes.append(WeightsLast(asked.estimated_cost, device, gain))
     if fusion:
         passes += [Fuse(costs.repeated, device) for device in fused]
         passes += [Fuse(costs.repeated), ConcatInPlace(costs.side_by_side)]

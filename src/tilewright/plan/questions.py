@@ -5,6 +5,7 @@ The functions receive unscheduled Computations and answer for the kernel that th
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -39,6 +40,7 @@ class PlanCosts:
     key_block: most keys in a block of attention. results: most results of a map or reduction.
     row_results: most results of all Computations of a kernel over one row. long_row: most elements
     of a row that one core processes. launch: nanoseconds of overhead per additional kernel.
+    weights_gain: the speedup that justifies another layout of a convolution's constant weights.
     """
 
     repeated: int
@@ -52,6 +54,7 @@ class PlanCosts:
     row_results: int
     long_row: int
     launch: float = 0.0
+    weights_gain: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)

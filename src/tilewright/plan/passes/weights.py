@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
 
 import numpy as np
 
@@ -20,13 +19,13 @@ from tilewright.plan.questions import Cost
 
 # The buffer that replaces one, and the order of its axes.
 Layouts = dict[Buffer, tuple[Buffer, tuple[int, ...]]]
-GAIN: Final = 1.05  # of all kernels that read the weights, at least
 
 
-def weights_last(plan: Plan, device: str, cost: Cost) -> Plan:
+def weights_last(plan: Plan, device: str, cost: Cost, gain: float) -> Plan:
     """The plan with the weights of a device's convolutions stored channels last where that pays.
 
-    cost: the device's estimate of Computations.
+    cost: the device's estimate of Computations. gain: the speedup of all that read the weights, at
+    least.
 
     Requires of the weights: they are a constant that only groups of Computations on the device
     read, each in a reduction over axis 1, and have axes after it.
@@ -34,11 +33,12 @@ def weights_last(plan: Plan, device: str, cost: Cost) -> Plan:
     layouts: Layouts = {}
     for b in plan.data:
         readers = _readers(plan, b, device)
-        if not readers or len(b.shape) < 3 or not all(_sums(c, b) for c in readers):
+        has_window = bool(b.shape[2:])
+        if not readers or not has_window or not all(_sums(c, b) for c in readers):
             continue
-        moved = _channels_last(b)
-        if _pays(readers, {b: moved}, plan, cost):
-            layouts[b] = moved
+        moved = {b: _channels_last(b)}
+        if _pays(readers, moved, plan, cost, gain):
+            layouts |= moved
     if not layouts:
         return plan
     arrays = {}
@@ -93,13 +93,14 @@ def _pays(
     layouts: Layouts,
     plan: Plan,
     cost: Cost,
+    gain: float,
 ) -> bool:
-    """Whether the readers are expected to be faster by `GAIN` with other layouts."""
-    gains = []
+    """Whether the readers are expected to be faster with other layouts, by `gain` at least."""
+    saved = 0.0
     for c in readers:
         before = cost((c,), plan.data)
         after = cost((relayout(c, layouts),), plan.data)
         if before is None or after is None:
             return False
-        gains.append(before - GAIN * after)
-    return sum(gains) > 0
+        saved += before - gain * after
+    return saved > 0
