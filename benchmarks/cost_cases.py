@@ -1,7 +1,8 @@
 """The kernels that depend on the cost constants, which `benchmarks.sweep` compiles.
 
 CASES has a row per constant of `targets/cpu/cost.py`. Operands of MODELS that begin with `w` are
-weights, which the compiler knows; PROGRAMS are kernels that no model leads to.
+weights, which the compiler knows; PROGRAMS are kernels that no model leads to, and SCHEDULED are
+kernels with a schedule by hand.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     import onnx
 
     from tilewright.compute.nodes import Computation
+    from tilewright.loops.nodes import Kernel
 
 MODELS: Final[Mapping[str, str]] = {
     "relu": "(float[64,512] x) => (float[64,512] y) { y = Relu(x) }",
@@ -38,6 +40,8 @@ MODELS: Final[Mapping[str, str]] = {
         { y = MatMul(x, v) }""",
     "weights_first": """(float[64,512] w, float[512,2048] x) => (float[64,2048] y)
         { y = MatMul(w, x) }""",
+    "channels_turned": """(float[3,24576] x, float[3,4] w) => (float[24576,4] y)
+        { t = Transpose<perm=[1,0]>(x) y = MatMul(t, w) }""",
     "product_bytes": """(uint8[64,256] x, int8[256,128] w) => (int32[64,128] y)
         { y = MatMulInteger(x, w) }""",
     "scan": """(float[64,512] x) => (float[64,512] y)
@@ -73,6 +77,23 @@ MODELS: Final[Mapping[str, str]] = {
         e = Add(d, c)
         y = Transpose<perm = [2, 0, 1]>(e)
     }""",
+    "stencil_rows": """(float[34, 256, 40] x) => (float[40, 33, 256] y)
+    <int64[1] zero = {0}, int64[1] one = {1}, int64[1] last = {33}, int64[1] end = {34},
+     int64[1] axis = {0}> {
+        a = Slice(x, zero, last, axis)
+        b = Slice(x, one, end, axis)
+        c = Add(a, b)
+        y = Transpose<perm = [2, 0, 1]>(c)
+    }""",
+    "pixels_apart": """(float[113, 21, 2, 2, 8] x) => (float[8, 224, 40] y)
+    <int64[3] shape = {8, 226, 42}, int64[2] begin = {1, 1}, int64[2] end = {225, 41},
+     int64[2] axes = {1, 2}> {
+        a = Transpose<perm = [4, 0, 2, 1, 3]>(x)
+        b = Reshape(a, shape)
+        y = Slice(b, begin, end, axes)
+    }""",
+    "sum_of_few": """(float[3, 196, 256] x) => (float[196, 256] y)
+        <int64[1] axis = {0}> { y = ReduceSum<keepdims=0>(x, axis) }""",
     "row_sums": """(float[64,256] x) => (float[64] y, float[64] z)
         { axes = Constant<value_ints = [1]>() y = ReduceSum<keepdims=0>(x, axes)
           z = ReduceMax<keepdims=0>(x, axes) }""",
@@ -114,9 +135,14 @@ MODELS: Final[Mapping[str, str]] = {
     "convolution_small": """(float[1,16,14,14] x, float[16,16,3,3] w, float[16,16,1,1] wb)
         => (float[1,16,14,14] y)
         { a = Conv(x, wb) b = Conv<pads=[1,1,1,1]>(a, w) y = Conv(b, wb) }""",
+    "convolution_narrow": """(float[1,64,16,6] x, float[64,64,3,3] w, float[64,64,1,1] wb)
+        => (float[1,64,16,6] y)
+        { a = Conv(x, wb) b = Conv<pads=[1,1,1,1]>(a, w) y = Conv(b, wb) }""",
     "convolution_dilated": """(float[1,16,28,28] x, float[1024,16,1,1] wb, float[16,1024,3,3] w)
         => (float[1,16,28,28] y)
         { a = Conv(x, wb) y = Conv<pads=[2,2,2,2], dilations=[2,2]>(a, w) }""",
+    "convolution_padded": """(float[1,64,28,28] x, float[64,64,3,3] w) => (float[1,64,28,28] y)
+        { y = Conv<pads=[6,6,6,6], dilations=[6,6]>(x, w) }""",
     "pooling": """(float[1,64,28,28] x) => (float[1,64,28,28] y)
         { a = Relu(x) y = MaxPool<kernel_shape=[5,5], pads=[2,2,2,2]>(a) }""",
     "pooling_channels": """(float[1,16,14,14] x, float[64,16,1,1] w, float[16,64,1,1] wb)
@@ -169,9 +195,30 @@ PROGRAMS: Final[Mapping[str, Callable[[], list[Computation]]]] = {
 }
 
 
+def small_arrays(count: int = 64, rows: int = 32) -> Kernel:
+    """Blocks whose rows are turned, by way of an array that can be registers."""
+    from tilewright.loops.parser import parse
+
+    text = f"""
+kernel turned(x: float32[{count}, {rows}, 16]) -> y: float32[{count}, {rows}, 16]:
+  for i in {count}:
+    alloc t: float32[{rows}, 16]:
+      for f in {rows} unroll:
+        for a in 16 vector:
+          t[f, a] = x[i, f, a] * 2.0
+      for u in {rows} unroll:
+        for b in 16 vector:
+          y[i, u, b] = t[{rows - 1} - u, b] + t[3, b]
+"""
+    return parse(text.strip().split("\n"))
+
+
+SCHEDULED: Final[Mapping[str, Callable[[], Kernel]]] = {"small_arrays": small_arrays}
+
+
 @dataclass(frozen=True)
 class Case:
-    """A model or a program that a constant decides about, on this kind of processor at least."""
+    """What a constant decides about, on this kind of processor at least."""
 
     name: str
     mcpu: str = "x86-64-v4"
@@ -204,8 +251,9 @@ CASES: Final[Mapping[str, Case]] = {
     "in_place": Case("softmax_large"),
     "streamed": Case("relu_large"),
     "stack": Case("softmax_wide"),
-    "second_bytes": Case("convolution"),
-    "far_bytes": Case("convolution"),
+    "spilled": Case("small_arrays", "x86-64-v3"),
+    "second_bytes": Case("convolution_narrow"),
+    "far_bytes": Case("convolution_small"),
     "far_byte": Case("product_deep"),
     "far_piece": Case("convolution_dilated"),
     "far_speed": Case("weights_first"),
@@ -219,12 +267,13 @@ CASES: Final[Mapping[str, Case]] = {
     "beside": Case("convolution_small"),
     "column_vector": Case("product"),
     "exposed": Case("product_bytes", "cascadelake"),
-    "crossed": Case("weights_first"),
+    "stored": Case("channels_turned", "x86-64-v3"),
     "better": Case("weights_first"),
     "tile_rows": Case("product_narrow"),
     "tile_vectors": Case("product_row"),
     "tile_registers": Case("product"),
     "taps": Case("depthwise_channels"),
+    "few_steps": Case("sum_of_few"),
     "guarded_taps": Case("depthwise"),
     "guarded_reads": Case("depthwise", "x86-64-v3"),
     "masked_reads": Case("depthwise"),
@@ -233,10 +282,13 @@ CASES: Final[Mapping[str, Case]] = {
     "panel_uses": Case("product_pitched"),
     "useful": Case("product_bytes", "sapphirerapids"),
     "recomputed": Case("convolutions"),
-    "apart": Case("stencil_across"),
+    "new_line": Case("pixels_apart", "x86-64-v3"),
+    "apart_load": Case("pixels_apart", "x86-64-v3"),
+    "apart_store": Case("pixels_apart", "x86-64-v3"),
+    "ahead": Case("stencil_rows", "x86-64-v3"),
     "far_load": Case("stencil_across"),
     "far_store": Case("stencil_back"),
-    "turned": Case("stencil_across"),
+    "turned": Case("pixels_apart", "x86-64-v3"),
     "few_across": Case("image_first"),
     "transpose_side": Case("transpose"),
     "strip_rows": Case("transpose"),
@@ -260,6 +312,7 @@ CASES: Final[Mapping[str, Case]] = {
     "side_by_side": Case("concat"),
     "moved_products": Case("convolution"),
     "deep_sum": Case("convolution_strided"),
+    "window_gain": Case("convolution_padded"),
     "halo": Case("depthwise_channels"),
     "few_keys": Case("attention_wide"),
     "streamed_keys": Case("attention_few"),

@@ -216,17 +216,28 @@ def measure(name: str, all_: Sequence[Engine], rounds: int, count: int) -> list[
             if n:  # the first is to warm up
                 engine.seconds.append(time.thread_time() - start)
     tried = [inputs(name, 1000 + n) for n in range(count)]
-    reference = [dict(all_[1].run(f)) for f in tried]
+    reference = [_scores(all_[1].run(f)) for f in tried]
     base = all_[0].seconds
     rows = []
     for engine in all_:
-        outputs = reference if engine is all_[1] else map(engine.run, tried)
+        found_of = map(engine.run, tried)
+        outputs = reference if engine is all_[1] else map(_scores, found_of)
         found = compare(zip(reference, outputs, strict=True))
         ratios = [a / b for a, b in zip(base, engine.seconds, strict=True)]
         speedup = statistics.median(ratios)
         ms = 1000 * engine.median
         rows.append(Row(name, engine.name, ms, speedup, found.top1, found.cosine))
     return rows
+
+
+def _scores(outputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Outputs [batch, classes, 1, 1] without the axes of an image of one point."""
+    return {
+        k: a.reshape(a.shape[:2])
+        if a.ndim > 2 and a.size == a.shape[0] * a.shape[1]
+        else a
+        for k, a in outputs.items()
+    }
 
 
 def show(rows: Sequence[Row]) -> str:

@@ -29,6 +29,7 @@ from tilewright.plan.pipeline import (
     SeparateWindows,
     SplitDeepSums,
     SplitGroups,
+    SplitWindows,
     Winograd,
 )
 from tilewright.runtime.executable import Executable
@@ -63,6 +64,7 @@ CHOICES: Final[Mapping[str, Decide]] = {
     "concatenations are copied": without(ConcatInPlace),
     "windows along all axes at once": without(SeparateWindows),
     "deep sums at once": without(SplitDeepSums),
+    "window positions at once": without(SplitWindows),
 }
 
 

@@ -33,11 +33,14 @@ def main() -> None:
 @click.option("--seconds", default=60.0, show_default=True, type=click.FloatRange(0))
 @click.option("--mcpu", default="native", show_default=True, help="Instructions.")
 @click.option("--count", default=24, show_default=True, type=click.IntRange(2))
-def data(path: Path, seconds: float, mcpu: str, count: int) -> None:
+@click.option("--realtime", is_flag=True, help="Time with real-time priority.")
+def data(path: Path, seconds: float, mcpu: str, count: int, realtime: bool) -> None:
     """Measure programs for --seconds, COUNT of each kernel, and add them to PATH."""
     machine = harness.machine()
     try:
-        said = pretrain_data.collect(path, seconds, mcpu, count, machine, _say)
+        said = pretrain_data.collect(
+            path, seconds, mcpu, count, machine, _say, realtime
+        )
     except TilewrightError as error:
         raise click.ClickException(str(error)) from error
     click.echo(", ".join(f"{n} {what}" for what, n in said.most_common()))

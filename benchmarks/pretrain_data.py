@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -205,11 +205,13 @@ def collect(
     count: int,
     machine: Mapping[str, Any],
     say: Callable[[str], None] = lambda line: None,
+    realtime: bool = False,
 ) -> Counter[str]:
     """Measure programs for `seconds` and add them to the file; returns the count of each status.
 
     machine: its description in the file; `processor` is that of the rows. say: receives a line per
-    model. Raises InputError if programs of the level cannot run.
+    model. realtime: programs run with real-time priority. Raises InputError if programs of the
+    level cannot run, or real-time priority is not permitted.
     """
     if not target("cpu", level, threads=1).runs_here:
         raise InputError(
@@ -221,10 +223,11 @@ def collect(
     processor = str(machine["processor"])
     known = {r.key for r in before.rows if r.machine == processor}
     end = time.monotonic() + seconds
+    timing = replace(TIMING, realtime=realtime)
     with ExitStack() as open_:
         writer = Writer(path, {**machine, "level": level, "count": count})
         open_.callback(writer.close)
-        runner = open_.enter_context(LocalRunner(timing=TIMING))
+        runner = open_.enter_context(LocalRunner(timing=timing))
         builder = ProgramBuilder(runner.spare)
         open_.callback(builder.close)
         build = BuildAhead(builder)

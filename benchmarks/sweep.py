@@ -52,7 +52,11 @@ class Setting:
 
 
 def kernels(name: str, setting: Setting) -> str:
-    """The scheduled kernels of a case."""
+    """The scheduled kernels of a case; of one by hand what code generation makes of it."""
+    if name in cost_cases.SCHEDULED:
+        from tilewright.targets.cpu.compile import finished
+
+        return str(finished(cost_cases.SCHEDULED[name](), _cpu(setting).machine))
     if name in cost_cases.PROGRAMS:
         return str(_program(name, setting))
     from tilewright.driver import text
@@ -68,8 +72,13 @@ def executable(name: str, setting: Setting) -> Executable:
 
     with tempfile.TemporaryDirectory() as folder:
         options = setting.options(Path(folder))
-        program = name in cost_cases.PROGRAMS
-        source: Any = _program(name, setting) if program else cost_cases.model(name)
+        source: Any
+        if name in cost_cases.SCHEDULED:
+            source = cost_cases.SCHEDULED[name]()
+        elif name in cost_cases.PROGRAMS:
+            source = _program(name, setting)
+        else:
+            source = cost_cases.model(name)
         made = tw.compile(source, cache=False, **options)
     assert isinstance(made, Executable)
     return made
@@ -77,18 +86,31 @@ def executable(name: str, setting: Setting) -> Executable:
 
 def _program(name: str, setting: Setting) -> Kernel:
     """The kernel of a program, by the default schedule."""
-    from tilewright.targets.registry import target
     from tilewright.testing.random_kernels import plain
 
     computations = cost_cases.PROGRAMS[name]()
-    description = {"costs": dict(setting.costs)}
-    threads = setting.threads
-    cpu = target("cpu", setting.mcpu, threads=threads, description=description)
+    cpu = _cpu(setting)
     return cpu.default_schedule(plain(computations), computations, ()).kernel
 
 
+def _cpu(setting: Setting) -> Any:
+    """The target of a setting."""
+    from tilewright.targets.registry import target
+
+    description = {"costs": dict(setting.costs)}
+    return target("cpu", setting.mcpu, threads=setting.threads, description=description)
+
+
 def reference(name: str, inputs: Arrays) -> Arrays:
-    """The results of a case: of a model by ONNX's own, of a program by its plain loops."""
+    """The results of a case: of a model by ONNX's own, of a program by its plain loops, of a
+    kernel by hand by the interpreter."""
+    if name in cost_cases.SCHEDULED:
+        from tilewright.loops.interp import run
+
+        kernel = cost_cases.SCHEDULED[name]()
+        results = [np.zeros(b.shape, b.dtype.numpy) for b in kernel.outputs]
+        run(kernel, dict(zip(kernel.params, (*inputs, *results), strict=True)))
+        return results
     if name in cost_cases.PROGRAMS:
         import tilewright as tw
         from tilewright.testing.random_kernels import plain

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 from tests import shared_objects
 from tests.conformance import lists, node_cases
@@ -35,6 +36,10 @@ settings.register_profile(
 )
 settings.register_profile("explore", deadline=None, suppress_health_check=CHANCE)
 settings.load_profile("same")
+# Hypothesis also tries constants from the source of every module that is imported, and so draws
+# other examples when fewer tests are collected. Parsing them takes seconds, too.
+if hasattr(providers, "_local_constants"):  # not public: another version may lack them
+    providers._get_local_constants = lambda: providers._local_constants
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -59,16 +64,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
     machine._caches = lambda: (32 << 10, 1 << 20, 32 << 20)
     machine._physical_cores = lambda: 2
-    # After each compilation, all that was collected would be counted.
+    # Otherwise each compilation would count all objects of the collected tests.
     collector._MANY = sys.maxsize
     if config.pluginmanager.hasplugin("cacheprovider"):
         node_cases.folder = config.cache.mkdir("onnx")
+        shared_objects.folder = config.cache.mkdir("objects")
     if "PYTEST_XDIST_WORKER" in os.environ:
         # The other processors are at work on other tests, and a large process forks slowly.
         from tilewright.driver import kernels
 
         kernels.workers = lambda jobs, processors: 1
-    # A shell runs what is put behind `&` with interrupts ignored; tests send some.
+    # A shell runs background jobs with interrupts ignored; some tests send them.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -85,7 +91,7 @@ def pytest_collection_modifyitems(
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Generator[None, Any, Any]:
-    """Hardly anything of what collecting makes is garbage, and there is much of it."""
+    """Collecting allocates much and leaves little garbage."""
     gc.disable()
     try:
         return (yield)
@@ -94,20 +100,19 @@ def pytest_collection(session: pytest.Session) -> Generator[None, Any, Any]:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """What was collected lives to the end: no garbage collection need look at it again.
+    """What was collected lives to the end, so the garbage collector need not look at it again.
 
-    Nor at what each test makes as often as Python's default has it, for small programs.
+    Tests allocate much and leave few cycles, so it runs less often than by Python's default.
     """
-    gc.collect()
     gc.freeze()
-    gc.set_threshold(200_000, 50, 100)
+    gc.set_threshold(1_000_000, 20, 100)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def settings_of_the_tests(
     pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[None]:
-    """No test sees the user's settings or cache, or needs a home to write to; workers share one.
+    """Tests see none of the user's settings, and write to no home folder; workers share a cache.
 
     TILEWRIGHT_MCPU stays: with it, the tests run as on a lesser processor.
     """
@@ -119,8 +124,9 @@ def settings_of_the_tests(
                 patch.delenv(flag.name, raising=False)
         patch.setenv("TILEWRIGHT_CACHE_DIR", str(shared / "cache"))
         patch.setenv("TILEWRIGHT_RECORDS", "off")
-        (shared / "objects").mkdir(exist_ok=True)
-        object_code = shared_objects.shared(cpu.object_code, shared / "objects")
+        objects = shared_objects.folder or shared / "objects"
+        objects.mkdir(exist_ok=True)
+        object_code = shared_objects.shared(cpu.object_code, objects)
         patch.setattr(cpu, "object_code", object_code)
         if pytestconfig.option.markexpr == "not slow":
             # PoCL takes twice as long to optimize kernels as small as these.
@@ -131,7 +137,7 @@ def settings_of_the_tests(
 
 @pytest.fixture(autouse=True)
 def same_numbers(request: pytest.FixtureRequest) -> None:
-    """A test draws the same numbers whichever tests of its module ran before, or did not."""
+    """A test draws the same numbers, whichever tests of its module ran before."""
     for name in ("RNG", "rng"):
         generator = getattr(request.module, name, None)
         if isinstance(generator, np.random.Generator):
@@ -142,6 +148,11 @@ def same_numbers(request: pytest.FixtureRequest) -> None:
 
 # What the generator of each module was like before its first test.
 _DRAWN: dict[str, Any] = {}
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if shared_objects.folder is not None and "PYTEST_XDIST_WORKER" not in os.environ:
+        shared_objects.delete_unused(shared_objects.folder)
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
@@ -172,7 +183,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 @pytest.fixture
 def own_garbage() -> None:
-    """A garbage collection looks at what the test makes, and not at all that there is."""
+    """The garbage collector examines only objects that the test makes."""
     gc.freeze()
 
 

@@ -1,4 +1,4 @@
-"""What of a test the fast tests run: some of its cases, some of its examples."""
+"""Which cases and how many examples of a test the fast tests run."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 from hypothesis import is_hypothesis_test, settings
 
-FEWER = 3  # of the examples of a test, the fast tests draw one in so many
+FEWER = 5  # the fast tests draw one in five of a test's examples
 
 
 def mark_sampled(items: Sequence[Any]) -> None:
-    """Of a test that is marked `sampled(n)`, every n-th case is a fast test; the others are slow.
+    """Make every n-th case of each test marked `sampled(n)` fast, the others slow.
 
     items: those that pytest collected. Choose n prime to the number of values of each parameter,
-    so that all of them take turns.
+    so that all values occur.
     """
     met: Counter[str] = Counter()
     for item in items:
@@ -30,11 +30,11 @@ def mark_sampled(items: Sequence[Any]) -> None:
 
 
 def mark_covering(items: Sequence[Any]) -> None:
-    """Of a test that is marked `covering(k)`, a covering array of strength k is fast.
+    """Make a covering array of strength k of each test marked `covering(k)` fast, the rest slow.
 
-    That is, any k values of different `parametrize` marks that meet in some case meet in a fast
-    one: for k = 1, each value of each of them takes part. The other cases are slow.
-    items: those that pytest collected. What is slow by a mark of its own counts for nothing.
+    Any k values of different `parametrize` marks that occur together in some case occur together
+    in a fast one: for k = 1, each value of each mark occurs. Cases with a `slow` mark of their own
+    are left out. items: those that pytest collected.
     """
     tests: dict[str, list[Any]] = {}
     for item in items:
@@ -47,7 +47,7 @@ def mark_covering(items: Sequence[Any]) -> None:
 
 
 def _not_needed(cases: Sequence[Any], strength: int) -> list[Any]:
-    """Cases besides a covering array, found greedily: always the one that brings the most."""
+    """The cases outside of a covering array, which is built greedily: the best case first."""
     axes = len(_values(cases[0]))
     strength = min(strength, axes)
     brings = {case: set(combinations(_values(case), strength)) for case in cases}
@@ -59,7 +59,7 @@ def _not_needed(cases: Sequence[Any], strength: int) -> list[Any]:
 
 
 def _values(case: Any) -> list[tuple[str, tuple[int, ...]]]:
-    """What each `parametrize` mark gives a case: the same object is the same value."""
+    """The value of a case for each `parametrize` mark; values are compared by identity."""
     return [
         (names, tuple(id(case.callspec.params[n]) for n in _words(names)))
         for names in (

@@ -1,9 +1,10 @@
 """Object files that the tests share: those of equal modules, for equal machines and levels."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
-from tests.shared_objects import shared
+from tests.shared_objects import UNUSED, delete_unused, shared
 from tilewright.targets.cpu.machine import host
 
 
@@ -31,3 +32,14 @@ def test_equal_modules_are_made_once_and_others_by_themselves(tmp_path: Path) ->
 def test_a_folder_that_cannot_be_written_costs_time_only(tmp_path: Path) -> None:
     made = shared(lambda *_: b"code", tmp_path / "missing")
     assert made("a", host(), 2) == b"code"
+
+
+def test_what_no_test_asks_for_any_more_is_deleted(tmp_path: Path) -> None:
+    made = shared(lambda module, *_: module.encode(), tmp_path)
+    (a,) = (made("a", host(), 2), *tmp_path.iterdir())[1:]
+    made("b", host(), 2)
+    for file in tmp_path.iterdir():
+        os.utime(file, (0, file.stat().st_mtime - 2 * UNUSED))
+    assert made("a", host(), 2) == b"a"  # which uses it
+    delete_unused(tmp_path)
+    assert list(tmp_path.iterdir()) == [a]

@@ -1,4 +1,4 @@
-"""Whose folder it is: what others could have written is not read, and says why."""
+"""Private folders: files that others could have written are not read, and the reason is given."""
 
 import os
 import stat
@@ -201,7 +201,7 @@ def test_a_folder_that_others_may_read_is_closed(tmp_path):
     assert stat.S_IMODE(path.parent.parent.stat().st_mode) == 0o700
 
 
-# ------------------------------------------------------------------- what is there is no entry
+# ------------------------------------------------------------------- files that are no entries
 
 
 @pytest.fixture

@@ -102,7 +102,7 @@ def test_what_was_put_just_now_is_not_the_first_to_go(tmp_path):
 
 
 def test_what_another_process_deletes_while_this_one_evicts(tmp_path, monkeypatch):
-    """It is gone, which is all that was wanted, and the others still go."""
+    """It is gone, as intended, and the others are still evicted."""
     disk = FileStore(tmp_path, 10 * (1000 + store._HEADER))
     for i in range(10):
         disk.put(f"key{i}", bytes(1000))
@@ -169,7 +169,7 @@ def test_a_read_only_store_still_serves(disk, monkeypatch):
 
 
 def test_what_another_process_evicts_meanwhile_is_absent(disk):
-    """Between finding and reading it, and between writing and counting it: nothing is said."""
+    """Between finding and reading it, and between writing and counting it, without a warning."""
     path = disk.adopt("key", 4, lambda path: path.write_bytes(b"data"))
     assert disk.find("key") == path
     path.unlink()

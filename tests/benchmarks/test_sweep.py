@@ -1,4 +1,4 @@
-"""Every constant of cost decides about a kernel, and the sweep shows which and what follows."""
+"""Every cost constant affects a kernel, and the sweep shows which one and how."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks import sweep
-from benchmarks.cost_cases import CASES, MODELS, PROGRAMS, model
+from benchmarks.cost_cases import CASES, MODELS, PROGRAMS, SCHEDULED, model
 from benchmarks.sweep import Row, Setting
 from tilewright.targets.cpu.cost import CALIBRATE, SWEEP, Constant, constants
 
-# Another command measures what decides about graphs, and about no kernel.
+# Constants that affect graphs and no kernel have another command.
 COMMANDS = (CALIBRATE, SWEEP)
 CONSTANTS = {c.name: c for c in constants() if c.source.startswith(COMMANDS)}
 THREADS = 2
@@ -37,7 +37,7 @@ def deciding(constant: Constant) -> float | None:
 
 def test_every_constant_has_a_case_and_every_case_a_constant() -> None:
     assert list(CASES) == list(CONSTANTS)
-    assert {c.name for c in CASES.values()} == {*MODELS, *PROGRAMS}
+    assert {c.name for c in CASES.values()} == {*MODELS, *PROGRAMS, *SCHEDULED}
 
 
 @pytest.mark.sampled(17)
@@ -80,6 +80,14 @@ def test_rows_are_checked_and_timed(name: str) -> None:
     made = [Row([1]), Row([4])]
     sweep.measure("in_flight", name, Setting(threads=1), made, rounds=2)
     assert all(len(row.times) == 2 and row.median > 0 for row in made)
+
+
+def test_a_kernel_by_hand_is_compared_with_the_interpreter() -> None:
+    found = sweep.values(CONSTANTS["spilled"], (0.5, 1.0))
+    setting = Setting("x86-64-v3", threads=1)
+    made = sweep.rows("spilled", found, "small_arrays", setting)
+    assert [row.values for row in made] == [[2], [4]]
+    sweep.measure("spilled", "small_arrays", Setting(threads=1), made, rounds=1)
 
 
 def test_a_wrong_result_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -203,6 +203,7 @@ def test_wrong_inputs(command, perceptron, tmp_path, name, option, text):
     "arguments",
     [["--input", "x"], ["--dim", "batch"], ["--dim", "n=-1"],
      ["--dim", "n=x"], ["--dim", "n=3..1"], ["--dim", "n=1.."], ["--dim", "n=1,"],
+     ["--dim", "n=1..9..0"], ["--dim", "n=1..9..2..1"], ["--dim", "n=9..1..2"],
      ["--threads", "0"], ["--threads", "x"], ["--memory-limit", "much"], ["--math", "sloppy"],
      ["--no-such-option"], ["--repeat", "0"], ["--seed", "-1"]],
     ids=" ".join,

@@ -1,4 +1,4 @@
-"""Ctrl-C: one line at most, a failure, and nothing left behind, at whatever moment it comes."""
+"""Ctrl-C at any moment: at most one line, a failure, and nothing left over."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ import pytest
 from tests.waiting import PATIENCE
 from tilewright.cli import app, interrupt
 
-# Before this, Python itself is being loaded, and shows where the interrupt met it.
+# Before this, Python itself is loading, and prints where it was interrupted.
 BEGUN = """
 import tilewright.cli
 try:
@@ -25,7 +25,7 @@ except KeyboardInterrupt:  # it came before `main`
 """
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)  # at once, and at work
 @pytest.mark.parametrize("seconds", [0.0, 0.05, 0.1, 0.2, 0.4, 0.8])
 def test_interrupting_leaves_nothing(perceptron, tmp_path, seconds):
     target = tmp_path / "m.tw"

@@ -8,7 +8,7 @@ import pytest
 from tilewright.cli import app
 from tilewright.cli.options import COMPILE
 
-# Verbs and what they take of the options about compiling.
+# Verbs and the compile options that they accept.
 TAKEN = {
     "run": {*COMPILE},
     "compile": {*COMPILE} - {"jit"},

@@ -29,6 +29,21 @@ def test_all_shapes_are_compiled_to_one_artifact(command, folder, tmp_path):
     assert "n is 4, and may be 2, 5, 9" in command("run", out, "--dim", "n=4").err
 
 
+def test_a_range_has_a_step(command, folder, tmp_path):
+    out = tmp_path / "steps.tw"
+    done = command("compile", folder / "m.onnx", "--dim", "n=4..70..4", "-o", out)
+    assert done.code == 0 and "17 shapes together" in done.out, done.err
+    done = command("run", out, "--dim", "n=12", "--json")
+    assert done.json["outputs"]["y"]["shape"] == [12, 6]
+    said = command("run", out, "--dim", "n=14").err
+    assert "n is 14, and may be 4 to 68 in steps of 4" in said and "12 or 16" in said
+    for how in ((), ("--no-jit",)):
+        run = ("run", folder / "m.onnx", "--dim", "n=4..70..4", *how, "--json")
+        assert command(*run).json["outputs"]["y"]["shape"] == [68, 6]
+    said = command("tune", folder / "m.onnx", "--dim", "n=4..70..4").err
+    assert "n has no single value, but 4..70..4" in said
+
+
 @pytest.mark.parametrize(("dim", "rows"), [(["--dim", "n=7"], 7), ([], 20)])
 def test_the_artifact_runs_at_any_extent(command, folder, dim, rows):
     done = command("run", folder / "m.tw", *dim, "--json")
@@ -38,6 +53,8 @@ def test_the_artifact_runs_at_any_extent(command, folder, dim, rows):
 
 def test_the_artifact_is_timed_at_any_extent(command, folder):
     how = ("--rounds", 1, "--seconds", 0.01, "--json")
+    done = command("bench", folder / "m.onnx", "--dim", "n=4..70..4", *how)
+    assert done.code == 0 and done.json["failed"] == {}, done.err
     done = command("bench", folder / "m.tw", "--dim", "n=7", *how)
     assert done.code == 0, done.err
     assert done.json["failed"] == {} and done.json["times"]["tilewright"][0] > 0

@@ -1,4 +1,4 @@
-"""`tilewright records`: what was measured, shown, carried elsewhere and pruned."""
+"""`tilewright records`: measurements shown, exported, imported and pruned."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ def test_a_damaged_file_is_mended(command: Any, filled: Path) -> None:
     assert "the tuning records were damaged" in done.err
 
 
-# ----------------------------------------------------------------- what the others say
+# ----------------------------------------------------------------- the output of the other verbs
 
 
 def test_what_a_model_says() -> None:

@@ -66,7 +66,7 @@ def started(model: Path, records: Path, *more: str) -> subprocess.Popen[str]:
 
 
 def trial(process: subprocess.Popen[str]) -> str:
-    """The candidate of the next trial that it says it has finished."""
+    """The candidate of the next trial that it reports as finished."""
     assert process.stderr is not None
     for line in process.stderr:
         event = json.loads(line)
@@ -82,7 +82,7 @@ def recorded(path: Path) -> set[str]:
 
 @pytest.mark.slow
 def test_killed_three_times_it_loses_nothing_and_goes_on(perceptron, tmp_path):
-    """What it said that it finished is there, and the next call goes on with the same run."""
+    """Reported trials are kept, and the next call resumes the same run."""
     records = tmp_path / "r.sqlite"
     said: set[str] = set()
     for moment in (1, 3, 2):

@@ -1,4 +1,4 @@
-"""run, compile, bench, verify, check: what they print, write and return on small models."""
+"""run, compile, bench, verify, check: output, files and status on small models."""
 
 import json
 
@@ -11,7 +11,7 @@ from tests.cli.conftest import make
 
 
 def expected(path, x):
-    """What ONNX's reference says."""
+    """The result of ONNX's reference."""
     from onnx.reference import ReferenceEvaluator
 
     return ReferenceEvaluator(onnx.load(path)).run(None, {"x": x})[0]

@@ -1,4 +1,4 @@
-"""The adjoint of Computations against central differences of what they compute."""
+"""The adjoint of Computations against central differences of their results."""
 
 import numpy as np
 import pytest
@@ -76,7 +76,7 @@ def test_a_factor_shorter_than_what_it_is_multiplied_with():
 
 
 def test_the_greatest_of_values_wider_than_the_result():
-    """1.2345 * 3 in float32 is not what was rounded to float16."""
+    """1.2345 * 3 in float32 differs from the value rounded to float16."""
     x, y = buffer("x", 4, dtype=float16), buffer("y", dtype=float16)
     step = reduce_("y", y, (4,), "max", lambda k: cast(x[k], float32) * 1.2345)
     arrays = {x: np.array([1, 3, 2, 3], np.float16)}
@@ -147,9 +147,55 @@ def _random_steps(rng):
     return [first, map_("y", y, lambda *i: out[i] * out[i])], sources
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)  # each seed draws of all forms
 @pytest.mark.parametrize("seed", range(40))
 def test_random_programs(seed):
     rng = np.random.default_rng(seed)
     steps, sources = _random_steps(rng)
     agrees(steps, *sources, seed=seed)
+
+
+@pytest.mark.parametrize(
+    ("extent", "count", "window", "stride", "begin"),
+    [
+        (9, 4, 3, 2, 0),
+        (9, 4, 4, 2, 0),  # the window is twice the stride
+        (7, 4, 3, 2, 1),  # in the padding at both ends
+        (12, 3, 5, 3, -2),  # elements in front of the first window are read by none
+        (20, 4, 2, 5, 0),  # windows apart
+        (9, 7, 3, 1, 0),
+    ],
+)
+def test_windows_that_overlap(extent, count, window, stride, begin):
+    """x[stride * i + k - begin]: an element is read by window/stride points, rounded up."""
+    x, w, y = buffer("x", extent), buffer("w", window), buffer("y", count)
+
+    def value(i, k):
+        at = i * stride + k - begin
+        inside = (at >= 0) & (at < extent)
+        return Select(inside, x[at], const(0.0, float64)) * w[k]
+
+    agrees([reduce_("y", y, (window,), "add", value)], x, w)
+
+
+def test_few_points_are_summed_where_windows_overlap():
+    """Of seven taps with a stride of three: three, not seven of which a third counts."""
+    x, y, g, dx = (buffer(n, e) for n, e in (("x", 25), ("y", 7), ("g", 7), ("dx", 25)))
+    steps = [reduce_("y", y, (7,), "add", lambda i, k: x[i * 3 + k])]
+    (found,) = adjoint(steps, {y: g}, {x: dx})
+    assert [d.extent for d in found.dims] == [25, 3]
+
+
+@pytest.mark.parametrize(
+    "at",
+    [
+        lambda i, k: (i * 4 + k * 2, i),  # no variable stands alone
+        lambda i, k: (i * 2 + k, i),  # i is found by the other axis
+        lambda i, k: (i * 2 - k + 4, k),
+        lambda i, k: (i * 3 + k, k),
+    ],
+)
+def test_other_windows(at):
+    """Both axes of x are read at the same points."""
+    x, y = buffer("x", 24, 8), buffer("y", 5, 4)
+    agrees([map_("y", y, lambda i, k: x[at(i, k)] * x[at(i, k)])], x)

@@ -1,4 +1,4 @@
-"""Guarded reads are told from others: those that say where the index is inside, and no more."""
+"""Guarded reads: their conditions state that the index is inside, and nothing else."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def outside(value: float) -> Expr:
     return const(value, float32)
 
 
-# Conditions, what is outside, and whether it is a read of x and that.
+# Conditions, the value outside, and whether it is a guarded read of x.
 GUARDS: dict[str, tuple[Expr, Expr, bool]] = {
     "both": (ROWS & COLUMNS, outside(0.0), True),
     "in another order": (COLUMNS & ROWS, outside(0.0), True),

@@ -100,7 +100,7 @@ def same(
     arrays: dict[Buffer, Any] | None = None,
     group: Sequence[Computation] | None = None,
 ) -> Any:
-    """Blocks give what the whole gives, which is returned."""
+    """Blocks have the same result as the whole, which is returned."""
     arrays = a.arrays() if arrays is None else arrays
     group = a.group if group is None else group
     made = online_softmax(group, size)
@@ -180,7 +180,7 @@ def test_rows_in_another_order() -> None:
 
 
 def test_a_block_of_nothing_has_a_finite_maximum() -> None:
-    """So the operator combines two such blocks, in whatever order, to one."""
+    """So the operator combines two such blocks into one, in any order."""
     a = Attention()
     arrays = a.arrays()
     arrays[a.m].fill(-np.inf)

@@ -46,7 +46,7 @@ def pool(axes: Sequence[Axis], op: str = "max") -> Computation | None:
 
 
 def agrees(c: Computation) -> bool:
-    """Whether the law applies; where it does, both forms must give the same, NaN included."""
+    """Whether the law applies; if it does, both forms must agree, NaN included."""
     parts = separate(c)
     if parts is None:
         return False

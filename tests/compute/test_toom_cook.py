@@ -1,4 +1,4 @@
-"""The matrices of minimal filtering: a convolution on rationals, and what they cost."""
+"""The matrices of minimal filtering: a convolution on rationals, and their cost."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_only_the_filters_constants_are_rounded(tile: int) -> None:
 
 @pytest.mark.parametrize("tile", TILES)
 def test_results_of_a_tile_are_made_of_so_many_of_its_inputs(tile: int) -> None:
-    """What is behind them is multiplied by 0 on every way."""
+    """Inputs after them are multiplied by 0 in every term."""
     f = filtering(tile)
     for results in range(1, tile + 1):
         used = dense(f.results)[:results].any(0)

@@ -333,6 +333,34 @@ def test_what_is_outside_is_zero_and_only_that(name: str) -> None:
     assert agrees(c) is transformed
 
 
+def shifted(channel: int, column: int, *, product: bool = False) -> Computation:
+    """A convolution of a part of the channels by a part of the filters."""
+    x, g = Buffer("x", (6, 6, 6), float32), Buffer("g", (7, 3, 3, 3), float32)
+
+    def value(m: Any, p: Any, q: Any, c: Any, i: Any, j: Any) -> Expr:
+        row = m + c if product else m + column
+        return padded(x, (c + channel, p + i - 1, q + j - 1), 0.0) * g[row, c, i, j]
+
+    y = Buffer("y", (4, 6, 6), float32)
+    return reduce_("conv", y, (3, 3, 3), "add", value)
+
+
+def test_parts_of_channels_and_filters_are_convolutions_too() -> None:
+    for c in (shifted(3, 0), shifted(0, 2), shifted(2, 3)):
+        x, g = sorted(c.inputs, key=lambda b: b.name, reverse=True)
+        data = integers(x, g)
+        expected = evaluate([c], data)
+        found = winograd(c)
+        assert found is not None
+        (out,) = c.outputs
+        got = evaluate(found, data)[out.tensor]
+        np.testing.assert_array_equal(got, expected[out.tensor])
+
+
+def test_filters_chosen_by_two_dimensions_stay_direct() -> None:
+    assert winograd(shifted(0, 0, product=True)) is None
+
+
 def test_weights_are_not_guarded() -> None:
     g = Buffer("g", (5, 4, 2, 3), float32)
 

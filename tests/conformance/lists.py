@@ -79,7 +79,7 @@ def _count(label: str, states: Counter[str]) -> str:
 
 
 def status_row() -> str:
-    """What docs/status.md says of these tests now."""
+    """The row of docs/status.md for these tests."""
     found = re.search(rf"^\| {ROW} \| (.*?) \|", STATUS.read_text(), re.MULTILINE)
     return found[1] if found else ""
 

@@ -1,7 +1,7 @@
-"""ONNX's light models with weights that prove something, against float64.
+"""ONNX's light models with random weights, against float64.
 
-As they come, every weight of theirs is one constant, and so is each channel: a kernel that takes
-the wrong one, or leaves it out, gives the same.
+In the original models all weights are equal, so a kernel that reads a wrong channel, or skips
+one, has the same result.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from benchmarks import light_nets
 from tilewright.frontends.load import load
 from tilewright.testing.networks.judge import NetworkJudge
 
-# The model, and what brings the scale of its logits near 1.
+# The model, and the factor that brings its logits near 1.
 GAINS = {
     "bvlc_alexnet": 1 / 5, "densenet121": 1 / 13, "inception_v1": 8, "inception_v2": 1 / 64,
     "resnet50": 1 / 84, "shufflenet": 1 / 27, "squeezenet": 1 / 3.5, "vgg19": 1 / 6.5,

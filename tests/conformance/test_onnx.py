@@ -1,7 +1,7 @@
 """ONNX's own test runner over this compiler: node, simple, pytorch-* and the light real models.
 
-What does not pass is in failing.txt, what needs a host fallback in reference.txt; a test that is
-listed and does better fails as much as one that is not listed and does worse.
+Tests that do not pass are in failing.txt, those that need a host fallback in reference.txt. A
+listed test that does better fails, and so does an unlisted one that does worse.
 `pytest tests/conformance --update-conformance` writes both lists and the row of docs/status.md.
 """
 
@@ -39,7 +39,7 @@ DROPPING = re.compile(r"test_training_dropout(?!.*zero_ratio)")
 
 
 class Uncached(TilewrightBackend):
-    """Leaves the kernel cache alone: what is tested is compiled here and now."""
+    """Does not use the kernel cache: every test compiles its model."""
 
     @classmethod
     def prepare(cls, model: Any, device: str = "CPU", **kwargs: Any) -> TilewrightRep:
@@ -110,7 +110,7 @@ def models_folder(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def outcome(category: str, name: str) -> tuple[Outcome, Exception | None]:
-    """Run one test of ONNX's and say what came of it."""
+    """Run one of ONNX's tests. Returns the outcome and the error."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
@@ -134,9 +134,9 @@ EVERY = 20  # of tests of one family, every so many is a fast one, the first amo
 
 
 def _slow() -> set[str]:
-    """All but one of so many of a family; and real models: tests/networks has smaller ones.
+    """All but one in `EVERY` tests of a family, and real models: tests/networks has smaller ones.
 
-    A family: node tests of the same operators; those that ONNX expanded; other tests of a category.
+    A family: node tests of the same operators; expanded ones; other tests of a category.
     """
     operators = {
         case.name: frozenset(node.op_type for node in case.model.graph.node)

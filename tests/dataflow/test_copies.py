@@ -15,7 +15,7 @@ from tilewright.dataflow.copies import expanded
 from tilewright.dataflow.text import from_json, parse, show, to_json
 
 COUNTS = (1, 1, 1, 2, 7, 30)
-SEEDS = [range(50), pytest.param(range(50, 150), marks=pytest.mark.slow)]
+SEEDS = [range(25), pytest.param(range(25, 150), marks=pytest.mark.slow)]
 
 
 @pytest.mark.sampled(2)

@@ -101,7 +101,7 @@ def errors(graphs: int, rates: list[Fraction], *, chain: bool) -> list[float]:
 
 
 COUNTS = [
-    pytest.param(120, id="120"),
+    pytest.param(60, id="60"),
     pytest.param(1000, id="1000", marks=pytest.mark.slow),
 ]
 

@@ -257,8 +257,7 @@ def test_the_model_detects(pusch: Any, factorization: str) -> None:
 # ----------------------------------------------------------------------------------------- scripts
 
 SAYS = {
-    "speed 12 1 2 2x2 2x1": [
-        "2 x 2, 12 x 14:",
+    "speed 12 1 1 2x1": [
         "2 x 1, 12 x 14:",
         "of the bound",
         "NumPy",

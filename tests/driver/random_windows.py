@@ -20,7 +20,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tilewright as tw
 from tilewright.base.errors import ModelError, UnsupportedError
-from tilewright.driver import ranged
+from tilewright.driver import sample_points
 from tilewright.driver.options import Options
 from tilewright.driver.steps import import_model
 from tilewright.graph.infer import specialize
@@ -122,7 +122,7 @@ def run(seed: int) -> str:
     source = network(seed, "w" if two else pick.choice((16, 17, 33)))
     how: Any = {"jit": False, "cache": False, "threads": pick.choice((1, 2))}
     try:
-        with mock.patch.object(ranged, "COMPARED", 24 if wide else 256):
+        with mock.patch.object(sample_points, "COMPARED", 24 if wide else 256):
             exe: Any = tw.compile(source, dims=dims, **how)
     except UnsupportedError:
         return "refused"

@@ -14,6 +14,7 @@ from onnx import numpy_helper
 import tilewright as tw
 from tilewright.driver import constants
 from tilewright.driver.constants import ConstantPool, PackedWeight
+from tilewright.runtime import packed
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.packing import Packing, PackingPart
 from tilewright.runtime.ranged import RangedExecutable
@@ -87,7 +88,7 @@ def test_filters_of_winograd_are_stored_as_they_were(tmp_path: Path) -> None:
     # In memory they are transformed, and the file is no larger for it.
     assert len(made.model.constants) == 16 * weights // 9
     assert len(made.model.packed) == 2
-    assert stored(path) == made.model.held.stored_bytes == weights
+    assert stored(path) == made.model.held.stored_bytes() == weights
     loaded = tw.load(path)
     assert isinstance(loaded, Executable)
     np.testing.assert_array_equal(loaded.model.constants, made.model.constants)
@@ -179,3 +180,19 @@ def test_a_library_has_constants_as_its_kernels_read_them(tmp_path: Path) -> Non
     source, weights = residual()
     made = tw.compile_library(source, tmp_path / "libm.o")
     assert made.described.constants == 16 * weights // 9
+
+
+def test_a_cached_model_is_mapped_and_saved_as_small(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
+    source, _ = residual()
+    path, first, second = (tmp_path / n for n in ("m.onnx", "first.tw", "second.tw"))
+    onnx.save(source, path)
+    made = tw.compile(path, mcpu="x86-64-v3", threads=1)
+    made.save(first)
+    monkeypatch.delattr(packed, "_pack")
+    found = tw.compile(path, mcpu="x86-64-v3", threads=1)
+    assert len(found.model.packed) == 2
+    found.save(second)
+    assert second.read_bytes() == first.read_bytes()

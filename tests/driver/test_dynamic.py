@@ -215,7 +215,9 @@ def test_a_static_model_needs_no_jit() -> None:
     ("given", "message"),
     [
         ((3, 2), "from 3 to 2"),
-        ((1, 2, 3), r"dimension 'n' is \(1, 2, 3\)"),
+        ((1, 9, 0), r"dimension 'n' is \(1, 9, 0\)"),
+        ((9, 1, 2), "from 9 to 1"),
+        ((1, 2, 3, 4), r"dimension 'n' is \(1, 2, 3, 4\)"),
         ((-1, 2), r"dimension 'n' is \(-1, 2\)"),
         ([], r"dimension 'n' is \[\]"),
         ([1.5], r"dimension 'n' is \[1.5\]"),

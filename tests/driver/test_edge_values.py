@@ -1,6 +1,6 @@
 """Values and forms at the edge of the standard: NaN, infinities, one element, odd types.
 
-What the standard leaves open is pinned here and said in docs/operators.md, "What ONNX leaves open".
+Tests fix the behavior that docs/operators.md describes under "What ONNX leaves open".
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def test_the_largest_of_nan_and_others_is_nan(op: str) -> None:
 
 @pytest.mark.parametrize("align", [0, 1])
 def test_affine_grid_over_one_element(align: int) -> None:
-    """One element alone stands in the middle, corners aligned or not."""
+    """A single element is in the middle, with aligned corners or without."""
     theta = RNG.standard_normal((2, 2, 3)).astype(np.float32)
     source = "float[2, 2, 3] x) => (float[2, 1, 1, 2] y) "
     source += f"{{ y = AffineGrid<align_corners = {align}>(x, size) }}"
@@ -99,7 +99,7 @@ def test_celu_divides_by_its_alpha(alpha: str, want: Any) -> None:
     ("pad", "pads"), [("SAME_LOWER", [5, 4]), ("SAME_UPPER", [4, 5])]
 )
 def test_same_padding_of_a_dilated_pooling(pad: str, pads: list[int]) -> None:
-    """The odd element stands where the attribute says, and what is outside is never the largest."""
+    """The attribute decides the side of the odd element; elements outside are never the largest."""
     x = RNG.standard_normal((1, 5, 11)).astype(np.float32)
     x[0, 1], x[0, 2, 4], x[0, 3], x[0, 4] = -INF, INF, -F32, -1
     source = "float[1, 5, 11] x) => (float[1, 5, 11] y) "

@@ -59,12 +59,12 @@ def inception(channels: int, reduced: tuple[int, int]) -> onnx.ModelProto:
     nodes.append(h.make_node("MaxPool", ["x"], ["p"], **pool))
     parts.append(conv("p", "d", channels, 16, 1))
     nodes.append(h.make_node("Concat", parts, ["y"], axis=1))
-    shape = [1, channels, 7, 7]
+    shape = [1, channels, 14, 14]
     graph = h.make_graph(
         nodes,
         "inception",
         [h.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
-        [h.make_tensor_value_info("y", TensorProto.FLOAT, [1, 64, 7, 7])],
+        [h.make_tensor_value_info("y", TensorProto.FLOAT, [1, 64, 14, 14])],
         weights,
     )
     return h.make_model(graph, opset_imports=[h.make_opsetid("", 21)], ir_version=10)
@@ -97,7 +97,7 @@ def test_inceptions_block(reduced: tuple[int, int]) -> None:
         g for g in plan_of(model, fusion=False).groups if not g.name.endswith(".halo")
     ]
     assert len(apart) >= 14
-    x = np.random.default_rng(1).standard_normal((1, 64, 7, 7), dtype=np.float32)
+    x = np.random.default_rng(1).standard_normal((1, 64, 14, 14), dtype=np.float32)
     same_as_reference(model, x)
     same_as_reference(model, x, fusion=False)
 
@@ -152,6 +152,7 @@ GATES = {
 }
 
 
+@pytest.mark.covering(1)  # each gate; one row and several
 @pytest.mark.parametrize("rows", [1, 33])
 @pytest.mark.parametrize("kind", GATES)
 def test_a_gate_is_the_epilogue_of_one_of_its_products(kind: str, rows: int) -> None:

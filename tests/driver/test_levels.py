@@ -194,6 +194,7 @@ def quantized(rng: np.random.Generator) -> onnx.ModelProto:
     )
 
 
+@pytest.mark.sampled(2)  # without and with instructions for bytes
 @pytest.mark.parametrize("level", LEVELS)
 def test_a_quantized_network_is_off_by_one_byte_at_most(level: str) -> None:
     require(level)

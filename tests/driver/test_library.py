@@ -330,6 +330,7 @@ def test_the_program_around_an_emulated_library_runs_here(
     same(split(done.stdout, expected), expected)
 
 
+@pytest.mark.sampled(2)  # the one with fewer instructions
 @pytest.mark.parametrize("mcpu", ["cortex-m4", "cortex-m7"])
 def test_a_microcontroller(model: bytes, tmp_path: Path, mcpu: str) -> None:
     """It needs what every compiler for ARM brings, if anything: compiled, and not run."""

@@ -93,6 +93,7 @@ def test_a_convolution_alone_agrees_with_its_truth(case: str) -> None:
         assert not [e for e in log if e.kind == "sketch-refused"]
 
 
+@pytest.mark.sampled(2)  # all channels, and groups
 @pytest.mark.parametrize("case", ["channels in vectors", "depthwise", "narrow groups"])
 def test_weights_may_be_inputs(case: str) -> None:
     depth, size = CASES[case][:2]

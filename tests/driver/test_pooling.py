@@ -80,7 +80,7 @@ def test_maximum_keeps_nan(geometry: str, mcpu: str) -> None:
         np.testing.assert_array_equal(y, maxima(x, options, y.shape[2:]))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)  # few rows, and few columns
 @pytest.mark.parametrize("shape", THIN, ids=str)
 def test_few_rows_or_columns(shape: tuple[int, ...]) -> None:
     x = data(shape)

@@ -33,7 +33,7 @@ def product(rows: int, k: int, n: int, size: float = 1.0) -> tuple[Any, Any, Any
     return helper.make_model(graph, opset_imports=sets, ir_version=10), x, w
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)  # each level, type and number of rows
 @pytest.mark.parametrize("precision", ["float16", "bfloat16"])
 @pytest.mark.parametrize("rows", [1, 2, 7, 40])
 @pytest.mark.parametrize("mcpu", ["x86-64-v2", "x86-64-v3", "x86-64-v4", "znver4"])

@@ -109,7 +109,7 @@ def test_children_end_when_this_process_is_interrupted(made: list[int]) -> None:
     assert made and are_gone(made)
 
 
-@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "function", [processes.share, processes._fork], ids=lambda f: f.__name__
 )

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 import tilewright as tw
 from tests.driver.test_ranged import MODELS, model
 from tilewright.base.errors import ArtifactError, InputError
+from tilewright.frontends.onnx import initializers
 from tilewright.runtime import bundle, formulas, ranged_bundle
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.ranged import RangedExecutable
@@ -93,6 +95,31 @@ def test_a_loaded_range_is_the_one_that_was_saved(
     assert (tmp_path / "again.tw").read_bytes() == path.read_bytes()
     loaded.release()
     np.testing.assert_array_equal(loaded(x), exe(x))
+
+
+def test_weights_of_a_large_file_and_of_another_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One is scanned out of the model, one lies apart: in the archive both are as given in
+    memory."""
+    monkeypatch.setattr(initializers, "LEAST", 100)
+    source = model(MODELS["products"])
+    known = tmp_path / "known.tw"
+    how: Any = {"dims": {"n": (1, 20)}, "jit": False, "threads": 1, "cache": False}
+    want = tw.compile(source, **how)
+    want.save(known)
+    (weights,) = (t for t in source.graph.initializer if t.name == "b")
+    (tmp_path / "b.bin").write_bytes(weights.raw_data)
+    onnx.external_data_helper.set_external_data(weights, "b.bin")
+    weights.ClearField("raw_data")
+    source.doc_string = " " * (1 << 20)  # a large file
+    path = tmp_path / "m.onnx"
+    path.write_bytes(source.SerializeToString())
+    assert len(initializers.scan(path)[1]) == 1
+    tw.compile(path, **how).save(tmp_path / "m.tw")
+    loaded = tw.load(tmp_path / "m.tw")
+    for x in arrays():
+        np.testing.assert_array_equal(loaded(x), want(x))
 
 
 def test_constants_and_code_are_in_the_file_once(made: tuple[Any, Path]) -> None:

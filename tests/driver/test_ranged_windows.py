@@ -14,7 +14,7 @@ import tilewright as tw
 from tests.driver import random_windows
 from tests.driver.test_ranged import HEAD
 from tilewright.base.errors import UnsupportedError
-from tilewright.driver import ranged
+from tilewright.driver import sample_points
 from tilewright.driver.options import Options
 from tilewright.driver.plan_merger import SizeSum
 from tilewright.driver.size_terms import Basis, SizeTerm
@@ -132,8 +132,8 @@ def test_height_and_width_are_open(name: str) -> None:
 def test_of_a_wide_range_some_sizes_are_planned(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ranged, "COMPARED", 40)
-    monkeypatch.setattr(ranged, "SAMPLED", 8)
+    monkeypatch.setattr(sample_points, "COMPARED", 40)
+    monkeypatch.setattr(sample_points, "SAMPLED", 8)
     source = model("a residual")
     exe: Any = tw.compile(source, dims={"h": (16, 130)}, **HOW)
     assert [len(s.covers) for s in exe.model.shared] == [115], exe
@@ -159,21 +159,21 @@ FLOORS = {
 
 def test_a_size_with_each_remainder_is_compared() -> None:
     allowed = {"h": range(16, 400), "w": range(1, 40)}
-    points = ranged._points(allowed, FLOORS)
-    found = ranged._compared(allowed, points, FLOORS)
-    start = ranged._start(allowed)
+    points = sample_points.first_points(allowed, FLOORS)
+    found = sample_points.compared_points(allowed, points, FLOORS)
+    start = sample_points.pattern(allowed)
     line = {p["h"] % 12 for p in found if p["w"] == start["w"]}
     assert line == set(range(12))
     long = {**FLOORS, "h": (*FLOORS["h"], SizeTerm("h", 64), SizeTerm("h", 9))}
     with pytest.raises(UnsupportedError, match="come again only after 576 sizes"):
-        ranged._compared(allowed, points, long)
+        sample_points.compared_points(allowed, points, long)
 
 
 def test_a_corner_has_other_floors_than_the_pattern_along_each_size() -> None:
     """Products of floors that change along one size at a time alone look like sums."""
     terms = {n: (SizeTerm(n), SizeTerm(n, 8, 1)) for n in "hw"}
     allowed = {"h": range(18, 30), "w": range(16, 26)}
-    points = ranged._points(allowed, terms)
+    points = sample_points.first_points(allowed, terms)
     start = points[0]
     assert any(
         all(t.at(p) != t.at(start) for t in (*terms["h"], *terms["w"])) for p in points

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.plan.test_rows import K, M, N, Q, V, Y, attention, made
+from tilewright.base import events
 from tilewright.base.dtypes import float32
 from tilewright.compute.interp import evaluate
 from tilewright.compute.nodes import Computation, Dim
@@ -60,6 +61,7 @@ def plain(group: Sequence[Computation], ins: Any, outs: Any) -> Kernel:
     return lower("k", group, [*ins, *outs], outs)
 
 
+@pytest.mark.covering(1)  # each group, each level
 @pytest.mark.parametrize("mcpu", ["x86-64-v2", "x86-64-v4"])
 @pytest.mark.parametrize("name", GROUPS)
 def test_blocks_of_rows_are_the_whole(name: str, mcpu: str) -> None:
@@ -127,6 +129,7 @@ def test_sums_along_rows_have_partial_results_where_order_is_free() -> None:
     assert ".rf" not in str(scheduled(999, exact=True))
 
 
+@pytest.mark.sampled(2)  # below a tile, and far above
 @pytest.mark.parametrize("most", [20, 33, 999])
 def test_tiles_are_no_longer_than_the_greatest_size(most: int) -> None:
     vectors = [f.var.name for f in loops_of(scheduled(most).body) if f.kind == "vector"]
@@ -139,3 +142,24 @@ def test_sizes_that_must_be_more_than_0_have_no_blocks() -> None:
     guarded = If(N >= const(1, INDEX), statement(kernel), None)
     tested = Kernel("k", kernel.params, kernel.outputs, loop(N, 40, guarded, "size"))
     assert by_rows(tested, FusionGroup("g", tuple(group)), target("cpu")) is None
+
+
+@pytest.mark.parametrize(
+    ("extents", "at"),
+    [((N, M), lambda: ((R + 1) % N, J)), ((N * M,), lambda: (R * M + J,))],
+    ids=["remainder", "one axis for both"],
+)
+def test_reads_that_are_not_proven_inside_in_blocks_keep_it_whole(
+    extents: Any, at: Any
+) -> None:
+    """Row r + 1, modulo n, is inside; row 16 * k + r + 1, modulo n, is too, but not proven."""
+    group, _, outs = softmax()
+    x = Buffer("x", extents, float32)
+    e = group[0].outputs[0].tensor
+    group[0] = made(e, (Dim(R, N), Dim(J, M)), (R, J), Load(x, at()) * 2.0)
+    kernel = plain(group, [x], outs)
+    verify(kernel)
+    with events.record() as log:
+        assert by_rows(kernel, FusionGroup("g", tuple(group)), target("cpu")) is None
+    (event,) = [e for e in log if e.kind == "kept-whole"]
+    assert "is not proven inside" in event.fields["reason"]

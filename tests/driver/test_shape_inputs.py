@@ -4,7 +4,8 @@ import numpy as np
 from onnx import TensorProto, helper, parser
 
 import tilewright as tw
-from tilewright.driver.dynamic import DynamicExecutable, shape_inputs
+from tilewright.driver.deciding_inputs import shape_inputs
+from tilewright.driver.dynamic import DynamicExecutable
 from tilewright.frontends.onnx import load
 from tilewright.runtime.model import HostFallbackStep
 

@@ -20,7 +20,8 @@ from tilewright.compute.interp import evaluate
 from tilewright.compute.nodes import Computation, Dim, Output
 from tilewright.compute.reducer import reducer
 from tilewright.driver import units
-from tilewright.driver.units import PartedWork, by_units
+from tilewright.driver.part_assembly import PartedWork
+from tilewright.driver.units import by_units
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, Max, Select, Var, const
 from tilewright.loops.interp import run
 from tilewright.loops.lower import lower
@@ -162,8 +163,8 @@ def at_a_time(kernel: Kernel) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("costs", "counts"),
     [
-        ({}, [16, 2, 1]),
-        ({"many_units": 8}, [8, 2, 1]),
+        ({}, [16, 4, 2, 1]),
+        ({"many_units": 8}, [8, 4, 2, 1]),
         ({"unit_gain": 4.0}, [1]),
         ({"few_units": 40}, []),
     ],
@@ -177,7 +178,7 @@ def test_costs_of_the_machine_say_how_many_at_a_time(
     assert [e.fields["at_a_time"] for e in heard if e.kind == "units"] == [counts]
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(
     "mcpu",
     [
@@ -195,7 +196,7 @@ def test_units_are_the_whole(
     name: str, counts: list[int] | None, mcpu: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if counts is not None:
-        monkeypatch.setattr(units, "_counts", lambda _: counts)
+        monkeypatch.setattr(units, "counts_of", lambda *_: counts)
     group = GROUPS[name]()
     work = parted(group, target("cpu", mcpu))
     if work is None:
@@ -246,7 +247,7 @@ def transposed(rows: int = 32) -> Group:
 def test_products_that_lie_apart_are_copied_where_they_fill_a_tensor(
     mcpu: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(units, "_counts", lambda _: [16, 4, 1])
+    monkeypatch.setattr(units, "counts_of", lambda *_: [16, 4, 1])
     group = transposed()
     work = parted(group, target("cpu", mcpu))
     assert work is not None
@@ -255,7 +256,7 @@ def test_products_that_lie_apart_are_copied_where_they_fill_a_tensor(
         compare(group, work, n)
     # Another kernel writes the rest, which a copy would overwrite.
     assert parted(transposed(rows=64), target("cpu", mcpu)) is None
-    monkeypatch.setattr(units, "_counts", lambda _: [4, 1])
+    monkeypatch.setattr(units, "counts_of", lambda *_: [4, 1])
     assert parted(transposed(), target("cpu", mcpu)) is None
 
 
@@ -273,7 +274,7 @@ def test_packed_constants_have_names_of_their_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     scheduled = units._Parts.scheduled
-    monkeypatch.setattr(units, "_counts", lambda _: [16, 4, 1])
+    monkeypatch.setattr(units, "counts_of", lambda *_: [16, 4, 1])
     monkeypatch.setattr(
         units._Parts, "scheduled", lambda of, count, _: scheduled(of, count, True)
     )

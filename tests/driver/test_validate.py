@@ -67,7 +67,7 @@ def test_a_sketch_that_no_rule_takes_is_validated_where_it_is_asked_for():
 
 
 def test_overlapping_windows_into_a_halo():
-    """The stem of many networks: its pooling writes the inside of what the convolution pads."""
+    """The stem of many networks: its pooling writes the inside of the next convolution's halo."""
     body = (
         "(float[1,4,13,13] x, float[4,4,3,3] w) => (float[1,4,6,6] y) "
         "{ p = MaxPool<kernel_shape=[3,3], strides=[2,2]>(x) y = Conv<pads=[1,1,1,1]>(p, w) }"
@@ -135,7 +135,7 @@ def product() -> KernelSignature:
 
 
 def inside() -> KernelSignature:
-    """Writes rows 1 to 3 of 5: what a halo is around."""
+    """Writes rows 1 to 3 of 5, which a halo surrounds."""
     x, y = Buffer("x", (3, 8), f32), Buffer("y", (5, 8), f32)
     i, j = (Var(n, dtypes.int64) for n in "ij")
     return face_of(
@@ -190,7 +190,7 @@ def test_a_wrong_tail():
     values = [f for f in found.faults if f.what == "value"]
     assert values[0].tensor == "y" and values[0].index == (0, 36)
     assert "nan" in (values[0].found or "")
-    # Not written, it is whatever was there: another run finds other bytes.
+    # If it is not written, its content is arbitrary: another run finds other bytes.
     assert "repeat" in {f.what for f in found.faults}
 
 
@@ -377,7 +377,7 @@ def test_a_failure_is_told_of_a_loop_program_that_nobody_interprets(monkeypatch)
     )
 
 
-# -- what users meet
+# -- what users see
 
 
 def test_other_systems_are_told_what_there_is(monkeypatch):

@@ -146,11 +146,36 @@ def test_fast_math_keeps_small_tiles_and_direct_sums_where_they_are_faster() -> 
 
 
 @pytest.mark.parametrize(
-    "attributes", [{"strides": [2, 2]}, {"dilations": [2, 2]}, {"group": 2}]
+    "attributes", [{"strides": [2, 2]}, {"dilations": [2, 2]}, {"group": 16}]
 )
 def test_other_convolutions_stay_direct(attributes: dict[str, Any]) -> None:
     source = block(1, (30, 30), 32, [1, 1, 1, 1], **attributes)
     assert chosen(source) == []
+
+
+def test_groups_are_transformed_one_by_one() -> None:
+    """Two layers of two groups each, and one whose result leaves in another shape."""
+    source = block(1, (14, 13), 96, [1, 1, 1, 1], group=2)
+    assert chosen(source) == [2] * 4
+    assert chosen(source, math="exact") == []
+    x = rng.standard_normal((1, 96, 14, 13)).astype(np.float32)
+    assert not check(load(source), {"x": x}, threads=(1, 2))
+    weights = {
+        "w": rng.standard_normal((128, 64, 3, 3)) / 24,
+        "b": rng.standard_normal(128),
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["t"], pads=[1, 1, 1, 1], group=2),
+        helper.make_node("Constant", [], ["s"], value_ints=[1, 2, 64, 14, 13]),
+        helper.make_node("Reshape", ["t", "s"], ["r"]),
+        helper.make_node("ReduceSum", ["r", "a"], ["y"], keepdims=0),
+    ]
+    split = model(nodes, [1, 128, 14, 13], weights)
+    x = rng.standard_normal((1, 128, 14, 13)).astype(np.float32)
+    axis = onnx.numpy_helper.from_array(np.array([1]), "a")
+    split.graph.initializer.append(axis)
+    assert chosen(split) == [2, 2]
+    assert not check(load(split), {"x": x}, threads=(1, 2))
 
 
 def test_weights_that_are_no_constants_stay_direct() -> None:

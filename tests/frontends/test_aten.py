@@ -1,4 +1,4 @@
-"""Operators of ATen, one by one and in modules, beside PyTorch."""
+"""Operators of ATen, one by one and in modules, compared with PyTorch."""
 
 import importlib
 import sys
@@ -95,7 +95,7 @@ def test_operator(name):
 @pytest.mark.parametrize("known", [(1,), (2,), (0, 1), (1, 2), (0, 1, 2)])
 @pytest.mark.parametrize("name", ["strides and padding", "sampled", "attention"])
 def test_gradients_of_constants(name, known):
-    """Where what is differentiated is a constant, it still depends on itself."""
+    """A constant input still has a gradient with respect to itself."""
     function, *inputs = CASES[name]
     program = torch.export.export(Function(function), tuple(inputs))
     nodes = [n.name for n in program.graph.nodes if n.op == "placeholder"]
@@ -148,7 +148,7 @@ def test_recurrent_layers(kind, both, layers):
 
 
 def test_projected_states_are_decomposed():
-    """The rule refuses them, and PyTorch writes the steps out."""
+    """The rule refuses them, so PyTorch decomposes them."""
     torch.manual_seed(0)
     module, inputs = torch.nn.LSTM(4, 5, proj_size=3).eval(), (x(3, 7, 4),)
     check(torch.export.export(module, inputs), inputs, module(*inputs))
@@ -310,7 +310,7 @@ def _changed_argument(y):
     ],
 )
 def test_changes_in_place(way, traced, monkeypatch):
-    """Those of what a layer made are taken as they are; where a view may be left, PyTorch is."""
+    """Changes of a layer's result are imported directly; with possible views, decomposed."""
     again = []
     decomposed = programs._decomposed
     monkeypatch.setattr(

@@ -60,6 +60,7 @@ def test_a_pipeline_means_what_numpy_says(seed):
     assert far(made.meaning, evaluated(made.case)) < 1e-9
 
 
+@pytest.mark.sampled(2)  # each seed draws of all stages
 @pytest.mark.parametrize("seed", range(2))
 def test_a_pipeline_compiles(seed):
     made = pipeline(seed, 32, 64, 6, SMOOTH)

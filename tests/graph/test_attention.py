@@ -311,6 +311,7 @@ def test_torch_exports_it_as_one_kernel(masked: bool) -> None:
     assert len(exe.model.kernels) == 1 + masked
 
 
+@pytest.mark.covering(1)  # each mode of arithmetic, both readers
 @pytest.mark.parametrize("math", ["exact", "default", "fast"])
 @pytest.mark.parametrize(
     "behind", ["Conv<group = 4, pads = [1, 1]>(r, w)", "Conv<pads = [1, 1]>(r, u)"]

@@ -12,7 +12,8 @@ from onnx.reference import ReferenceEvaluator
 
 import tilewright as tw
 from tilewright.base.errors import ExecutionError, TilewrightWarning
-from tilewright.graph.bounded.bound import bound
+from tilewright.graph.bounded import data_dependent
+from tilewright.graph.bounded.bound import CONTROL, bound
 from tilewright.graph.bounded.extents import ARITHMETIC, BoundedExtent, simplified
 from tilewright.graph.nodes import Value
 from tilewright.runtime import host
@@ -26,7 +27,7 @@ EVERY = (NONE, SOME, ALL)
 
 
 def compiled(body: str) -> Executable:
-    """The model, of which nothing falls back to the host."""
+    """The model, compiled without host fallbacks."""
     model = onnx.parser.parse_model(HEAD + body)
     with warnings.catch_warnings():
         warnings.simplefilter("error", TilewrightWarning)
@@ -34,7 +35,7 @@ def compiled(body: str) -> Executable:
 
 
 def agree(body: str, *feeds: Any) -> None:
-    """The compiled model gives what ONNX's reference gives, in shape and dtype too."""
+    """The compiled model agrees with ONNX's reference, in shapes and dtypes too."""
     exe = compiled(body)
     judge = ReferenceEvaluator(onnx.parser.parse_model(HEAD + body))
     names = [v.name for v in exe.inputs]
@@ -79,7 +80,7 @@ def test_consumers_of_what_was_found() -> None:
 
 
 def test_a_nan_behind_the_count_stays_there() -> None:
-    """The first row, which what is not there would read, is NaN."""
+    """The first row, which reads beyond the count would return, is NaN."""
     w = np.ones((6, 3), np.float32)
     w[0] = np.nan
     agree(
@@ -99,7 +100,7 @@ def test_a_nan_behind_the_count_stays_there() -> None:
 
 
 def test_parts_and_wholes() -> None:
-    """Concat behind an open extent, Slice to and from counts, Reshape that moves elements."""
+    """Concat after an open extent, Slice to and from counts, Reshape that moves elements."""
     agree(
         """it (float[6] x) => (float[n] joined, float[m] last, float[k] cut, int64[j] range,
             int64[a,b] wide, int64[d] turned, float[o] ones, float[q] grown) {
@@ -149,7 +150,7 @@ TOP = """it (float[6] x) => (float[k] best, int64[k] place, float[k] least, int6
 
 
 def test_the_best_of_what_was_found() -> None:
-    """A number of results that a run decides; infinities and NaN are what they are."""
+    """The run decides the number of results; infinities and NaN are kept."""
     odd = np.array([-np.inf, 0, np.nan, -np.inf, 0, 5], np.float32)
     exe = compiled(TOP)
     agree(TOP, *EVERY)
@@ -160,7 +161,7 @@ def test_the_best_of_what_was_found() -> None:
 
 
 def test_what_is_not_there_comes_behind_nan() -> None:
-    """Among the smallest, of as many as there are."""
+    """Among the smallest k, for k up to the number of elements."""
     exe = compiled(TOP.replace("k = Min(n, three)", "k = Identity(n)"))
     odd = np.array([np.inf, 0, np.nan, -1, 0, 5], np.float32)
     np.testing.assert_array_equal(exe(odd)[2], [-1, 5, np.inf, np.nan])
@@ -254,7 +255,7 @@ def test_more_than_there_are_is_an_error() -> None:
 
 
 def test_an_operator_without_a_rule_gets_the_true_shape() -> None:
-    """It falls back to the host with what follows, and says so; the rest is native."""
+    """It and the operations after it fall back to the host with a warning; the rest is native."""
     body = """it (float[6] x) => (float[6] y, float[n,k] z, float[a,b] t) {
       at = NonZero(x)
       y = Exp(x)
@@ -298,7 +299,7 @@ def test_a_count_is_not_trusted_beyond_its_bound(count: int) -> None:
 
 @pytest.mark.parametrize("op", list(ARITHMETIC))
 def test_bounds_hold_for_every_number_within(op: str) -> None:
-    """And what is simplified is so whatever the number is."""
+    """And simplifications hold for every number."""
     rule = ARITHMETIC[op]
     rng = np.random.default_rng(0)
     for _ in range(50):
@@ -342,7 +343,7 @@ def test_numbers_that_wrap_around_are_not_followed() -> None:
 
 
 def on_the_host(body: str, *feed: Any) -> Any:
-    """The result of the model, of which a part is said to fall back."""
+    """The result of the model; a warning names the part that falls back."""
     with pytest.warns(TilewrightWarning, match="falls? back to the host"):
         return tw.compile(onnx.parser.parse_model(HEAD + body), threads=1)(*feed)
 
@@ -360,7 +361,7 @@ SCATTER = """it (float[6] x, float[{rows},6] data, float[{w}] w) => (float[{rows
 
 
 def test_updates_of_another_count_are_scattered_by_the_host() -> None:
-    """Their memory is that of the indices, or another; only a run knows whether they fit."""
+    """Whether the updates fit the indices is known only at run time."""
     data = np.zeros((6, 6), np.float32)
     for w in (SOME, np.array([0, 3, 0, 3, 1, 4, 0], np.float32)):
         body = SCATTER.format(rows=6, w=len(w), updates="column")
@@ -401,3 +402,8 @@ def test_a_condition_that_may_not_be_there_is_not_bounded() -> None:
     assert exe(one).tolist() == [1]
     with pytest.raises(ExecutionError):
         exe(-one)
+
+
+def test_what_has_a_rule_for_control_is_looked_for() -> None:
+    """A graph without such operators is not walked, and the rules not even loaded."""
+    assert CONTROL.keys() == data_dependent.CONTROL

@@ -1,4 +1,4 @@
-"""An operator of another domain is never taken for ONNX's of the same name."""
+"""An operator of another domain is never treated as ONNX's of the same name."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ PATTERNS: dict[str, tuple[str, str, dict[str, Any]]] = {
         {**QDQ, "w": RNG.integers(-128, 128, (20, 12)).astype(np.int8)},
     ),
 }  # fmt: skip
-# What gives some of its input's elements, between one and the same quantization.
+# Operators that select elements of their input, between equal quantizations.
 SELECTIONS = {
     "MaxPool<kernel_shape = [2, 2]>(r)": [1, 4, 5, 5],
     "Reshape(r, shape)": [1, 4, 36],
@@ -208,9 +208,9 @@ def turned(value: Any) -> Any:
 
 
 def own(name: str) -> OpDef:
-    """ONNX's operator of that name with its result turned, as an operator of one's own.
+    """ONNX's operator of that name with its result reversed, as a custom operator.
 
-    Those in MAPS give their first input turned.
+    Those in MAPS return their first input reversed.
     """
     if name in MAPS:
         return OpDef(
@@ -338,7 +338,7 @@ def _sought(tree: ast.AST) -> Iterator[str]:
 
 
 def test_nothing_asks_for_the_bare_name_of_an_operator() -> None:
-    """`op.op_type` is for copies and texts; what compares it or looks it up forgets the domain."""
+    """`op.op_type` is for copies and texts: comparing it or looking it up ignores the domain."""
     found = []
     for path in SOURCES.rglob("*.py"):
         source = path.read_text()

@@ -162,7 +162,7 @@ def test_matches_at_one_operation_are_distinguished() -> None:
 
 
 def test_operands_of_other_shapes_are_priced_for_themselves() -> None:
-    """All sums are of 64 rows, as many as before: what is added to them is not."""
+    """All sums have 64 rows, as before; their other operands do not."""
     body = "s = Add(b, a) y = Add(s, d) t = Add(e, f) z = Add(t, c)"
     row, rows = "float[1, 8]", "float[64, 8]"
     ends = f"{row} a, {row} c, {row} f, {rows} b, {rows} d, {rows} e) => ({rows} y, {rows} z)"
@@ -180,13 +180,13 @@ def test_constants_are_priced_for_themselves() -> None:
 
 
 def test_a_result_that_leaves_the_model_is_priced_for_itself() -> None:
-    """The rule gives an operand, which has a name of its own: y must be written."""
+    """The rule returns an operand, which has another name: y must still be written."""
     rules = [Rule("no-sign", operator.Abs(A), A)]
-    body = "y = Abs(x) h = Neg(x) g = Abs(h) z = Exp(g)"
-    graph = parsed(f"float[64] x) => (float[64] y, float[64] z) {{ {body} }}")
+    ends = "float[64] x, float[64] u) => (float[64] y, float[64] z)"
+    graph = parsed(f"{ends} {{ y = Abs(x) g = Abs(u) z = Exp(g) }}")
     found, steps, _ = lowered(graph, rules)
     assert len(steps) == 1
-    assert [op.op_type for op in found.operations] == ["Abs", "Neg", "Exp"]
+    assert [op.op_type for op in found.operations] == ["Abs", "Exp"]
 
 
 def counting(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
@@ -239,26 +239,27 @@ def test_what_is_drawn_anew_takes_time() -> None:
         ends = (
             "float[64] x, float[64] c) => (float[64] y) { s = Add(x, b) y = Add(s, c) }"
         )
-        _, steps, _ = lowered(parsed(ends, b=(64,)), rules)
-        assert len(steps) == taken_
+        _, steps, pricing = lowered(parsed(ends, b=(64,)), rules)
+        assert len(steps) == taken_ == bool(pricing.asked)
 
 
 LONG = "e = Exp(b) f = Exp(e) s = Add(x, f) y = Sub(s, f)"
-USED = "f, g = TopK(b, k) s = Add(x, f) y = Sub(s, f)"
+USED = "f, g = MaxPool<kernel_shape=[1]>(b) s = Add(x, f) y = Sub(s, f)"
 
 
 @pytest.mark.parametrize(
     ("body", "end", "left"),
     [(LONG, "float[64] y", 0), (LONG, "float[64] y, float[64] e", 1),
-     (USED, "float[64] y, int64[64] g", 1)],
+     (USED, "float[1, 1, 64] y, int64[1, 1, 64] g", 1)],
 )  # fmt: skip
 def test_all_that_nobody_reads_any_more_is_saved(
     body: str, end: str, left: int
 ) -> None:
-    """However far in front; not an operation of which one result is still read."""
+    """However far upstream; but no operation with a result that is still read."""
     rules = [Rule("back", (A + B) - B, operator.Identity(A))]
-    text = f"float[64] x, float[64] b) => ({end}) {{ {body} }}"
-    found, steps, _ = lowered(parsed(text, k=np.array([64])), rules)
+    shape = end.partition(" y")[0]
+    text = f"{shape} x, {shape} b) => ({end}) {{ {body} }}"
+    found, steps, _ = lowered(parsed(text), rules)
     assert [s.after for s in steps] == [work(found)]
     assert len(found.operations) == 1 + left
 
@@ -317,7 +318,7 @@ def test_a_step_that_cannot_be_applied_is_left_out(
 
 
 def test_a_step_that_saves_too_little_is_not_priced() -> None:
-    """Much goes, and nearly as much comes."""
+    """The step removes much work, and adds nearly as much."""
     graph = parsed(
         f"float[16, 4000] x0) => (float[16, 4000] x1) {{ {LAYER.format(0, 1)} }}",
         a0=(4000, 2001),
@@ -330,7 +331,7 @@ def test_a_step_that_saves_too_little_is_not_priced() -> None:
 def test_what_saves_too_little_is_not_looked_at(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A number times a small matrix beside a large product."""
+    """A scalar times a small matrix, next to a large product."""
     body = "s = MatMul(y, a) t = MatMul(s, b) z = MatMul(x, w)"
     shapes = {"a": (8, 8), "b": (8, 8), "w": (64, 64)}
     ends = (
@@ -363,7 +364,7 @@ def test_rules_without_their_operators_are_not_tried() -> None:
 
 
 def test_integers_stay_packed() -> None:
-    """Steps come behind the products of bytes, whose dequantized weights they would fold."""
+    """Steps run after integer products are formed; they would fold dequantized weights."""
     graph = parsed(
         "uint8[16, 48] q, float s, uint8 z) => (float[16, 48] y) "
         "{ x = DequantizeLinear(q, s, z) v = DequantizeLinear(w, t) y = MatMul(x, v) }",
@@ -381,7 +382,7 @@ def test_integers_stay_packed() -> None:
 
 
 def test_extents_of_a_call_stay_as_they_are() -> None:
-    """Also what has fixed extents beside them."""
+    """Fixed extents of the same tensors too."""
     body = "h = MatMul(x, a) y = MatMul(h, b) g = MatMul(u, a) v = MatMul(g, b)"
     for n in ("n", "16"):
         ends = (
@@ -393,7 +394,7 @@ def test_extents_of_a_call_stay_as_they_are() -> None:
         assert (found is graph) == (n == "n") == (not told)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)  # each group draws of all operators
 @pytest.mark.parametrize("group", range(15))
 def test_random_graphs_mean_the_same(group: int) -> None:
     steps = 0

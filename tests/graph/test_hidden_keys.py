@@ -1,4 +1,4 @@
-"""Attention reads no block of keys that a mask by position hides, and says what all of it says."""
+"""Attention skips blocks of keys that a mask by position hides, and its results are unchanged."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ g (float[1,{KEYS},8] q, float[1,8,{KEYS}] k, float[1,{KEYS},8] v) => (float[1,{K
     return made
 
 
-# Of those like another, both are asked in `make test-all` only.
+# Like another form; only `make test-all` tries both.
 LIKE = ("where lowest", "added -inf")
 SOME = [
     pytest.param(name, marks=pytest.mark.slow) if name in LIKE else name
@@ -75,7 +75,7 @@ def inputs() -> dict[str, Array]:
 
 
 def agrees(exe: Any, of: ModelProto, arrays: dict[str, Array]) -> None:
-    """With what the operators say, NaN and infinities where they have them."""
+    """With the result of the operators, including NaN and infinities."""
     with np.errstate(all="ignore"):
         want = evaluate(load(of), arrays)["y"]
     np.testing.assert_allclose(exe(**arrays), want, rtol=2e-5, atol=2e-5)
@@ -124,7 +124,7 @@ def test_a_hidden_score_that_is_not_finite_counts(name: str, value: float) -> No
 
 
 def test_scores_as_low_as_hidden_ones_leave_these_their_weight() -> None:
-    """Not near 0: all that is seen is below -10000, and hidden keys have all the weight."""
+    """Far from 0: all visible scores are below -10000, so hidden keys have all the weight."""
     arrays = inputs()
     arrays["q"][:] = 1
     arrays["k"][:] = -2600
@@ -145,7 +145,7 @@ def test_a_mask_that_is_nearly_causal_is_read(at: tuple[int, int]) -> None:
 
 
 def test_a_query_that_sees_nothing_has_the_mean_of_all() -> None:
-    """With a finite number for what is hidden; no block may be left out then."""
+    """Hidden scores are finite, so no block may be skipped."""
     of = model(PLACES[None] < PLACES[:, None], LOWEST, "t = Where(m, s, low)")
     assert not skips(of)
     agrees(tw.compile(of, threads=1, cache=False), of, inputs())

@@ -1,7 +1,7 @@
 """The gradient of every operator: against central differences in float64, and PyTorch's.
 
-A case is the text of a graph with the result `o`, its inputs, and the shape of `o`; what is
-differentiated is the sum of `o` times random weights.
+A case is the text of a graph with the result `o`, its inputs, and the shape of `o`. The tests
+differentiate the sum of `o` times random weights.
 """
 
 from dataclasses import replace
@@ -396,7 +396,7 @@ def compiled(case):
 
 
 def test_differentiable_functions_in_one_graph():
-    """Each of them adds to `o`: where the gradient of one is wrong, that of `x` is."""
+    """Each function adds to `o`, so one wrong gradient makes the gradient of `x` wrong."""
     body = "".join(f"t{op} = {op}(x)\n" for op in UNARY.split())
     body += f"o = Sum({', '.join('t' + op for op in UNARY.split())})"
     exe, (x,), weights = compiled((body, {"x": I(2, 3)}, (2, 3)))
@@ -417,7 +417,7 @@ def test_agrees_with_differences(name):
         np.testing.assert_allclose(got, want, rtol=within, atol=within)
 
 
-# What goes through float32 inside: its differences need larger steps.
+# These compute in float32 inside: differences need larger steps.
 IN_FLOAT32 = {"GroupNormalization", "Cast"}
 
 
@@ -491,7 +491,7 @@ def gradient_at(body, inputs, out):
 
 
 def test_equal_elements_share_what_flows():
-    """As torch.amax and torch.maximum have it: the sum of the shares is what flows."""
+    """As in torch.amax and torch.maximum: the shares add up to the incoming gradient."""
     x = np.array([[1.0, 3.0, 3.0], [2.0, 2.0, 2.0]])
     [dx] = gradient_at("o = ReduceMax(x)", {"x": x}, (1, 1))
     np.testing.assert_array_equal(dx, [[0, 0.5, 0.5], [0, 0, 0]])
@@ -533,7 +533,7 @@ def test_where_a_formula_would_lose_the_slope(body, x, want):
 
 @pytest.mark.filterwarnings("ignore:1 operator has no native code")
 def test_dropout_that_may_not_train():
-    """Whether it does is an input: what is not dropped is not scaled where it does not train."""
+    """Training is an input: without it, nothing is dropped and nothing is scaled."""
     source = onnx.parser.parse_model("""
         <ir_version: 10, opset_import: ["": 22]> g (double[3] x, bool[1] t) => (double y)
         {

@@ -83,6 +83,7 @@ def model(a: np.ndarray, b: np.ndarray, flags: tuple[int, int, int]) -> Any:
     return model_of("TriangularSolve", [a, b], domain="tilewright", opset=1, **named)
 
 
+@pytest.mark.sampled(3)  # each flag set and not set
 @pytest.mark.parametrize("flags", FLAGS, ids=str)
 def test_triangular_systems_are_solved(flags: tuple[int, int, int]) -> None:
     a, b = definite(5, 5), RNG.standard_normal((5, 3)).astype("float32")

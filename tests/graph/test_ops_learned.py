@@ -98,6 +98,7 @@ def test_tree_classifier(classes, ids, positive, post):
     runtime("TreeEnsembleClassifier", rows(nans=False), 2, **options, **trees)
 
 
+@pytest.mark.sampled(5)  # none, and vectors with a rest
 @pytest.mark.parametrize("n", [0, 1, 3, 8, 9, 1500])
 def test_any_number_of_rows(n):
     trees = forest("target", [0, 1], RNG.normal, trees=5)

@@ -150,6 +150,7 @@ def normalized(x, axes=(0, 2, 3)):
     return away / (wide.std(axes, keepdims=True) + 1e-9)
 
 
+@pytest.mark.covering(1)  # each type, each version
 @pytest.mark.parametrize("opset", [9, 13, 21])
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, bfloat16])
 def test_mean_variance_normalization_of_every_type(dtype, opset):

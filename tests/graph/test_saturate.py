@@ -223,7 +223,7 @@ def test_a_class_that_could_be_made_of_itself_is_not():
 # -- the strategy
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(7)  # each group draws of all operators
 @pytest.mark.parametrize("group", range(4))
 def test_random_graphs_mean_the_same_and_are_replayed(group):
     moved = 0

@@ -58,6 +58,7 @@ def test_a_step_behind_the_softmax_keeps_it_whole() -> None:
     assert len(kernels_of(FORMS[name])) > 1
 
 
+@pytest.mark.sampled(2)  # one query, and a vector of them
 @pytest.mark.parametrize("rows", [1, 2, 16])
 def test_few_queries_read_keys_along_their_rows(rows: int) -> None:
     assert streams(FORMS["plain"].replace(f",{ROWS},", f",{rows},")) == [BLOCK]
@@ -83,6 +84,7 @@ def test_shapes(rows: int, keys: int, block: int) -> None:
     assert streams(body) == ([block] if block else [])
 
 
+@pytest.mark.sampled(2)  # a prime, and three times one
 @pytest.mark.parametrize("keys", [131, 2 * 37, 3 * 43])
 def test_keys_that_only_few_divide_stay_whole(keys: int) -> None:
     assert streams(FOUND["plain"].replace(f",{KEYS}", f",{keys}")) == []

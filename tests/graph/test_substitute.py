@@ -57,7 +57,7 @@ def check_same(before: Graph, after: Graph, inputs) -> None:
         np.testing.assert_allclose(b, a, rtol=0, atol=rounding * peak, err_msg=name)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)  # each group draws of all operators
 @pytest.mark.parametrize("group", range(GROUPS))
 def test_random_graphs_mean_the_same(group):
     moved = 0

@@ -75,6 +75,10 @@ USES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "InstanceNormalization": ((signed(2, 3, 4, 5), real(3), real(3)), {}),
     "LRN": ((signed(2, 3, 4, 5),), {"size": 3}),
     "LpPool": ((signed(2, 3, 4, 5),), {"kernel_shape": [2, 2]}),
+    "MaxPoolGradient": (
+        (np.ones((2, 3, 4, 6), np.float32), np.ones((2, 3, 2, 3), np.float32), signed(2, 3, 2, 3)),
+        {"kernel_shape": [2, 2], "strides": [2, 2]},
+    ),
     "MatMul": ((signed(2, 3), signed(3, 4)), {}),
     "MixedMatMul": ((signed(2, 3), signed(3, 4).astype(np.float16)), {}),
     "MaxPool": ((signed(2, 3, 4, 5),), {"kernel_shape": [2, 2], "pads": [1, 0, 0, 1]}),

@@ -136,7 +136,7 @@ def test_heads_that_share_keys(shared: int, threads: int) -> None:
     assert skips(c, threads) == 1
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)  # less than a vector
 @pytest.mark.parametrize("size", [5, 8, 40, 72])
 def test_heads_of_other_sizes(size: int) -> None:
     c = Cache(size=size)

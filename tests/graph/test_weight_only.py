@@ -92,7 +92,7 @@ def test_types():
     assert operators["qdq"] == [qdq, "Gemm", "Relu", qdq, "MatMul"]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)  # groups of one block, and of several
 @pytest.mark.parametrize("group", [16, 32, 64, 128, 256])
 def test_groups_and_half_floats(group):
     model = network(np.float16)

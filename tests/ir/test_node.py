@@ -39,6 +39,20 @@ class Pair(Node):
     rhs: Node | None
 
 
+class Meanwhile(Node):
+    """Of which another one with the same fields is made while one is made, as threads may do."""
+
+    tag: int
+
+    def _derive(self) -> None:
+        if self.tag not in MADE:
+            MADE[self.tag] = None
+            MADE[self.tag] = Meanwhile(self.tag)
+
+
+MADE: dict[int, Node | None] = {}
+
+
 class Many(Node):
     items: tuple[Node, ...]
     note: str
@@ -161,6 +175,36 @@ def test_the_table_is_weak():
     assert leaves() == before + 100
     del kept
     assert leaves() == before
+
+
+def test_two_threads_that_make_equal_nodes_get_one():
+    assert Meanwhile(1) is MADE[1]
+    assert Meanwhile(1) is MADE[1]
+
+
+@pytest.mark.usefixtures("own_garbage")
+def test_a_node_that_another_thread_made_may_have_died_meanwhile():
+    dead, node = Leaf(20_000), object.__new__(Leaf)
+    entry = core._Entry(node)
+    entry.key = (Leaf, 20_000)
+    old = core._table[entry.key]
+    del dead
+    assert old() is None
+    core._table[entry.key] = old
+    assert core._settled(entry, node) is node
+    assert core._table[entry.key] is entry
+    assert Leaf(20_000) is node
+
+
+def test_dead_nodes_are_removed_by_one_thread_at_a_time(monkeypatch):
+    class Watched(list):
+        def pop(self):
+            assert core._removing._is_owned()
+            return super().pop()
+
+    monkeypatch.setattr(core, "_dead", Watched([core._Entry(Leaf(1))]))
+    core._remove_dead()
+    assert not core._dead
 
 
 def test_an_interrupt_among_dying_nodes_is_not_lost():

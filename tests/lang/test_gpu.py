@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.lang.te.test_cooperative import product as cooperative
+from tests.lift.test_dot_product import derived, dot
 from tests.targets.opencl.running import pocl
 from tilewright import halide as hl
 from tilewright import lift, mdh
@@ -259,6 +260,14 @@ fun(lambda A, W: A | Slide(6, 4) | MapWrg(toLocal(MapLcl(id))
 """
 
 
+def test_lifts_dot_product() -> None:
+    d = derived(dot(512))
+    x, y = random(2, 512)
+    got = np.empty(1, np.float32)
+    lift.build(d.program, "opencl")(x, y, got)
+    np.testing.assert_allclose(got[0], x @ y, rtol=1e-5, atol=1e-5)
+
+
 def test_lifts_convolution_for_mobile_gpus() -> None:
     p = lift.parse(" ".join(CONVOLUTION.split()))
     A, W = random(34), random(3)
@@ -287,6 +296,7 @@ TILED = {
     "PRT.BLK.i": 2,
     "PRT.BLK.j": 2,
     "PRT.SM.k": 4,
+    "PRT.BLK.k": 1,
     "ORD.RM": ("i", "j", "k"),
     "MEM.SM.A": True,
     "MEM.SM.B": True,
@@ -330,14 +340,30 @@ def test_mdhs_layers_are_blocks_shared_memory_and_registers() -> None:
     assert "alloc C.acc: float32[2, 2] in register" in str(launch.body)
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"PRT.BLK.k": 3, "PRT.SM.k": 2},
+        {"PRT.BLK.k": 4, "PRT.SM.k": 1, "MEM.SM.A": False, "MEM.SM.B": False},
+        {"PRT.BLK.k": K, "PRT.SM.k": 1},
+    ],
+    ids=str,
+)
+def test_mdhs_reductions_in_parts_for_blocks_take_two_launches(other: Any) -> None:
+    s = decomposed(TILED | other)
+    first, last = to_launches(s.kernel).launches
+    assert first.grid == (2, 2, other["PRT.BLK.k"]) and last.grid == (2, 2, 1)
+    run_product(s)
+
+
 def test_any_point_of_mdhs_space_runs() -> None:
     space = mdh.parameter_space(MATMUL, target="opencl", threads=32)
     rng = Random(1)
     for candidate in [space.default(), *(space.sample(rng) for _ in range(3))]:
         s = space.schedule(candidate).schedule
         run_product(s)
-        (launch,) = to_launches(s.kernel).launches
-        assert np.prod(launch.threads) <= 32
+        for launch in to_launches(s.kernel).launches:
+            assert np.prod(launch.threads) <= 32
 
 
 def test_dimensions_beyond_the_third_are_one_axis() -> None:

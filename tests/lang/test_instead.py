@@ -55,17 +55,6 @@ def test_functions_and_texts() -> None:
         assert g.name() in f.source(kind)
 
 
-def test_traces(capsys: pytest.CaptureFixture[str]) -> None:
-    f, g = pipeline()
-    assert "trace_stores" in hint(f, "trace_realizations")
-    assert "print_loop_nest" in hint(f, "add_trace_tag")
-    f.compute_root().trace_stores()
-    g.realize([6, 4])
-    assert capsys.readouterr().out.startswith("Store f.0(0, 0) = 0")
-    g.print_loop_nest([6, 4])
-    assert "produce f" in capsys.readouterr().out
-
-
 def test_what_is_kept() -> None:
     f, g = pipeline()
     assert hint(hl, "memoize_tag") == hint(hl, "EvictionKey")

@@ -1,4 +1,4 @@
-"""Programs of every notation are tuned by one method, and later builds use what was found."""
+"""Programs of every notation are tuned by one method, and later builds use the results."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ def key(function: Any) -> str:
 
 
 def test_notations_share_the_records_of_one_program() -> None:
-    """Names of Computations and dimensions take part, those of tensors do not."""
+    """The key contains the names of Computations and dimensions, not those of tensors."""
     s, args = rows(N, "product")
     same = te.build(s, args, auto=True, threads=1)
     assert key(same) == key(mdh.build(EXPRESSION, threads=1))
@@ -309,7 +309,7 @@ def test_a_scatter_without_lines_is_tuned(records: Path, found_better: None) -> 
 
 
 def test_further_lines_are_kept(records: Path) -> None:
-    """A schedule that goes on from a template's defaults is the user's, and is not replaced."""
+    """A schedule that continues a template's defaults is the user's, and is not replaced."""
     s, args = product(N)
     s[args[2]].parallel(s[args[2]].op.axis[0])
     with pytest.raises(InputError, match="nothing to choose"):

@@ -104,3 +104,20 @@ def test_loops_that_cannot_be(body: str, message: str) -> None:
 def test_a_size_is_missing() -> None:
     with pytest.raises(InputError, match=r"the length m has no size"):
         lower(program("lanes"), {})
+
+
+def test_a_tuple_of_what_is_computed_is_named() -> None:
+    body = "A | MapSeq(lambda v: let(Tuple(v * 2, v), lambda t: t[0] * t[1]))"
+    p = parse(f"fun(lambda A: {body}, i64[4])")
+    numbers, out = np.arange(4), np.empty(4, np.int64)
+    kernel = lower(p, {})
+    interp.run(kernel, dict(zip(kernel.params, (numbers, out), strict=True)))
+    np.testing.assert_array_equal(out, interpret(p, numbers)[0])
+
+
+def test_private_values_are_not_written_to_shared_memory() -> None:
+    to_shared = "toLocal(MapLcl(toPrivate(MapSeq(neg))))"
+    body = f"A | MapWrg({to_shared} >> toGlobal(MapLcl(MapSeq(relu))))"
+    kernel = lower(parse(f"fun(lambda A: {body}, f32[2, 4, 3])"), {}, spaces=DEVICE)
+    assert "float32[3] in stack" in repr(kernel)
+    assert "float32[4, 3] in shared" in repr(kernel)

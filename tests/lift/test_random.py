@@ -59,6 +59,7 @@ def agree(seed: int) -> None:
 @settings(max_examples=80, deadline=None)
 @given(SEEDS)
 @example(91453752)  # a border around rows that are joined from parts
+@example(16777215)  # a tuple of sums of elements has a name
 def test_programs_agree(seed: int) -> None:
     agree(seed)
 

@@ -35,7 +35,7 @@ def results(kernel: Kernel) -> list[np.ndarray]:
 
 
 def checked(text: str, most: int = MOST) -> tuple[Kernel, Kernel]:
-    """A kernel and what becomes of it, which is verified and computes the same."""
+    """The rewritten kernel, which is verified and computes the same."""
     kernel = parse(text.strip().split("\n"), operators=OPERATORS)
     verify(kernel)
     made = keep_sums(kernel, most)
@@ -162,7 +162,7 @@ kernel k(A: float32[6], I: int64[6]) -> C: float32[4]:
   for k in 6:
     C[max(min(I[k], 3), 0)] add= A[k]
 """,
-        # The target is read by the value: each step needs what the one before stored.
+        # The value reads the target: each step needs the result of the previous one.
         """
 kernel k(A: float32[6]) -> C: float32[4]:
   for k in 6:
@@ -173,14 +173,14 @@ kernel k(A: float32[6]) -> C: float32[4]:
   for k in 6:
     C[1] add= C[1] * A[k]
 """,
-        # Something else stands in the sum.
+        # The sum contains something else.
         """
 kernel k(A: float32[6]) -> C: float32[4], D: float32[6]:
   for k in 6:
     C[1] add= A[k]
     D[k] = C[1]
 """,
-        # A guard may be what keeps the index inside of the target.
+        # Only the guard may keep the index inside of the target.
         """
 kernel k(A: float32[6, 4]) -> C: float32[3]:
   for k in 6:

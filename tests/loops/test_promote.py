@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tilewright.base import dtypes
+from tilewright.expr.nodes import Buffer, var
 from tilewright.loops import interp
-from tilewright.loops.nodes import Kernel
+from tilewright.loops.nodes import Alloc, If, Kernel, Store, block, loop
 from tilewright.loops.parser import parse
 from tilewright.loops.passes.promote import promote
 from tilewright.loops.verify import verify
@@ -64,11 +66,12 @@ def test_indices_of_written_out_loops_are_constants() -> None:
         {"fill": "f in 4"},
         {"use": "u in 4"},
         {"use": "u in 4 parallel"},
+        {"use": "u in i // 2 + 1 unroll"},
         {"index": "(u + i) % 4"},
         {"alloc": "alloc t: float32[4, 9]", "most": 128},
         {"most": 127},
     ],
-    ids=["filled", "used", "threads", "outer", "gap", "large"],
+    ids=["filled", "used", "threads", "open", "outer", "gap", "large"],
 )
 def test_what_cannot_be_in_registers_stays(change: dict[str, object]) -> None:
     assert not promoted(**change)  # type: ignore[arg-type]
@@ -97,3 +100,19 @@ kernel k(x: float32[4]) -> y: float32[4]:
     for b in 4 vector:
       y[b] = t[3 - b]
 """)
+
+
+def test_all_places_of_an_array_are_alike() -> None:
+    """Threads share it in the second one, where one that writes a vector would write for others."""
+    i32 = dtypes.int32
+    x, y, t = Buffer("x", (4,), i32), Buffer("y", (4,), i32), Buffer("t", (4,), i32)
+    o, p, a, b, c = map(var, "opabc")
+    own = loop(a, 4, Store(t, (a,), x[a]), "vector")
+    first = loop(
+        o, 2, Alloc(t, block(own, loop(b, 4, Store(y, (b,), t[3 - b]), "unroll")))
+    )
+    half = If((c % 2).eq(p), Store(t, (c,), x[c]), None)
+    shared = loop(p, 2, loop(c, 4, half, "vector"), "parallel")
+    for body, fits in [(first, True), (block(first, Alloc(t, shared)), False)]:
+        made = promote(Kernel("k", (x, y), (y,), body), 128)
+        assert ("in stack" in str(made)) == fits

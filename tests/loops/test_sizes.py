@@ -47,7 +47,7 @@ from tilewright.loops.sizes import at, solve, with_sizes
 from tilewright.loops.verify import verify
 from tilewright.schedule import Schedule
 from tilewright.schedule.full_tiles import full_tiles
-from tilewright.targets.cpu.frame_layout import plan_memory
+from tilewright.targets.cpu.frame_layout import THREADS_APART, plan_memory
 from tilewright.targets.registry import target
 
 N, M, K = Var("n", INDEX), Var("m", INDEX), Var("k", INDEX)
@@ -55,7 +55,7 @@ X, Y = Buffer("X", (N, M), float32), Buffer("Y", (N, M), float32)
 A, B = Buffer("A", (N, K), float32), Buffer("B", (K, M), float32)
 ROW, COL, RED = Var("i", INDEX), Var("j", INDEX), Var("r", INDEX)
 ADD = reducer("add", float32)
-# None, one, less than a vector, a vector, primes, and whole tiles of what the tests split by.
+# Zero, one, less than a vector, one vector, primes, and multiples of the tiles used below.
 SIZES = [(0, 3), (3, 0), (1, 1), (2, 5), (5, 16), (8, 32), (9, 19)]
 
 
@@ -78,7 +78,7 @@ def product() -> Kernel:
 
 
 def staged() -> Kernel:
-    """Row sums, in memory that is as large as the call says; then each row less its sum."""
+    """Row sums, in memory whose size the call decides; then each row minus its sum."""
     total = Buffer("T", (N,), float32)
     one = loop(
         ROW,
@@ -121,7 +121,7 @@ def register_tiles(s: Schedule) -> None:
 
 
 def fused(s: Schedule) -> None:
-    """Tiles as one loop again, of which only the outer one was open."""
+    """Tiles fused into one loop; only the outer loop had an open extent."""
     s.split("j", 4, "guard")
     s.fuse("j.o", "j.i")
     s.split("j.o_j.i", 16, "guard")
@@ -136,7 +136,7 @@ def staged_rows(s: Schedule) -> None:
 
 
 def staged_threads(s: Schedule) -> None:
-    """One row of sums for each thread, whose memory is as large as the call says."""
+    """One row of sums per thread, in memory whose size the call decides."""
     s.parallel("i2")
     s.cache_read("X", "i2")
 
@@ -238,7 +238,7 @@ def test_given_sizes_make_a_kernel_of_numbers() -> None:
         with_sizes(staged(), {N: -1})
 
 
-# -- what the invariants catch
+# -- faults that the verifier finds
 
 
 def _data_extent() -> Kernel:
@@ -296,7 +296,7 @@ def test_a_kernel_that_breaks_an_invariant_of_sizes_is_refused(
         verify(k)
 
 
-# -- what primitives refuse
+# -- requests that primitives refuse
 
 
 def _triangle() -> Kernel:
@@ -370,7 +370,7 @@ def test_full_tiles_have_no_guards() -> None:
 
 
 def test_guards_of_two_extents_hold_where_both_do() -> None:
-    """Tiles of n rows in which something is done for the first m - 1 of them only."""
+    """Tiles of n rows, with a statement that runs for the first m - 1 rows only."""
     out = Buffer("Z", (N, 2), float32)
     tile = Var("i.o", INDEX)
     i = tile * 4 + ROW
@@ -437,7 +437,7 @@ def test_a_copy_for_less_than_a_size_keeps_it() -> None:
     verify(s.kernel)
 
 
-# -- what the seeded faults of a check would let pass
+# -- programs that a weaker check would accept
 
 
 def test_a_loop_that_data_count_is_not_split() -> None:
@@ -448,7 +448,7 @@ def test_a_loop_that_data_count_is_not_split() -> None:
 
 
 def test_what_a_nest_leaves_out_of_an_open_dimension_is_read_in() -> None:
-    """All but the last column: what is staged is not all of the buffer."""
+    """All columns but the last: only a part of the buffer is staged."""
     body = loop(ROW, N, loop(COL, M - 1, Store(Y, (ROW, COL), X[ROW, COL])))
     s = Schedule(kernel(body))
     s.cache_write("Y")
@@ -478,7 +478,7 @@ def test_a_part_from_the_first_row_on_may_be_longer_than_the_whole() -> None:
 def test_the_workspace_grows_with_the_sizes() -> None:
     plan = plan_memory(scheduled(staged, staged_threads))
     assert at(plan.shared, {N: 1000, M: 7}) == 4032
-    assert at(plan.thread, {N: 7, M: 1000}) == 4032
+    assert at(plan.thread, {N: 7, M: 1000}) == 4032 + THREADS_APART
 
 
 def test_what_holds_in_a_loop_is_not_known_behind_it() -> None:
@@ -503,7 +503,7 @@ def test_what_holds_in_a_loop_is_not_known_behind_it() -> None:
 
 
 def test_an_extent_may_be_negative_and_has_no_elements() -> None:
-    """T[n - 200] for n = 10: what is allocated after it lies where it would without T."""
+    """T[n - 200] for n = 10: later allocations have the offsets that they would have without T."""
     vector, out = Buffer("V", (N,), float32), Buffer("Z", (N,), float32)
     few, all_of = Buffer("T", (N - 200,), float32), Buffer("U", (N,), float32)
     first = loop(ROW, N - 200, Store(few, (ROW,), vector[ROW]))
@@ -532,7 +532,7 @@ def test_what_is_read_of_an_open_dimension_is_no_larger_than_it() -> None:
 
 
 def test_an_extent_that_the_loop_changes_is_read_once() -> None:
-    """Full tiles would read it again behind their part."""
+    """Full tiles would read it again after they have changed it."""
     given, out = Buffer("P", (1,), int64), Buffer("Z", (64,), int64)
     count = Buffer("T", (1,), int64)
     first, other = Store(out, (ROW,), ROW + 1), Store(out, (ROW,), ROW + 100)

@@ -2,7 +2,7 @@
 
 from tilewright.base.dtypes import float32
 from tilewright.compute.reducer import paired, reducer
-from tilewright.expr.nodes import INDEX, Buffer, Load, Overlap, Var, const
+from tilewright.expr.nodes import INDEX, Buffer, Load, Lt, Overlap, Var, const
 from tilewright.ir.node import postorder
 from tilewright.loops.nodes import Alloc, For, If, Store, Unit, Update, block, loop
 from tilewright.loops.walk import (
@@ -48,6 +48,12 @@ def agree(root) -> None:
         elif isinstance(place.stmt, Alloc):
             at = place_of_alloc(root, place.stmt.buffer)
             assert (at.stmt, at.above) == (place.stmt, place.above)
+
+
+def test_a_condition_reads_what_its_body_does_not() -> None:
+    root = If(Lt(Load(x, (i,)), zero), Store(y, (i,), zero), None)
+    agree(root)
+    agree(loop(i, 4, root))
 
 
 def test_it_says_the_same_as_a_walk() -> None:

@@ -108,7 +108,7 @@ kernel k(I: int64[4], B: float32[4, 8]) -> C: float32[6, 8]:
       for x in 8 vector:
         C[y, x] add= B[max(min(I[k], 3), 0), x]
 """,
-        # Tests may keep what is inside from running.
+        # Conditions may keep the body from running.
         """
 kernel k(B: float32[4, 8]) -> C: float32[6, 8]:
   for y in 6:
@@ -126,7 +126,7 @@ kernel k(B: float32[4, 8]) -> C: float32[6, 8]:
         for x in 8 vector:
           C[y, x] add= B[k, x]
 """,
-        # No sum: parts of a row, of which each has its place.
+        # No sum: parts of a row, each in its own place.
         """
 kernel k(A: float32[6, 32], B: float32[32]) -> C: float32[6, 32]:
   for y in 6:
@@ -153,7 +153,7 @@ kernel k(B: float32[4]) -> C: float32[1]:
   for k in 4:
     C[0] add= B[k]
 """,
-        # Tests may keep what is inside from running.
+        # Conditions may keep the body from running.
         """
 kernel k(A: float32[6], B: float32[4]) -> C: float32[6]:
   for y in 6:

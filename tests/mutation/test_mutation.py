@@ -24,6 +24,8 @@ from tilewright.testing.mutation.trying import (
     WaitingPytest,
 )
 
+# Plugins of pytest take longer to import than these tests to run.
+BARE = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 SOURCE = '''"""A docstring with 1 number."""
 from typing import TYPE_CHECKING
 
@@ -165,7 +167,7 @@ def recorded(folder: Path) -> reach.TestReach:
     """What `test_them.py` reaches of `code_of_two.py`."""
     told = {"path": str(folder / "reach.json"), "root": str(folder), "digest": "d",
             "files": [str(folder / "code_of_two.py")]}  # fmt: skip
-    environment = {**os.environ, "PYTHONPATH": f"{run.SOURCES.parent}:{folder}",
+    environment = {**BARE, "PYTHONPATH": f"{run.SOURCES.parent}:{folder}",
                    reach.RECORD: json.dumps(told)}  # fmt: skip
     command = [*PYTEST, "-p", reach.__name__, "--rootdir", "."]
     subprocess.run(command, cwd=folder, env=environment, capture_output=True)
@@ -173,7 +175,7 @@ def recorded(folder: Path) -> reach.TestReach:
 
 
 def test_a_fault_is_tried_with_the_tests_that_reach_it(tmp_path: Path):
-    """By line; what is run on import, or by nobody, with all; other processes with each."""
+    """By line; lines that run on import, or never, with all tests; other processes always."""
     (tmp_path / "code_of_two.py").write_text(CODE)
     (tmp_path / "test_them.py").write_text(TESTS)
     found = recorded(tmp_path)
@@ -285,12 +287,12 @@ def test_a_fault_that_reads_other_variables_is_not_put_in(live):
 def waiting(tmp_path: Path) -> WaitingPytest:
     (tmp_path / "code_of_two.py").write_text(CODE)
     (tmp_path / "test_them.py").write_text(TESTS)
-    environment = {**os.environ, "PYTHONPATH": f"{run.SOURCES.parent}:{tmp_path}"}
+    environment = {**BARE, "PYTHONPATH": f"{run.SOURCES.parent}:{tmp_path}"}
     return WaitingPytest(tmp_path, ["--rootdir", ".", "test_them.py"], environment)
 
 
 def test_a_waiting_pytest_tries_faults(tmp_path: Path):
-    """Each in a fork: what one does is gone with it, be it that it hangs or kills its process."""
+    """Each in a fork, so nothing of it remains, even if it hangs or kills its process."""
     one, two = "test_them.py::test_one", "test_them.py::test_two"
     path = str(tmp_path / "code_of_two.py")
     server = waiting(tmp_path)
@@ -316,7 +318,7 @@ def test_a_pytest_that_does_not_come_up_says_so(tmp_path: Path):
     server = waiting(tmp_path)
     server.close()
     (tmp_path / "code_of_two.py").write_text("import nothing_of_this_name\n")
-    environment = {**os.environ, "PYTHONPATH": f"{run.SOURCES.parent}:{tmp_path}"}
+    environment = {**BARE, "PYTHONPATH": f"{run.SOURCES.parent}:{tmp_path}"}
     server = WaitingPytest(tmp_path, ["--rootdir", ".", "test_them.py"], environment)
     try:
         with pytest.raises(RuntimeError, match="nothing_of_this_name"):
@@ -348,7 +350,7 @@ def test_a_fault_in_what_an_import_runs_is_tried_in_a_new_process(tmp_path: Path
 
 
 def test_a_fault_in_a_file_that_a_test_imports_is_tried(tmp_path: Path):
-    """When tests are collected, it is not imported: it was taken for caught, whatever they did."""
+    """It is not imported during collection; such faults once counted as caught in any case."""
     later = TESTS.replace("import code_of_two", "").replace(
         "():\n", "():\n    import code_of_two\n"
     )

@@ -13,8 +13,8 @@ from tilewright.testing.networks import NETWORKS
 from tilewright.testing.networks.judge import NetworkJudge
 
 EFFORT = 50_000
-# Of several kinds, small ones; the rest are slow tests.
-FIRST = "attention_then_convolution segnet operator_oriented".split()
+# Small ones, of floats and of bytes; the others are slow tests.
+FIRST = "attention_then_convolution operator_oriented".split()
 FORMS = [
     pytest.param(name, id=name, marks=() if name in FIRST else pytest.mark.slow)
     for name in NETWORKS

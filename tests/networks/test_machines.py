@@ -36,7 +36,7 @@ def test_the_machines_are_of_many_kinds() -> None:
     assert any("avx512vnni" in f and "avx512bf16" not in f for f in features)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(7)  # small caches, and large ones
 @pytest.mark.parametrize("machine", MACHINES)
 def test_kernels_are_right_as_another_machine_has_them(machine: str) -> None:
     name = dict(zip(MACHINES, SMALL, strict=True))[machine]

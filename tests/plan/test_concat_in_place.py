@@ -43,6 +43,7 @@ def agree(text: str, *, placed: int) -> None:
             np.testing.assert_allclose(g, w, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.covering(1)  # each axis; wide and narrow
 @pytest.mark.parametrize("axis", [0, 1, 2, 3])
 @pytest.mark.parametrize(("width", "placed"), [(16, 2), (3, 0)], ids=["wide", "narrow"])
 def test_a_dense_block_copies_what_is_narrow_only(

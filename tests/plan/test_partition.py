@@ -1,4 +1,4 @@
-"""Plans over several devices: who runs what, what is copied, and that nothing else changes."""
+"""Plans over several devices: where each group runs, the copies, and nothing else changes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ def divided(case: Case, fused: tuple[str, ...] = ()) -> Plan:
     fused: the devices that take groups of any form.
     """
     refuses = {d: some(d) for d in ("gpu", "npu 1")}
-    pipeline = plan_pipeline(ASK, "exact", refuses, fused=fused)
+    asked = dict.fromkeys(fused, ASK)
+    pipeline = plan_pipeline(ASK, "exact", refuses, fused=asked)
     plan = pipeline.run(lower(case.graph), check=True)
     plan = PlanMemory(lambda group: ()).run(plan)
     verify_arena(plan)
@@ -108,7 +109,7 @@ plan chain, arena of 0 bytes, 384 bytes on gpu:
 
 
 def test_groups_of_a_device_pass_tensors_there() -> None:
-    """One copy in, one out: what only the device reads does not come back."""
+    """One copy in, one out: tensors that only the device reads are not copied back."""
     with events.record() as happened:
         plan = Partition("gpu", lambda group, live: "").run(CHAIN)
     plan = PlanMemory(lambda group: ()).run(plan)
@@ -134,7 +135,7 @@ def half(name: str, at: int) -> FusionGroup:
 
 
 def test_a_group_stays_where_its_tensors_cannot_be_copied() -> None:
-    """Two write one tensor, or one reads what is complete only later."""
+    """Two groups write one tensor, or one reads a tensor that is complete only later."""
     early = FusionGroup("early", (map_("early", Z, lambda i, j: T[i - i, j]),))
     then = FusionGroup("then", (map_("then", Y, lambda i, j: T[i, j] + Z[i, j]),))
     plan = replace(CHAIN, steps=(half("up", 0), early, half("low", 2), then))
@@ -155,7 +156,7 @@ def test_a_group_stays_where_its_tensors_cannot_be_copied() -> None:
 
 
 def placed(plan: Plan) -> dict[str, tuple[str, str]]:
-    """Where each step of a plan runs if the device takes all that it may, and why there."""
+    """Where each step of a plan runs if the device takes all it can, and the reason."""
     with events.record() as happened:
         Partition("gpu", lambda step, live: "").run(plan)
     return {
@@ -181,7 +182,7 @@ def test_a_kernel_given_as_such_stays() -> None:
 
 
 def test_an_operator_with_an_operand_that_is_not_in_memory_stays() -> None:
-    """One with a Buffer for all that it reads and writes goes; without one of them it stays."""
+    """It moves if it has a Buffer for everything it reads and writes; otherwise it stays."""
     x, y = ENDS
     other, more = Value("names"), Value("more")
     why = (HOST, "not all of its operands are tensors in memory")

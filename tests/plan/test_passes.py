@@ -43,7 +43,7 @@ FILTER = Buffer("w", (5, 4, 3, 3), float32)
 def same(
     before: Steps, after: Steps, given: Sequence[Buffer], results: Sequence[Buffer]
 ) -> None:
-    """Both lists are sound and give the same results."""
+    """Both lists of steps are valid and compute the same results."""
     found = []
     rng = np.random.default_rng(0)
     data = {b: rng.integers(-3, 4, b.shape).astype(b.dtype.numpy) for b in given}
@@ -114,7 +114,7 @@ MASK, FLOW = Buffer("m", (4, 6, 6), float32), Buffer("g", (4, 6, 6), float32)
 
 
 def masked(out: Buffer) -> FusionGroup:
-    """The derivative of Relu: what flows where the result was not 0."""
+    """The derivative of Relu: the incoming gradient where the result is not 0."""
     zero = const(0.0, float32)
     where = map_("where", out, lambda *i: Select(Lt(zero, MASK[i]), FLOW[i], zero))
     return stage("where", where)
@@ -122,7 +122,7 @@ def masked(out: Buffer) -> FusionGroup:
 
 @pytest.mark.parametrize("taps", [3, 5])
 def test_a_masked_tensor_is_stored_for_a_window_that_reads_it_often(taps: int) -> None:
-    """It then lies in memory with a border, and the convolution tests nothing."""
+    """It is then stored with a halo, and the convolution needs no guard."""
     t, y, w = (
         Buffer("t", IMAGE.shape, float32),
         Buffer("y", (4, 6, 6), float32),
@@ -170,7 +170,7 @@ def test_a_masked_tensor_vanishes_into_one_reader_and_is_stored_for_several(
 
 
 def test_padding_is_no_mask() -> None:
-    """Its condition reads nothing: it goes into several readers, however often they read it."""
+    """Its condition reads no tensor, so all readers recompute it, however often they read."""
     t, y, z = (Buffer(n, IMAGE.shape, float32) for n in "tyz")
     pad = map_("pad", t, lambda c, i, j: padded(IMAGE, (c, i - 1, j), 0.0))
     steps = [
@@ -228,7 +228,7 @@ def test_nor_for_one_behind_a_host_call_that_may_read_it() -> None:
 
 
 def copied(into: Buffer, tensor: Buffer, at: int = 0) -> FusionGroup:
-    """Rows of a tensor into those of a larger one from `at` on."""
+    """Copy the rows of a tensor into a larger one, starting at row `at`."""
     index: Callable[..., Any] = lambda i, j: (i + at, j)  # noqa: E731
     value: Callable[..., Any] = lambda i, j: tensor[i, j]  # noqa: E731
     return stage("copy", map_("copy", into, value, extents=tensor.shape, index=index))
@@ -241,7 +241,7 @@ def doubled(out: Buffer, source: Buffer, at: int = 0) -> FusionGroup:
 
 X, T, V, Z = (Buffer(n, (4, 32), float32) for n in "xtvz")
 U, OTHER = Buffer("u", (8, 32), float32), Buffer("o", (4, 32), float32)
-# groups, what leaves the model, and how many copies go.
+# groups, the outputs of the model, and how many copies disappear.
 PLACES: dict[str, tuple[list[FusionGroup], set[Buffer], int]] = {
     "both": ([doubled(T, X), doubled(V, T), copied(U, T), copied(U, V, 4), doubled(Z, U, 2)],
              {Z}, 1),
@@ -283,7 +283,7 @@ def blurred(
     return stage("blurred", reduce_("blurred", out, (3,), "add", value))
 
 
-# groups, what leaves the model, and whether t gets a border.
+# groups, the outputs of the model, and whether t gets a halo.
 HALOS: dict[str, tuple[list[FusionGroup], set[Buffer], bool]] = {
     "a convolution": ([doubled(T, X), blurred(Z, T, 0.0)], {Z}, True),
     "of ones": ([doubled(T, X), blurred(Z, T, 1.0)], {Z}, True),
@@ -354,7 +354,7 @@ def convolution(out: Buffer, image: Buffer = IMAGE) -> Computation:
 
 
 def transformed(steps: Steps, keep: Collection[Buffer]) -> list[Step]:
-    """All that can be in Winograd's form, whatever it costs."""
+    """Every convolution that can have Winograd's form, at any cost."""
     forms = WinogradForms((2,), lambda group, constants=(): 1.0, moved_products=0)
     return transform_convolutions(steps, forms, {FILTER}, keep)
 
@@ -384,7 +384,7 @@ def test_or_where_it_leaves_the_model() -> None:
 
 
 def test_a_tensor_written_in_parts_is_not_copied_between_them() -> None:
-    """A dense block: the first layer reads what there is, the second more of the same tensor."""
+    """A dense block: the second layer reads a longer part of the tensor than the first."""
     wide = Buffer("wide", (4, 6, 6), float32)
     t, u = (Buffer(n, (5, 6, 6), float32) for n in "tu")
 
@@ -407,7 +407,7 @@ def test_a_tensor_written_in_parts_is_not_copied_between_them() -> None:
 
 
 def test_tiles_read_no_rows_that_are_written_later() -> None:
-    """The last tile goes on behind the windows, where another group writes its part."""
+    """The last tile extends beyond the windows, into a part that another group writes."""
     wide, t = Buffer("wide", (9, 8, 4), float32), Buffer("t", (5, 6, 5), float32)
     image = Buffer("x", (9, 8, 4), float32)
 
@@ -506,7 +506,7 @@ def test_a_result_that_others_read_stays() -> None:
 
 
 def test_a_start_is_never_before_the_tensor() -> None:
-    """Bounds of `2 * i - i % 2` begin at -1; what is written begins at 0."""
+    """The bounds of `2 * i - i % 2` begin at -1, the writes at 0."""
     x, y = Buffer("x", (4, 3), float32), Buffer("y", (6, 3), float32)
     index: Callable[..., Any] = lambda i, j: (i * 2 - i % 2, j)  # noqa: E731
     c = map_("c", y, lambda i, j: x[i, j], extents=(4, 3), index=index)

@@ -76,7 +76,7 @@ def plan_of(x: Buffer, y: Buffer, steps: Sequence[Step]) -> Plan:
 
 
 def within(plan: Plan, tensors: int) -> Plan:
-    """The plan with at most so many tensors alive between steps, if that is possible."""
+    """The plan with at most this many live tensors between steps, if possible."""
     limit = given_bytes(plan) + tensors * SIZE
     found = Recompute(cost, limit).run(plan)
     verify(found)
@@ -105,7 +105,7 @@ def test_it_fits_into_less_and_computes_the_same(tensors: int) -> None:
 
 
 def test_one_that_cannot_fit_comes_as_near_as_it_can() -> None:
-    """A step needs its own operands, whatever is made again."""
+    """A step needs its own operands, whatever is recomputed."""
     plan = plan_of(*there_and_back())
     found = within(plan, 1)
     assert SIZE < peak_bytes(found) < peak_bytes(plan)
@@ -196,7 +196,7 @@ waits (float[64, 256] x, float[256, 256] w) => (float[64, 256] y) {
 def test_a_model_within_its_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What `memory_limit` says is kept, by computing again; below what is possible it refuses."""
+    """Recomputing keeps the plan within `memory_limit`; a limit that is too small is refused."""
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
     model = onnx.parser.parse_model(NET)
     rng = np.random.default_rng(1)

@@ -60,7 +60,7 @@ def scaled(out: Buffer, x: Buffer, by: float = 2.0) -> FusionGroup:
 def merged(
     steps: Sequence[Step], given: Sequence[Buffer] = (X,), cost: Any = free
 ) -> int:
-    """How many groups are left; they are sound, and all they write is what it was."""
+    """The number of groups left; they are valid and write the same values."""
     found = merge_siblings(steps, (), cost, COSTS)
     rng = np.random.default_rng(0)
     data = {b: rng.standard_normal(b.shape, dtype=np.float32) for b in given}
@@ -96,7 +96,7 @@ def test_two_reductions_of_one_tensor_are_one_to_two_results() -> None:
 
 
 def test_one_operator_may_be_there_twice() -> None:
-    """Both sums have components of their own."""
+    """Each of the two sums has its own components."""
     square = stage(reduce_("q", T, (COLUMNS,), "add", lambda i, k: X[i, k] * X[i, k]))
     assert merged([total(S, X), square]) == 1
 
@@ -172,7 +172,7 @@ def test_what_stays_separate(name: str) -> None:
 
 
 def test_an_input_written_between_keeps_groups_separate() -> None:
-    """Half of u is written when the first reads it, the rest behind that."""
+    """The first group reads u when half of it is written; the rest is written later."""
     upper = map_("upper", U, lambda i, j: X[i, j], extents=(3, COLUMNS))
     lower = map_("lower", U, lambda i, j: Y[i, j], extents=(3, COLUMNS),
                  index=lambda i, j: (i + 3, j))  # fmt: skip
@@ -260,6 +260,7 @@ def test_models_give_what_the_reference_gives(
         np.testing.assert_allclose(got, expected, rtol=2e-4, atol=1e-4)
 
 
+@pytest.mark.sampled(3)  # no number, and a sign
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, -0.0])
 def test_special_values_pass_as_they_do_apart(value: float) -> None:
     model = onnx.parser.parse_model(Template(MODEL).substitute(N=5, M=40))

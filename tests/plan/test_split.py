@@ -1,19 +1,22 @@
-"""Groups that are split: where it is not profitable to keep them, and where a sum is deep."""
+"""Groups that are split: unprofitable ones, deep sums, and windows over padding."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
 from tilewright.base.dtypes import float32
-from tilewright.compute.build import map_, reduce_
+from tilewright.compute.build import map_, padded, reduce_
+from tilewright.compute.interp import evaluate
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.plan.nodes import FusionGroup
 from tilewright.plan.passes.split_groups import split_groups
 from tilewright.plan.passes.split_sums import split_deep_sums
+from tilewright.plan.passes.split_windows import split_windows
 
 DEEP = 2048
 A, B = Buffer("a", (4, DEEP), float32), Buffer("b", (DEEP, 4), float32)
@@ -71,3 +74,56 @@ def test_one_more_kernel_has_to_pay_for_itself(launch: float, splits: bool) -> N
     group = FusionGroup("g", (PRODUCT,))
     found = split_deep_sums([group], (), cheaper_in_parts, least=256, launch=launch)
     assert len(found) == (2 if splits else 1)
+
+
+X, W = Buffer("x", (3, 4), float32), Buffer("w", (4, 3, 5), float32)
+WINDOWS = reduce_(
+    "windows",
+    P,
+    (3, 5),
+    "add",
+    lambda m, i, c, k: padded(X, (c, i + k - 2), 0.0) * W[m, c, k],
+)
+WEIGHTS = np.arange(60, dtype=np.float32).reshape(W.shape)
+
+
+def positions(
+    *rest: Computation, weights: np.ndarray | None = WEIGHTS, gain: float = 1.0
+) -> int:
+    """How many groups a convolution and what follows it become; all give the same values."""
+    group = FusionGroup("g", (WINDOWS, *rest), flops=7)
+    data = {} if weights is None else {W: weights}
+    found = split_windows([group], data, products_with_data, gain)
+    if len(found) > 1:
+        arrays = {X: np.arange(12, dtype=np.float32).reshape(X.shape), **data}
+        want = evaluate(group.computations, arrays)
+        got = evaluate([c for g in found for c in g.computations], arrays)
+        assert all((got[b] == want[b]).all() for b in want)
+        assert sum(g.flops for g in found) == 2 * 4 * 3 * (2 + 3 + 4 + 3 + 2)
+    return len(found)
+
+
+def products_with_data(computations: Sequence[Computation], constants: object) -> float:
+    """One for each; none for maps."""
+    (c,) = computations
+    return 0.0 if c.is_map else float(np.prod([d.extent for d in c.dims]))
+
+
+def test_windows_are_split_where_maps_follow() -> None:
+    assert positions() == 6
+    assert positions(*chain(P, Q)) == 6
+    assert positions(TOTAL) == 1
+
+
+def test_windows_are_split_if_little_enough_is_left() -> None:
+    """Of 20 products per channel and result, 14 are with data."""
+    assert positions(gain=0.71) == 6
+    assert positions(gain=0.69) == 1
+
+
+def test_zeros_of_padding_are_left_out_only_for_finite_constants() -> None:
+    assert positions(weights=None) == 1
+    for odd in (np.inf, np.nan):
+        weights = WEIGHTS.copy()
+        weights[1, 2, 0] = odd
+        assert positions(weights=weights) == 1

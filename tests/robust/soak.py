@@ -1,9 +1,9 @@
-"""A server's life in little: eight executables, eight threads, shapes that change; nothing grows.
+"""A short life of a server: eight executables, eight threads, changing shapes; nothing grows.
 
-`python -m tests.robust.soak SECONDS` runs for a given time. Each thread calls executables by turns
-of its own and compares each result, bit by bit, with the first one, which was compared with ONNX's
-reference. Shapes are compiled, forgotten and compiled again; artifacts are written, loaded and
-dropped; some calls are refused, as they should be; children are forked and end.
+`python -m tests.robust.soak SECONDS` runs for a given time. Each thread calls executables in
+its own order and compares each result, bit by bit, with the first one, which was compared with
+ONNX's reference. Shapes are compiled, forgotten and compiled again; artifacts are written, loaded
+and dropped; some calls are refused, as they should be; children are forked and end.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Call = Callable[[], Sequence[Array]]
 
 @dataclass
 class Work:
-    """A call with what it gives; None: it is refused."""
+    """A call and its result, or None if it is refused."""
 
     name: str
     call: Call
@@ -69,7 +69,7 @@ class Level:
 
     @staticmethod
     def now() -> Level:
-        """The process as it is, with what can be given back given back."""
+        """The state of the process, after everything that can be freed was freed."""
         gc.collect()
         ctypes.CDLL(None).malloc_trim(0)
         memory = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf(
@@ -92,7 +92,7 @@ class Level:
 
 @dataclass
 class Server:
-    """Executables and the work there is for them; `wrong` is what went wrong."""
+    """Executables and their calls; `wrong` lists the failures."""
 
     folder: Path
     works: list[Work] = field(default_factory=list)
@@ -205,7 +205,7 @@ class Server:
             self.calls += len(self.works)
 
     def in_between(self) -> None:
-        """What a server does besides: artifacts are written anew, children run and end."""
+        """Other work of a server: artifacts are written again, children run and end."""
         tw.load(self.path, threads=2).save(self.path)
         with warnings.catch_warnings():
             warnings.simplefilter(
@@ -220,7 +220,7 @@ class Server:
 
 
 def _done(work: Work) -> str:
-    """Do it; what was wrong with the result, empty where nothing was."""
+    """Do the work. Returns what is wrong with the result, or an empty string."""
     try:
         found = work.call()
     except ExecutionError as error:
@@ -234,7 +234,7 @@ def _done(work: Work) -> str:
 
 
 def soak(folder: Path, lengths: Iterator[Callable[[int], bool]]) -> tuple[int, str]:
-    """Run for each of `lengths`, the first to warm up; how many calls, and what was wrong."""
+    """Run for each of `lengths`, the first to warm up. Returns the calls and the failures."""
     before_all = [getattr(module, name) for module, name, _ in LIMITS]
     for module, name, value in LIMITS:
         setattr(module, name, value)
@@ -256,7 +256,7 @@ def soak(folder: Path, lengths: Iterator[Callable[[int], bool]]) -> tuple[int, s
 
 
 def main(seconds: float) -> int:
-    """Run for so many seconds, with a look at what has grown every minute."""
+    """Run for this many seconds, and check every minute that nothing has grown."""
     end = time.monotonic() + seconds
 
     def lengths() -> Iterator[Callable[[int], bool]]:

@@ -1,7 +1,7 @@
-"""Indices that are data, far out of range: defined behavior, and no touch beyond a tensor.
+"""Indices that are data, far out of range: defined behavior, and no access beyond a tensor.
 
-Every operand lies between protected pages, directly behind and before it, and every call is made in
-a process of its own, which would end where one is touched.
+Protected pages surround every operand, and every call runs in a process of its own, which an
+access to one of them would end.
 """
 
 import re
@@ -35,9 +35,9 @@ def at(*numbers, dtype=INT):
 
 
 def calls(op, operands, place, values, outputs=1, opset=24, **attributes):
-    """What each of `values` as all elements of operand `place` gives: an array, or an error's text.
+    """For each of `values`, the result or the error's text when operand `place` is filled with it.
 
-    operands: arrays, None for one left out; the operand at `place` says shape and dtype.
+    operands: arrays, None for one left out; the operand at `place` gives shape and dtype.
     """
     domain = attributes.pop("domain", "")
     names = ["" if a is None else f"v{n}" for n, a in enumerate(operands)]
@@ -192,7 +192,7 @@ def test_lengths_beyond_the_sequence():
         assert isinstance(result, str) or np.isfinite(result).all()
 
 
-# --------------------------------------------------------- whatever they say: an error, or a result
+# --------------------------------------------------------- any values: an error, or a result
 
 ANYTHING = {
     "TopK": ("TopK", [X, at(1)], 1, {"outputs": 2}),
@@ -296,7 +296,7 @@ def test_a_place_in_a_sequence():
 
 @pytest.mark.parametrize("trips", [3, 0, -1, -(2**31), -(2**63)])
 def test_a_loop_of_any_number_of_iterations(trips):
-    """A number below one is none; what the loop has accumulated is then empty."""
+    """A number below one means none; the accumulated result is then empty."""
     body = onnx.helper.make_graph(
         [node("Add", ["s", "s"], ["t"]), node("Identity", ["c"], ["go"])],
         "body",

@@ -24,7 +24,7 @@ def cached(tmp_path, monkeypatch):
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("part", range(4))
 def test_every_mutant_is_read_or_refused_by_name(part):
     mutate_artifacts._artifacts()

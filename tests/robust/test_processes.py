@@ -1,4 +1,4 @@
-"""Several processes, signals and a full disk: nothing is lost, nothing is left behind."""
+"""Several processes, signals and a full disk: nothing is lost, and nothing remains."""
 
 import errno
 import os
@@ -46,7 +46,7 @@ def path(tmp_path, monkeypatch):
 
 def compiling(path, target, **environment):
     """A process that compiles `path` to the artifact `target`."""
-    # Where an interrupt meets an import, Python leaves the file open.
+    # If an interrupt hits an import, Python leaves the file open.
     strict = ["-W", "error", "-W", "ignore::ResourceWarning"]
     arguments = [
         sys.executable,
@@ -113,7 +113,7 @@ def test_a_blow_in_the_middle_of_compiling(path, tmp_path, blow):
     np.testing.assert_array_equal(tw.load(tmp_path / "m.tw")(X), expected)
 
 
-# Where an interrupt meets llvmlite disposing of an object, llvmlite disposes of it once more.
+# If an interrupt hits llvmlite while it frees an object, llvmlite frees it again.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_interrupts_leave_the_compiler_whole():
     """Ctrl-C at many moments of many compilations in one process; then it compiles as before."""
@@ -219,7 +219,7 @@ def test_executables_from_many_threads_and_forks():
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("end", ["sys.exit(3)", "raise ValueError", "os._exit(3)"])
 def test_ending_while_a_daemon_thread_runs(tmp_path, end):
-    """No hang and no crash, whatever the pool and other threads are doing."""
+    """No hang and no crash, whatever the pool and other threads do."""
     tw.compile(convolutions(2), cache=False, threads=2).save(tmp_path / "m.tw")
     code = f"""
 import os, sys, threading, time, numpy, tilewright as tw

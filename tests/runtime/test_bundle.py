@@ -170,7 +170,7 @@ def set_(*path, to):
     [
         (
             set_("format", to=6),
-            "has format 6, this version reads 8. Load it with the version",
+            "has format 6, this version reads 10. Load it with the version",
         ),
         (
             set_("abi", to=9),

@@ -136,6 +136,21 @@ def test_what_cannot_be_mapped_is_copied(artifact, tmp_path, monkeypatch, mappin
         assert not mapped(path, found.constants)
 
 
+def test_a_file_of_a_cache_has_all_and_nothing_is_packed(
+    artifact, tmp_path, monkeypatch
+):
+    kept, again = tmp_path / "kept", tmp_path / "again.tw"
+    bundle.write(model(), kept, private=True)
+    monkeypatch.delattr(packed, "_pack")
+    found = bundle.load(kept, verify=True)
+    np.testing.assert_array_equal(found.constants, model().constants)
+    assert found.packed == model().packed
+    ((at, size),) = mapped(kept, found.constants)
+    assert at == 0 and size >= len(found.constants)
+    bundle.save(found, again)
+    assert again.read_bytes() == artifact.read_bytes()
+
+
 def test_much_is_packed_in_several_threads(monkeypatch, artifact):
     monkeypatch.setattr(packed, "_ALONE", 0)
     np.testing.assert_array_equal(bundle.load(artifact).constants, model().constants)
@@ -186,6 +201,8 @@ def change(**values):
         (change(bytes=-1), "expected a count"),
         (change(weights=[]), "IndexError"),
         (change(weights=lambda sizes: [*sizes, 64]), "bytes of constants, not"),
+        (change(block="whole"), "bytes of constants, not"),
+        (change(block="half"), "unknown form of a block"),
         (change(packings=[[]]), "IndexError|is at"),
         (change(packings=7), "expected list"),
     ],

@@ -76,7 +76,7 @@ define void @slow(ptr %ctx, ptr %closure, i64 %extent) {
   ret void
 }
 """
-# closure: i64 iterations of thread 0, i64 those of others, which are slow.
+# closure: i64 iterations of thread 0, i64 iterations of the other threads, which are slow.
 UNEVEN = """
 define internal void @uneven_region(ptr %closure, i64 %thread, i64 %begin, i64 %end) {
 entry:
@@ -203,7 +203,7 @@ def asleep(the_pool, worker):
 
 @pytest.mark.skipif(len(affinity()) < 2, reason="there is nowhere else to go")
 def test_a_worker_wakes_off_the_processor_of_its_caller():
-    """Wherever the caller is; a worker's processors are those of the caller, but that one."""
+    """Wherever the caller runs: a worker may use the caller's other processors only."""
     the_pool, _ = context(2)
     the_pool.ensure(2)
     run, allowed = caller("call", 2), os.sched_getaffinity(0)
@@ -227,7 +227,7 @@ def test_a_worker_wakes_off_the_processor_of_its_caller():
 
 
 def pool_of_ours(threads):
-    """A pool of its own without workers, and a function that calls regions and adds up the hits."""
+    """A separate pool without workers, and a function that calls regions and counts iterations."""
     own = pool.Pool(link([pool_object()]))
     ctx = (ctypes.c_uint64 * abi.CTX_SLOTS)()
     ctx[abi.CTX_PARALLEL], ctx[abi.CTX_POOL], ctx[abi.CTX_THREADS] = (
@@ -249,7 +249,7 @@ def pool_of_ours(threads):
 
 @pytest.mark.skipif(len(affinity()) < 2, reason="there is nowhere else to go")
 def test_a_worker_that_comes_too_late_is_sent_away():
-    """It is not asleep, so nobody wakes it. Here its thread is one that never comes."""
+    """It is not asleep, so it is not woken. Here its thread never starts."""
     own, regions = pool_of_ours(2)
     stop = threading.Event()
     thread = threading.Thread(target=stop.wait)
@@ -276,9 +276,9 @@ def test_a_caller_sleeps_while_workers_are_late():
 
 
 def test_a_worker_that_is_not_let_run_loses_its_iterations():
-    """Two workers whose threads start only after many regions were called: nobody waits for them.
+    """Two workers whose threads start only after many regions were called: nothing waits for them.
 
-    They then find that the caller has run everything, and take part in what comes next.
+    They find that the caller has run everything, and take part in the next regions.
     """
     own, regions = pool_of_ours(3)
     own._write(abi.POOL_WORKERS, ctypes.c_int64, 2)
@@ -453,7 +453,7 @@ def test_the_pool_is_written_for_two_architectures():
 
 
 def test_fork():
-    """In a process of its own, so that the child has nothing of the test runner."""
+    """In a separate process, so that the child inherits nothing from the test runner."""
     run_python(
         """
         for generation in range(3):

@@ -1,8 +1,8 @@
 """Small programs that write buffers in part, shifted, in place, several times or under guards.
 
-What a program leaves alone must stay as it was, and what it reads first must be what was there:
-each is a counterexample to a rewrite that takes it for granted that all of a buffer is computed.
-Values are whole numbers, so that results are equal to the bit.
+Elements that a program does not write must keep their values, and reads before writes must see
+the initial values: each is a counterexample to rewrites that assume a buffer is computed whole.
+Values are integers, so that results are equal to the bit.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def interleaved() -> Kernel:
 
 
 def inner_part() -> Kernel:
-    """The inner part of a matrix, as a pooling writes what a padded convolution reads."""
+    """The inner part of a matrix, as a pooling writes the input of a padded convolution."""
     return kernel(
         over(
             "i",
@@ -151,7 +151,7 @@ def running() -> Kernel:
 
 
 def mirrored() -> Kernel:
-    """In place, and reads what earlier iterations have written."""
+    """In place; reads elements that earlier iterations have written."""
     return kernel(over("i", 8, lambda i: Store(Y, (i,), Y[const(7) - i] + X[i])))
 
 
@@ -185,7 +185,7 @@ def row_sums() -> Kernel:
 
 
 def added() -> Kernel:
-    """A reduction that goes on from what is there."""
+    """A reduction that starts from the initial values."""
     return kernel(
         over(
             "k",
@@ -198,7 +198,7 @@ def added() -> Kernel:
 
 
 def added_guarded() -> Kernel:
-    """Reductions of two tiles, the last of which leaves the buffer but for its guard."""
+    """Reductions of two tiles; without its guard the last one would leave the buffer."""
 
     def body(o: Var, k: Var, i: Var) -> Stmt:
         at = o * 5 + i
@@ -288,7 +288,7 @@ def kept_sometimes() -> Kernel:
 
 
 def carried_rows() -> Kernel:
-    """An intermediate of which each iteration writes one row and reads the one before."""
+    """An intermediate: each iteration writes one row and reads the previous one."""
 
     def step(i: Var) -> Stmt:
         return block(Store(T, (i + 1,), X[i]), Store(Y, (i,), T[i] + T[i + 1]))
@@ -411,7 +411,7 @@ def rows_kept() -> Kernel:
 
 
 def rows_from_the_result() -> Kernel:
-    """As before, but a row is computed from what its place held."""
+    """As before, but a row is computed from its previous content."""
     t = buffer("T", 5)
 
     def row(i: Var) -> Stmt:
@@ -474,7 +474,7 @@ def rows_in_a_loop() -> Kernel:
 
 
 def same_step_twice() -> Kernel:
-    """One statement stands in two places of a sequence: they are one object."""
+    """One statement twice in a sequence: both are the same object."""
 
     def steps(k: Var) -> Stmt:
         step = Update((Y,), ((const(0),),), (X[k],), ADD)

@@ -1,4 +1,4 @@
-"""merge: two loops as one, where no iteration of the second meets a later one of the first."""
+"""merge: fuse two loops if no iteration of the second conflicts with later ones of the first."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_who_may_not_be_merged() -> None:
 
 
 def test_a_statement_twice_is_parted_only_if_it_meets_itself_nowhere() -> None:
-    """Equal statements are one node, which stands in both parts."""
+    """Equal statements are one node, which is in both parts."""
     shift = Store(T, (A,), Load(T, (A + 1,)))
     s = Schedule(Kernel("twice", (T,), (T,), loop(A, 8, block(shift, shift))))
     assert not can_fission(s.kernel, "i", 1)
@@ -121,7 +121,7 @@ def test_a_statement_twice_is_parted_only_if_it_meets_itself_nowhere() -> None:
 
 
 def test_overlapping_tiles_are_read_where_they_are_computed() -> None:
-    """The last tile moves back: what it computes comes later than its place in the order says."""
+    """The last tile moves back: it computes elements later than their order suggests."""
     s = two(1, 7, 7)
     s.split("i", 3, tail="overlap")
     s.fuse("i.o", "i.i")

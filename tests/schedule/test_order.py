@@ -1,6 +1,6 @@
-"""The order of iterations: what reorder, fission, merge and kinds of loops must not change.
+"""The order of iterations that reorder, fission, merge and loop kinds must keep.
 
-One program per condition of each check, on which that condition alone stands in the way.
+One program for each condition of each check: only that condition forbids the rewrite.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def test_steps_of_a_reduction_change_places_only_if_they_commute(step, check_sam
             getattr(steps(op), step[0])(*step[1:])
 
 
-# -- what says how often a statement runs
+# -- how often a statement runs
 
 X, Y, Z = (Buffer(n, (4,), i32) for n in "XYZ")
 N, F = Buffer("N", (1,), INDEX), Buffer("F", (1,), i32)
@@ -145,7 +145,7 @@ def test_a_loop_without_iterations_has_no_part(check_same):
         s.partition_loop("j")
 
 
-# -- which steps commute, and what never meets
+# -- which steps commute, and which accesses never conflict
 
 
 def update(op: Reducer, *buffers: Buffer, at: Sequence[Expr] = (ZERO, ZERO)) -> Access:
@@ -164,7 +164,7 @@ def test_two_steps_commute_if_they_are_of_one_commutative_reduction():
         (update(ADD, Y), update(reducer("max", i32), Y)),
         (update(ADD, Y), accesses(Store(Y, (ZERO,), const(0, i32)))[0]),
         (update(ADD, Y), accesses(Store(X, (ZERO,), Y[0]))[0]),
-        # Which index is kept beside a value depends on the value that was there.
+        # The index stored with a value depends on the previous value.
         (update(most, Y, Z), update(most, Z, Y)),
         (update(most, Y, Z), update(most, Y, F)),
         (update(most, Y, Z, at=(ZERO, ROW)), update(most, Y, Z, at=(ZERO, ROW))),
@@ -183,7 +183,7 @@ def test_parts_that_are_apart_never_meet():
 
 
 def met(first: Expr, second: Expr) -> list[bool]:
-    """Whether Y[first] and, in a loop j of its own, Y[second] may meet, either way; i is fixed."""
+    """Whether Y[first] and Y[second], each in its own j, may conflict, both ways; i is fixed."""
     inner = loop(COL, 4, Store(Y, (second,), X[COL]))
     env = {ROW: (2, 5), COL: (0, 3)}
     parts = put(Y, first, X[0]), inner
@@ -245,7 +245,7 @@ SWAP, FUSE = ("reorder", "j", "i"), ("fuse", "i", "j")
 FISSION, MERGE = ("fission", "i", 1), ("merge", "i", "j")
 INIT = ("decompose_reduction", "Y", "i")
 PROGRAMS = [
-    # reorder: what meets keeps its order.
+    # reorder: conflicting accesses keep their order.
     (nest(put(Y, ROW, X[COL])), SWAP, None),
     (nest(put(Y, ROW, Y[COL])), SWAP, "exchanging i and j"),
     (
@@ -258,7 +258,7 @@ PROGRAMS = [
     (nest(put(Y, ROW, X[COL]), put(Z, COL, Y[COL])), SWAP, "exchanging i and j"),
     (nest(put(Y, N[0] * 0 + ROW, X[COL])), SWAP, None),
     (nest(put(Y, Min(N[ROW * 0], const(3)), X[COL])), SWAP, "exchanging i and j"),
-    # A guard goes inwards only if nothing changes it; another arm has no place to go to.
+    # A guard moves inward only if nothing changes it; an else branch cannot move.
     (
         loop(ROW, 4, If(ROW < 2, after(Store(WIDE, (ROW, COL), X[COL])), None)),
         SWAP,
@@ -271,7 +271,7 @@ PROGRAMS = [
     ),
     (loop(ROW, 4, If(ROW < 2, after(COPY), COPY)), SWAP, "not perfectly nested"),
     (loop(ROW, 4, TO_N), SWAP, "depends on N"),
-    # fuse: nothing is between, and the order stays whatever the body does.
+    # fuse: there is nothing between the loops, and the order never changes.
     (nest(put(Y, ROW, Y[COL])), FUSE, None),
     (loop(ROW, 4, TO_N), FUSE, "is not a constant"),
     (rows(after(COPY), COPY), FUSE, "not perfectly nested"),
@@ -307,7 +307,7 @@ PROGRAMS = [
         FISSION,
         "cannot be parted",
     ),
-    # A guard around both counts for each, unless it reads what a part may change.
+    # A guard around both applies to each part, unless it reads a value that a part changes.
     (
         rows(If(ROW < 3, block(COPY, put(Z, ROW, Y[ROW])), None)),
         FISSION,
@@ -364,7 +364,7 @@ PROGRAMS = [
         MERGE,
         "is not a constant",
     ),
-    # decompose_reduction: what is started is not met by another iteration.
+    # decompose_reduction: no other iteration accesses the initialized element.
     (rows(added()), INIT, None),
     (
         rows(added(put(Y, ROW // 2, X[ROW]))),
@@ -420,7 +420,7 @@ def test_only_serial_loops_are_merged_and_fused_with_their_like():
 
 
 def test_what_only_isl_sees_is_permitted():
-    """Even elements from odd ones never meet, which takes divisibility to know."""
+    """Even and odd elements never conflict; the proof needs divisibility."""
     y = Buffer("Y", (24,), i32)
     body = Store(y, (ROW * 2 + COL * 4,), y[ROW * 4 + COL * 2 + 3])
     s = Schedule(Kernel("k", (y,), (y,), nest(If((ROW < 1) & (COL < 4), body, None))))

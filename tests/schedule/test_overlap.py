@@ -190,6 +190,39 @@ def test_what_tells_tiles_apart_is_no_part_of_the_ideal_reading(index, guards):
         s.reorder(outer, "j", inner)
 
 
+@pytest.mark.parametrize("order", [("v.o", "v.i"), ("v.i", "v.o")], ids=str)
+def test_an_index_of_the_lane_alone_takes_the_promise_back(order):
+    """T[i, x + j] of tiles at 0 and 2 meet, and never of tiles at 0 and 4."""
+    x, t, y = Buffer("X", (6,), i32), Buffer("T", (8,), i32), Buffer("Y", (6, 3), i32)
+    fill = loop(J, 3, Store(t, (V + J,), x[V] * 10 + J.astype(i32)))
+    use = loop(R, 3, Store(y, (V, R), t[V + R]))
+    body = loop(V, 6, Alloc(t, block(fill, use)))
+    s = Schedule(Kernel("k", (x, y), (y,), body))
+    s.split("v", 4, "overlap")
+    s.reorder(*order)
+    for name in reversed(order):
+        s.expand("T", name)
+        if name == "v.o":
+            s.fold_storage("T", 0, 1)
+    with pytest.raises(ScheduleError, match="parallel: this parallel loop has"):
+        s.parallel("v.o")
+
+
+def test_the_promise_of_tiles_inside_of_an_expanded_loop_stays(check_same):
+    x, y, t = (
+        Buffer("X", (2, 10), i32),
+        Buffer("Y", (2, 10), i32),
+        Buffer("T", (20,), i32),
+    )
+    fill = loop(V, 10, Store(t, (V * 2,), x[K, V]))
+    use = loop(R, 10, Store(y, (K, R), t[R * 2]))
+    s = Schedule(Kernel("k", (x, y), (y,), loop(K, 2, Alloc(t, block(fill, use)))))
+    s.split("v", 4, "overlap")
+    s.expand("T", "k")
+    s.parallel("v.o")
+    check_same(s.original, s, exact=True)
+
+
 def rows(pitch: int) -> tuple[Schedule, str, str]:
     """Rows of seven elements, `pitch` apart in one axis, each in overlapping tiles of four."""
     x, y, j = Buffer("X", (3, 7), i32), Buffer("Y", (3 * pitch + 7,), i32), var("j")

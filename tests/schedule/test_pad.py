@@ -10,7 +10,7 @@ from tests.schedule.test_reverse_compute_at import argmax
 from tests.schedule.test_rows import softmax
 from tilewright.base import dtypes
 from tilewright.base.errors import ScheduleError
-from tilewright.compute.build import reduce_
+from tilewright.compute.build import map_, reduce_
 from tilewright.expr.nodes import Buffer, Lt, Select, Var, const
 from tilewright.ir.node import postorder
 from tilewright.loops.lower import lower
@@ -110,6 +110,31 @@ def test_one_factor_that_is_zero_is_enough_for_integers(stride, guarded, check_s
     assert f.trips == 4 and "select" not in repr(f)
 
 
+@pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "bare"])
+def test_windows_of_added_results_are_cut_off_at_the_end_of_the_buffer(
+    guarded, check_same
+):
+    """Some of what they read exists, so that a guard on the loop would be no test of an index."""
+    x, w = Buffer("x", (10,), f32), Buffer("w", (3,), f32)
+    count = 5 if guarded else 4
+
+    def value(i, k):
+        at = i * 2 + k - guarded
+        read = Select(const(0) <= at, x[at], const(0.0, f32)) if guarded else x[at]
+        return read * w[k]
+
+    t, y = Buffer("t", (count,), f32), Buffer("y", (count,), f32)
+    steps = [reduce_("w", t, (3,), "add", value), map_("copy", y, lambda i: t[i])]
+    kernel = lower("image", steps, params=[x, w, y], outputs=[y])
+    s = Schedule(kernel)
+    s.pad("w.i", 4 if guarded else 3)
+    check_same(kernel, s, exact=True)
+    s.cache_read("x", pad=True)
+    check_same(kernel, s, exact=True)
+    f, _ = find_loop(s.kernel, "w.i", "test")
+    assert f.trips == (8 if guarded else 6) and "select" not in repr(f)
+
+
 def test_floats_are_read_as_zero_on_both_sides(check_same):
     """For what is not a number times zero is not a zero."""
     x, w, y = Buffer("x", (12,), f32), Buffer("w", (3,), f32), Buffer("y", (9,), f32)
@@ -194,3 +219,24 @@ def test_a_while_loop_is_refused():
     with pytest.raises(ScheduleError, match="pad: a while loop is inside"):
         s.pad("i", 4)
     assert any(isinstance(node, While) for node in postorder(s.kernel.body))
+
+
+def test_a_window_and_channels_as_one_loop(check_same):
+    """A step of a convolution: the guard divides the fused loop, as the index does."""
+    x, w = Buffer("X", (9, 4), f32), Buffer("W", (3, 4), f32)
+
+    def value(i, u, c):
+        inside = (i + u >= 1) & (i + u < 10)
+        return Select(inside, x[i + u - 1, c], const(0.0, f32)) * w[u, c]
+
+    y = Buffer("Y", (9,), f32)
+    conv = reduce_("conv", y, (3, 4), "add", value)
+    kernel = lower("k", [conv], params=[x, w, y], outputs=[y])
+    s = Schedule(kernel)
+    s.decompose_reduction("Y", "conv.i")
+    outer, inner = s.split("conv.c", 4)
+    s.reorder("conv.u", outer, "conv.i", inner)
+    step = s.fuse("conv.u", outer)
+    new = s.cache_read("X", step, pad=True)
+    check_same(kernel, s, exact=True)
+    assert find_buffer(s.kernel, new, "test")[0].shape == (9, 4)

@@ -42,6 +42,15 @@ def test_one_slice_ahead(check_same, golden):
     golden("schedule_double_buffer", repr(s.kernel))
 
 
+def test_several_slices_ahead(check_same):
+    s = staged()
+    s.double_buffer("A.local", stages=3)
+    check_same(product(), s, exact=True)
+    assert copies(s, "A.local") == 3
+    with pytest.raises(ScheduleError, match="1 copies hold no other iteration"):
+        staged().double_buffer("A.local", stages=1)
+
+
 @pytest.mark.parametrize(
     "stages, a, b", [((0, 0, 1), 2, 2), ((0, 1, 2), 2, 3), ((0, 0, 2), 3, 3)]
 )

@@ -206,13 +206,13 @@ DUPLICATE: Rows = [
         ("duplicate", "T", "v"),
         "does not exist",
     ),
-    # The copy is made where the original is, before what that reads changes.
+    # The copy is made next to the original, before its operands change.
     (
         own(T, made(lambda i: Z[i]), put(Z, ZERO, X[0]), used()),
         ("duplicate", "T", "v"),
         None,
     ),
-    # It goes on from itself where the original does.
+    # Like the original, it continues from its previous value.
     (
         own(T, made(), j(lambda j: put(T, j, T[j] + T[7 - j])), used()),
         ("duplicate", "T", "v"),
@@ -280,7 +280,7 @@ FOLD: Rows = [
         "2 rows are alive at once in loop i",
     ),
     (own(T, ring(lambda i: T[i], 0)), fold(1), None),
-    # What does not touch it says nothing of what is alive.
+    # Statements that do not access it do not affect its liveness.
     (
         own(T, START, put(Z, ZERO, X[0]), ring(lambda i: T[i] + T[i + 1])),
         fold(2),
@@ -292,7 +292,7 @@ FOLD: Rows = [
         fold(2),
         "3 rows are alive",
     ),
-    # What was written before a loop is alive in it, and what it wrote after it.
+    # Values written before a loop are live in it, and values it writes are live after it.
     (
         own(T, put(T, const(5), X[7]), START, ring(lambda i: T[i])),
         fold(4),

@@ -100,7 +100,7 @@ PIPELINE: Rows = [
         "must prec",
     ),
     (two(lambda i: put(Y, i + 1, Y[i] + 1), lambda i: put(Z, i, Y[i + 1])), LATE, None),
-    # What says whether a statement runs, and where it writes.
+    # Values that decide whether a statement runs, and where it writes.
     (
         two(
             lambda i: put(F, ZERO, X[i]), lambda i: If(F[0] < 0, put(Y, i, X[i]), None)
@@ -113,7 +113,7 @@ PIPELINE: Rows = [
         LATE,
         "must precede",
     ),
-    # Steps of one reduction commute, but not with an iteration's own value beside the kept one.
+    # Steps of one reduction commute, unless an iteration stores another value with the result.
     (two(lambda i: add(F, ZERO, X[i]), lambda i: add(F, ZERO, Z[i])), LATE, None),
     (two(lambda i: best(F, I, X[i], i), lambda i: best(F, I, Z[i], i + 9)), LATE, None),
     (
@@ -305,7 +305,7 @@ PADS: Rows = [
     (summed(lambda i: X7[i] + 1), PAD, None),
     (summed(lambda i: X[i] + 1), PAD, None),
     (summed(lambda i: Select(Lt(i, const(3)), X7[i], const(5, i32))), PAD, None),
-    # Several results, of which one is the iteration's own.
+    # Several results, one of which is private to the iteration.
     (
         block(*FIRSTS[1:], i(lambda i: own(t, FIRSTS[0], best(t, I, X7[i], i)), 7)),
         PAD,
@@ -313,7 +313,7 @@ PADS: Rows = [
     ),
     (i(lambda i: own(I, FIRSTS[1], best(F, I, X7[i] - 9, i)), 7), PAD, None),
     (i(lambda i: best(F, I, X7[i], i), 7), PAD, None),
-    # Where the loop's own values say what is read and written.
+    # Values of the loop decide which elements are read and written.
     (
         by_private(
             lambda i: own(u, put(u, ZERO, X[at[0]]), add(F, ZERO, u[0])),
@@ -331,7 +331,7 @@ PADS: Rows = [
         None,
     ),
     (by_private(lambda i: put(Y, at[0], X7[i]), lambda i: P[i] - 1), PAD, None),
-    # Room for what is stored in a buffer of its own, unless that is another element's place.
+    # Memory for a value in its own buffer, unless that memory holds another element.
     (
         own(
             T, i(lambda i: put(T, i + 1, X7[i]), 7), j(lambda j: put(Y, j, T[j + 1]), 7)

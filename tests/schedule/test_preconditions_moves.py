@@ -52,13 +52,13 @@ def run_sums(i: Var) -> Stmt:
 
 
 def through(needed: Callable[[Var], Expr]) -> Stmt:
-    """T and S are computed in one loop, T is changed by what another one needs of S."""
+    """One loop computes T and S; a value of S that another loop needs changes T."""
     one = i(lambda i: block(put(T, i, X[i]), put(S, i, X[i] * 3)))
     return own(S, one, j(lambda j: put(T, j, T[j] + needed(j))))
 
 
 def total() -> Stmt:
-    """All of S, which is computed beside T, is added to each element."""
+    """The sum of S, which is computed with T, is added to each element."""
     one = i(lambda i: block(put(T, i, X[i]), put(S, i, X[i] * 3)))
     all_ = over("a", 8, lambda a: add(t, ZERO, S[a]))
     return Alloc(S, own(t, FIRST, one, all_, j(lambda j: put(T, j, T[j] + t[0]))))
@@ -72,7 +72,7 @@ def begun() -> Stmt:
 
 
 def rows_and_columns() -> Stmt:
-    """What is computed beside the rows of D is added to its columns."""
+    """Values that are computed with the rows of D are added to its columns."""
     one = i(
         lambda i: block(
             over("k", 8, lambda k: put2(D, i, k, X[k])), put(S, i, X[i] * 3)
@@ -83,13 +83,13 @@ def rows_and_columns() -> Stmt:
 
 
 def diagonal() -> Stmt:
-    """Rows of zeros, in which each row's loop is the index of a column too."""
+    """Rows of zeros; each row's loop variable is the index of a column too."""
     row = lambda i: over("k", 8, lambda k: put2(D, i, k, const(0, i32)))  # noqa: E731
     return i(lambda i: block(row(i), put2(D, i, i, X[i])))
 
 
 def shifted_rows(by: int) -> Stmt:
-    """Element j of T is changed by what was computed beside T[j + by]."""
+    """A value that was computed with T[j + by] changes T[j]."""
     one = i(lambda i: block(put(T, i, X[i]), put(S, i, X[i] * 3)), 8)
     return own(S, one, j(lambda j: put(T, j + by, T[j + by] + S[j + by]), 8 - by))
 
@@ -198,7 +198,7 @@ SLIDES: Rows = [
         SLIDE,
         "not a window that moves|moves through",
     ),
-    # Rows: one in each iteration of one loop, the same ones by all nests, each by itself.
+    # Rows: one per iteration of one loop; all nests compute the same rows, each its own.
     (
         own(
             T, i(lambda i: put(T, i * 2, X[i]), 4), v(lambda v: put(Y, v, T[v * 2]), 4)
@@ -297,7 +297,7 @@ MOVES: Rows = [
         ("store_at", "T", None, "v"),
         "is not one loop",
     ),
-    # A loop that is the index of two dimensions, of which one stays whole, or none.
+    # A loop variable that indexes two dimensions, of which one stays whole, or none.
     (
         own(
             D,
@@ -465,7 +465,7 @@ REVERSE: Rows = [
         THERE,
         "also written outside loop i",
     ),
-    # The consumer reads the part at one of its loops, by itself.
+    # The consumer reads only the part that one of its loops selects.
     (own(T, made(), reads(lambda j: T[7 - j])), THERE, "is not one loop"),
     (own(T, made(), reads(lambda j: T[P[j] - 1])), THERE, "is not one loop"),
     (own(T, made(), reads(lambda j: T[3])), THERE, "is not one loop"),
@@ -477,7 +477,7 @@ REVERSE: Rows = [
     ),
     (own(T, made(), j(lambda j: add(Y, ZERO, T[j]))), THERE, None),
     (own(T, made(), block(j(lambda j: put(Y, j, T[j])))), THERE, None),
-    # All of it, and only what is computed.
+    # All of the buffer, and only computed elements.
     (
         own(T, over("f", 8, lambda f: put(T, f, X[7])), made(extent=6), reads()),
         THERE,

@@ -42,12 +42,12 @@ def test_every_step_of_a_random_schedule_keeps_the_result(seed):
     assert run(seed, levels=()) is None
 
 
-@pytest.mark.sampled(8)
-@pytest.mark.parametrize("batch", range(8))
+@pytest.mark.sampled(16)
+@pytest.mark.parametrize("batch", range(16))
 def test_300_random_schedules_agree_interpreted_and_compiled(batch):
     """Steered to pairs of primitives that never met."""
     met = Counter()
-    for seed in range(batch, 300, 8):
+    for seed in range(batch, 300, 16):
         failure = run(seed, met, HERE)
         assert failure is None, str(failure)
     assert len(met) > 300

@@ -1,4 +1,4 @@
-"""A reduction with several results: each lies where it is told, and no other one moves with it."""
+"""A reduction with several results: each is placed separately, and no other moves with it."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_virtual_threads(check_same):
 def test_virtual_threads_part_all_results_of_a_step_of_which_one_differs(
     threads, check_same
 ):
-    """Where each thread starts decides what P is, though only V depends on the thread."""
+    """The start of each thread decides P, though only V depends on the thread."""
     v, p = Buffer("V", (1,), i32), Buffer("P", (1,), i64)
     s, q, zero = Buffer("S", (threads,), i32), Buffer("Q", (threads,), i64), (const(0),)
     step = loop(C, 8, Update((v, p), (zero, zero), (X[0, C], C), ARGMAX))
@@ -120,7 +120,7 @@ def test_virtual_threads_part_all_results_of_a_step_of_which_one_differs(
 
 
 def test_steps_change_places_only_where_all_their_values_meet(check_same):
-    """P[k] says where V was reached: whether it is set depends on the steps before."""
+    """P[k] holds the place of V: whether it is set depends on earlier steps."""
     v, p = Buffer("V", (1,), i32), Buffer("P", (8,), i64)
     step = loop(C, 8, Update((v, p), ((const(0),), (C,)), (X[0, C], C), ARGMAX))
     kernel = Kernel("trail", (X, v, p), (v, p), step)
@@ -130,7 +130,7 @@ def test_steps_change_places_only_where_all_their_values_meet(check_same):
 
 
 def test_steps_of_one_value_with_different_others_keep_their_order():
-    """V is shared, P and Q say which of the two steps set it."""
+    """V is shared; P and Q record which of the two steps set it."""
     v, p, q = Buffer("V", (1,), i32), Buffer("P", (1,), i64), Buffer("Q", (1,), i64)
     at = (const(0),)
     steps = [Update((v, b), (at, at), (X[0, C], C), ARGMAX) for b in (p, q)]
@@ -142,7 +142,7 @@ def test_steps_of_one_value_with_different_others_keep_their_order():
 
 
 def test_steps_keep_their_order_where_only_one_value_outlives_the_loop():
-    """Each iteration of i starts V anew, so that P is what the last of them left."""
+    """Each iteration of i initializes V, so P holds the value of the last iteration."""
     v, p, zero = Buffer("V", (1,), i32), Buffer("P", (1,), i64), (const(0),)
     step = loop(C, 8, Update((v, p), (zero, zero), (X[R, C], C + R * 8), ARGMAX))
     row = Alloc(v, block(Store(v, zero, ARGMAX.identity[0]), step))

@@ -1,4 +1,4 @@
-"""What staging may write back: what a program writes, or has read in as its only owner."""
+"""Which elements staging may write back: written ones, or ones read in by their only owner."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def shared_row() -> Kernel:
 
 
 def test_a_neighbor_is_not_read_while_it_is_written(check_same):
-    """The box around what an iteration reads is written by other ones at the same time."""
+    """Other iterations write the box around an iteration's reads at the same time."""
     s = Schedule(shared_row())
     s.parallel("i")
     with pytest.raises(
@@ -128,7 +128,7 @@ def test_a_buffer_is_staged_in_its_scope():
 
 
 def guarded_window(*guards) -> Kernel:
-    """Sums of a window of three that reads what each guard says outside of what it admits."""
+    """Sums of a window of three, whose reads outside of a guard have the guard's value."""
 
     def step(j, k):
         at = j + k - 1
@@ -214,7 +214,7 @@ def test_the_loops_of_a_pack_are_one_nest(loops, message):
 
 
 def test_a_loop_that_never_runs_is_not_packed(check_same):
-    """Its read also stands where the loop's variable has no value."""
+    """Its read is also placed where the loop variable has no value."""
     one = over("i", 0, lambda i: Store(Y, (i,), X[0]))
     two = over("p", 4, lambda p: Store(Y, (p,), X[0]))
     before = kernel(block(two, one))
@@ -231,7 +231,7 @@ def test_what_others_read_is_not_computed_inside_of_one_reader():
 
 
 def test_what_goes_on_from_what_it_was_is_not_computed_again():
-    """The sums go on from whatever is there."""
+    """The sums start from the initial values."""
     step = over("i", 8, lambda i: Update((T,), ((i,),), (X[i],), awkward.ADD))
     used = over("v", 8, lambda v: Store(Y, (v,), T[v]))
     with pytest.raises(

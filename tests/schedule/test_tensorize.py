@@ -1,4 +1,4 @@
-"""blockize and tensorize: what matches, what is refused and how, and what later steps may do."""
+"""blockize and tensorize: matches, refusals with their messages, and later steps."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _tiled(m: int, n: int, k: int, **options: Any) -> Schedule:
     return s
 
 
-# -- what matches
+# -- matches
 
 
 def test_the_program_of_the_talk(check_same, golden) -> None:  # type: ignore[no-untyped-def]
@@ -232,7 +232,7 @@ def test_loops_that_are_one_move_by_one_stride(check_same) -> None:  # type: ign
     check_same(plain, s)
 
 
-# -- what does not, and what is said
+# -- refusals and their messages
 
 
 REFUSALS: list[tuple[str, Callable[[], Schedule], str, TensorIntrinsic, str]] = [

@@ -117,7 +117,7 @@ class Tracer:
 
 
 def uncovered_reads(run: Run) -> set[Buffer]:
-    """The buffers of which the run reads (or updates) what it has not stored before."""
+    """The buffers in which the run reads (or updates) elements that it has not stored before."""
     stored: set[Element] = set()
     found: set[Buffer] = set()
     for e in run.events:
@@ -131,9 +131,9 @@ def uncovered_reads(run: Run) -> set[Buffer]:
 def crossings(
     runs: list[Run], private: set[Buffer], updates: bool
 ) -> Iterator[Element]:
-    """The elements through which two iterations of a loop meet, one of them writing.
+    """The elements that two iterations of a loop access, at least one of them writing.
 
-    updates: steps of one commutative reduction of the same buffers may meet.
+    updates: steps of one commutative reduction of the same buffers do not count.
     """
     found: dict[Element, list[tuple[int, Event]]] = {}
     for run in runs:

@@ -1,4 +1,4 @@
-"""Coarse to fine: what a pass keeps, what it permits the next one, and what that finds."""
+"""Coarse to fine: the states that a pass keeps, that the next one may visit, and that it finds."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_the_next_pass_goes_the_ways_that_were_good() -> None:
     first, second = ({s[0] for s in level if s} for level in levels)
     assert len(first) > 1 and first > {2}
     assert 2 in second and len(levels[1]) <= len(levels[0])
-    # What goes astray counts eleven times as dear: children of 2 fill the beam of later levels.
+    # States off the path cost eleven times as much: children of 2 fill the beam of later levels.
     assert all(s[:1] == (2,) for s in levels[1] if len(s) > 1)
 
 

@@ -67,6 +67,7 @@ def written(text: str) -> list[str]:
     ]
 
 
+@pytest.mark.covering(1)  # each machine, each program
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("program", PROGRAMS, ids=[p.__name__ for p in PROGRAMS])
 def test_what_is_read_is_what_llvm_wrote(

@@ -65,7 +65,7 @@ def task() -> Task:
     return made
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)  # the default
 @pytest.mark.parametrize("by", ["evolutionary", "tree", "mcts", "bandit"])
 def test_a_kernel_is_tuned(by: str, tmp_path: Path) -> None:
     runner = Here(tmp_path)

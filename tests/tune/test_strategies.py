@@ -140,10 +140,14 @@ def test_trials_that_all_failed_do_not_end_a_search(name: str) -> None:
     assert len(found) == land.size and searching.best(3) == []
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "most"),
-    [("evolutionary", 64), ("annealing", 64), ("tree", 64), ("mcts", 64)],
+    [
+        pytest.param("evolutionary", 64, marks=pytest.mark.slow),
+        pytest.param("annealing", 64, marks=pytest.mark.slow),
+        ("tree", 64),
+        pytest.param("mcts", 64, marks=pytest.mark.slow),
+    ],
 )
 def test_with_a_perfect_model_the_best_of_a_million_is_found(
     name: str, most: int

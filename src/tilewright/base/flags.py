@@ -168,7 +168,7 @@ CHECK: Final = Flag(
     parse_switch,
     False,
     "on or off",
-    "Test every kernel in isolation, in guarded memory, when it is compiled; reject a wrong one.",
+    "Test every kernel in guarded memory before a shape's first call; reject a wrong one.",
 )
 MCPU: Final = Flag(
     "TILEWRIGHT_MCPU",

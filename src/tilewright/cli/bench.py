@@ -151,7 +151,9 @@ def _given(
     if is_artifact(model):
         return _of_artifact(model, options, files, archive, seed), {}, options
     graph, options = load_given(file, options, files, archive)
-    most = {name: max(found) for name, found in options.ranges.items()}
+    from tilewright.driver.ranges import greatest_of
+
+    most = greatest_of(options.ranges)
     described = inputs.of_graph(graph)
     feeds = inputs.gather(described, files, archive, seed, options.dims, most)
     return feeds, extents(graph, feeds), options
@@ -189,14 +191,8 @@ def _how(options: CommandOptions) -> dict[str, Any]:
     given = options.keywords() | options.reading()
     own = {name: value for name, value in given.items() if name not in shared}
     # The worker reads JSON, which has no tuples.
-    ranges = {n: _values(e) for n, e in options.ranges.items()}
+    ranges = {n: [isinstance(e, tuple), e] for n, e in options.ranges.items()}
     return own | ({"ranges": ranges} if ranges else {})
-
-
-def _values(extents: tuple[int, int] | list[int]) -> list[int]:
-    if isinstance(extents, tuple):
-        return list(range(extents[0], extents[1] + 1))
-    return extents
 
 
 def _peers(against: str, model: Path) -> list[str]:

@@ -27,7 +27,8 @@ def tilewright(
 ) -> Runner:
     """Compiles an ONNX file by the options of `compile`, or loads a .tw artifact.
 
-    ranges: extents that dimensions may have; all of them are then compiled in advance.
+    ranges: extents that dimensions may have, and whether they are the ends of a range; all of them
+    are then compiled in advance.
     """
     exe: Any
     if path.suffix == ".tw":
@@ -38,7 +39,10 @@ def tilewright(
         from tilewright.driver import compile
 
         if ranges:
-            dims, options["jit"] = {**(dims or {}), **ranges}, False
+            named: dict[str, Any] = dict(dims or {})
+            for name, (ends, extents) in ranges.items():
+                named[name] = tuple(extents) if ends else extents
+            dims, options["jit"] = named, False
         exe = compile(path, threads=threads, dims=dims or None, **options)
     return lambda feeds: list(exe.run(feeds))
 

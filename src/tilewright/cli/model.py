@@ -165,11 +165,12 @@ def prepare(
     """
     if is_artifact(path):
         return _loaded(path, options, files, archive, seed)
+    from tilewright.driver.ranges import greatest_of
+
     graph, options = load_given(path, options, files, archive)
     wanted = inputs.of_graph(graph)
     said = {} if options.jit else graph.ranges
-    ranges = {**said, **options.ranges}
-    greatest = {name: max(extents) for name, extents in ranges.items()}
+    greatest = greatest_of({**said, **options.ranges})
     feeds = inputs.gather(wanted, files, archive, seed, options.dims, greatest)
     if not symbols(graph):
         refuse(["jit"], "all extents are numbers", "Leave it out", str(path))

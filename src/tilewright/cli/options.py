@@ -19,7 +19,7 @@ from tilewright.cli.pictures import pixel_options
 
 T = TypeVar("T")
 Verb = Callable[..., Any]
-Extents = int | tuple[int, int] | list[int]  # of a dimension: as in `driver.ranges`
+Extents = int | tuple[int, ...] | list[int]  # of a dimension: as in `driver.ranges`
 
 
 def _parsed(name: str, parse: Callable[[str], T], expected: str) -> Callable[[str], T]:
@@ -45,14 +45,16 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _extent(text: str) -> tuple[str, Extents]:
-    """`n=8`, `n=1..64` or `n=1,8,64`, as `dims` of `driver.compile` has them."""
+    """`n=8`, `n=1..64`, `n=16..64..16` or `n=1,8,64`, as `dims` of `driver.compile` has them."""
     name, value = _pair(text)
-    least, dots, most = value.partition("..")
-    found = tuple(map(int, (least, most) if dots else value.split(",")))
-    if min(found) < 0 or (dots and found[0] > found[1]):
+    dots = ".." in value
+    found = tuple(map(int, value.split(".." if dots else ",")))
+    if min(found) < 0 or (dots and (found[0] > found[1] or 0 in found[2:])):
+        raise ValueError(text)
+    if dots and len(found) > 3:
         raise ValueError(text)
     if dots:
-        return name, (found[0], found[1])
+        return name, found
     return name, list(found) if len(found) > 1 else found[0]
 
 
@@ -130,7 +132,7 @@ class CommandOptions:
         return {name: e for name, e in self.dim if isinstance(e, int)}
 
     @property
-    def ranges(self) -> dict[str, tuple[int, int] | list[int]]:
+    def ranges(self) -> dict[str, tuple[int, ...] | list[int]]:
         """The extents that the other dimensions may have."""
         return {name: e for name, e in self.dim if not isinstance(e, int)}
 
@@ -295,7 +297,8 @@ _COMPILE: Final[tuple[Callable[[Verb], Verb], ...]] = (
         "--dim",
         multiple=True,
         type=EXTENT,
-        help="Value of a symbolic dimension, as in --dim batch=8; run also takes 1..64.",
+        help="Value of a symbolic dimension, as in --dim batch=8; run also takes 1..64 and, with a "
+        "step, 16..64..16.",
     ),
     click.option(
         "--no-jit",
@@ -383,7 +386,7 @@ def allow(
     refuse(given().keys() - set(names), why, hint, where)
 
 
-def shown(extents: tuple[int, int] | list[int]) -> str:
+def shown(extents: tuple[int, ...] | list[int]) -> str:
     """In the form of --dim."""
     return (".." if isinstance(extents, tuple) else ",").join(map(str, extents))
 

@@ -91,6 +91,11 @@ _duration.__name__ = "time"
     "--device", default="cpu", show_default=True, help="The fleet's device to use."
 )
 @click.option("--keys", type=PATH, help="Folder of the fleet's keys.")
+@click.option(
+    "--realtime",
+    is_flag=True,
+    help="Time programs with real-time priority, which other programs do not disturb.",
+)
 @click.option("--report", type=OUT, help="Write an HTML report.")
 @input_options
 @compile_options(
@@ -108,6 +113,7 @@ def command(
     fleet: str | None,
     device: str,
     keys: Path | None,
+    realtime: bool,
     report: Path | None,
     files: tuple[tuple[str, Path], ...],
     archive: Path | None,
@@ -130,7 +136,7 @@ def command(
 
     from tilewright.driver.tuning import How, tune
 
-    how = How(method, cost_model, fleet, device, keys, seed)
+    how = How(method, cost_model, fleet, device, keys, seed, realtime=realtime)
     graph, options = load_given(model, options, files, archive)
     feeds = gather(of_graph(graph), files, archive, seed, options.dims)
     options = replace(options, dim=tuple(extents(graph, feeds).items()))
@@ -154,9 +160,8 @@ def command(
         _write_page(report, found.to_dict(), progress.log)
     if as_json:
         dump(found.to_dict())
-        return
-    say(str(found))
-    say(f"records: {found.records}")
+    else:
+        say(f"{found}\nrecords: {found.records}")
 
 
 def _records(given: dict[str, Any]) -> Any:

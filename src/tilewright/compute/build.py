@@ -12,18 +12,28 @@ from typing import Any
 
 from tilewright.compute.nodes import CC, PS, PW, Computation, Dim, Output
 from tilewright.compute.reducer import Reducer, reducer
-from tilewright.expr.nodes import INDEX, Buffer, Cast, Expr, Select, Var, as_expr, const
+from tilewright.expr.nodes import (
+    INDEX,
+    Buffer,
+    Cast,
+    Expr,
+    Extent,
+    Select,
+    Var,
+    as_expr,
+    const,
+)
 
 _NAMES = "ijklmnpqrstuvwxyz"
 
 
 def _dims(
-    extents: Sequence[int],
+    extents: Sequence[Extent],
     combine: str,
     names: Sequence[str],
 ) -> tuple[Dim, ...]:
     return tuple(
-        Dim(Var(name, INDEX), int(n), combine)
+        Dim(Var(name, INDEX), n if isinstance(n, Expr) else int(n), combine)
         for n, name in zip(extents, names, strict=True)
     )
 
@@ -52,11 +62,11 @@ def map_(
     out: Buffer,
     f: Callable[..., Any],
     *,
-    extents: Sequence[int] | None = None,
+    extents: Sequence[Extent] | None = None,
     index: Callable[..., tuple[Any, ...]] | None = None,
 ) -> Computation:
     """`out[index(i...)] = f(i...)` for every point of `extents` (default: the shape of `out`)."""
-    shape = tuple(out.shape if extents is None else extents)
+    shape = tuple(out.extents if extents is None else extents)
     dims = _dims(shape, CC, _names(len(shape), f))
     point = tuple(d.var for d in dims)
     place: tuple[Expr, ...] = point
@@ -73,7 +83,7 @@ def reduce_(
     op: str | Reducer,
     f: Callable[..., Any],
     *,
-    extents: Sequence[int] | None = None,
+    extents: Sequence[Extent] | None = None,
     index: Callable[..., tuple[Any, ...]] | None = None,
     combine: str = PW,
 ) -> Computation:
@@ -84,7 +94,7 @@ def reduce_(
     combine: "pw", or "ps" for a scan, whose index map also sees r.
     """
     outs = (out,) if isinstance(out, Buffer) else tuple(out)
-    shape = tuple(outs[0].shape if extents is None else extents)
+    shape = tuple(outs[0].extents if extents is None else extents)
     free = _dims(shape, CC, _names(len(shape), f))
     names = _names(len(over), f, skip=len(shape))
     bound = _dims(over, combine, names)

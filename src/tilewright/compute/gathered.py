@@ -1,7 +1,9 @@
 """Reading an access backwards: which points of a Computation read one element of a tensor.
 
 Each index `p = c*v + rest` is solved for a variable, `v = (p - rest) / c` where that is whole and
-within its extent; `p = c*v + u` with u below c for both, as quotient and remainder.
+within its extent; `p = c*v + u` with u below c for both, as quotient and remainder. If u is not
+below c, as in windows that overlap, it is p mod c, or c more, or twice c more, ...: a sum over few
+points, none of which is left out because c does not divide it.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
 
+from tilewright.base.numbers import ceil_div
 from tilewright.compute.nodes import PW, Dim
 from tilewright.expr.affine import Affine, affine, to_expr
 from tilewright.expr.nodes import (
@@ -64,8 +67,8 @@ def gathered(
 
     requires: the part's indices are affine.
     """
-    solved, guards = _solved(part, place)
-    rest = tuple(d for d in part.dims if d.var not in solved)
+    solved, guards, new = _solved(part, place)
+    rest = (*(d for d in part.dims if d.var not in solved), *new)
     extents = part.read.buffer.shape
     reach = {v: (0, max(n - 1, 0)) for v, n in zip(place, extents, strict=True)}
     reach |= {d.var: (0, max(d.extent - 1, 0)) for d in rest}
@@ -127,8 +130,9 @@ def _alone_leaves(
 def _solved(
     part: Contribution,
     place: Sequence[Var],
-) -> tuple[dict[Node, Node], list[Expr]]:
-    """The variables that the place determines, and the conditions for there to be such a point.
+) -> tuple[dict[Node, Node], list[Expr], list[Dim]]:
+    """The variables that the place determines, the conditions for there to be such a point, and
+    new dimensions that the variables depend on.
 
     An axis `p = c*v + rest` is solved for the variable that leaves the fewest points to sum over.
     """
@@ -137,10 +141,13 @@ def _solved(
     order = sorted(range(len(index)), key=lambda n: len(affine(index[n]).terms))
     solved: dict[Node, Node] = {}
     guards: list[Expr] = []
+    new: list[Dim] = []
     now: dict[Node, Node]
     for n in order:
         form = affine(substitute(index[n], solved))
         terms = _split(form, affine(place[n]), extents)
+        if terms is None:
+            terms = _overlapping(form, affine(place[n]), extents, new)
         if terms is not None:
             now = {}
             ranges = []
@@ -158,7 +165,7 @@ def _solved(
             del extents[found]  # type: ignore[arg-type]
         solved = {k: substitute(e, now) for k, e in solved.items()} | now
         guards = [substitute(g, now) for g in guards] + ranges
-    return solved, guards
+    return solved, guards, new
 
 
 def _quotient(
@@ -203,6 +210,33 @@ def _split(
         found[v] = (e, [low, high])  # type: ignore[index]
         rest = Mod(rest, const(c)) if c > 1 else const(0)
     return found
+
+
+def _overlapping(
+    form: Affine,
+    place: Affine,
+    extents: Mapping[Var, int],
+    new: list[Dim],
+) -> dict[Var, tuple[Expr, list[Expr]]] | None:
+    """Both variables of `c*v + u` with their ranges, by a dimension that is added to `new`.
+
+    requires, else None: c is at least 2 and less than the extent of u.
+    """
+    if len(form.terms) != 2:
+        return None
+    (v, c), (u, one) = sorted(form.terms, key=lambda t: -t[1])
+    if not (isinstance(v, Var) and isinstance(u, Var)) or {u, v} - extents.keys():
+        return None
+    if one != 1 or not 1 < c < extents[u]:
+        return None
+    block = Var(f"{u.name}_block", INDEX)
+    new.append(Dim(block, ceil_div(extents[u], c)))
+    rest = to_expr(place - Affine((), form.const))
+    window = FloorDiv(rest, const(c)) - block
+    offset = Mod(rest, const(c)) + block * c
+    inside: list[Expr] = [Le(const(0), window), Lt(window, const(extents[v]))]
+    fits: list[Expr] = [Lt(offset, const(extents[u]))]
+    return {v: (window, inside), u: (offset, fits)}
 
 
 def _to_solve(

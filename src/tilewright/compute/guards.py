@@ -11,7 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import reduce
+from typing import Any
 
+from tilewright.expr.affine import Affine, affine, to_expr
+from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import (
     INDEX,
     And,
@@ -39,7 +42,7 @@ def inside(load: Load, ranges: Ranges) -> list[Expr]:
         not_above = Lt(i, as_expr(extent, INDEX))
         for part in (not_below, not_above):
             reduced = simplify(part, ranges)
-            if not (isinstance(reduced, Const) and reduced.value):
+            if not _holds(reduced, ranges):
                 found[reduced] = None
     return list(found)
 
@@ -70,6 +73,24 @@ def read_or_zero(e: Expr, ranges: Ranges) -> Load | None:
     return e.then
 
 
+def _holds(condition: Expr, ranges: Ranges) -> bool:
+    """Whether a simplified condition always holds: `i < n`, too, if the ranges say so of a part of
+    the sum `i - n`, such as that a dimension is less than its extent."""
+    if isinstance(condition, Const):
+        return bool(condition.value)
+    if not isinstance(condition, Lt):
+        return False
+    form = affine(condition.lhs) - affine(condition.rhs)
+    known: Mapping[Any, tuple[int | None, int | None]] = ranges
+    for part, (_, most) in known.items():
+        if not isinstance(part, frozenset) or not part <= {*form.terms}:
+            continue
+        rest = bounds(to_expr(form - Affine(tuple(part), 0)), ranges)[1]
+        if rest is not None and most is not None and rest + most < 0:
+            return True
+    return False
+
+
 def read_or_constant(e: Expr, ranges: Ranges) -> Const | None:
     """What a read guarded by all that keeps it inside its tensor, and no more, gives outside.
 
@@ -89,8 +110,7 @@ def keeps_inside(e: Select, ranges: Ranges) -> bool:
     given = set()
     for conjunct in conjuncts(e.condition):
         part = simplify(conjunct, ranges)
-        always_holds = isinstance(part, Const) and part.value
-        if not always_holds:
+        if not _holds(part, ranges):
             given.add(part)
     return given == wanted
 

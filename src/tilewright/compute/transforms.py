@@ -104,10 +104,10 @@ def identity_dims(computation: Computation) -> tuple[Dim | None, ...] | None:
     out = computation.outputs[0]
     by_var = {d.var: d for d in computation.dims}
     found: list[Dim | None] = []
-    for i, extent in zip(out.index, out.tensor.shape, strict=True):
+    for i, extent in zip(out.index, out.tensor.extents, strict=True):
         if isinstance(i, Const) and i.value == 0 and extent == 1:
             found.append(None)
-        elif isinstance(i, Var) and i in by_var and by_var[i].extent == extent:
+        elif isinstance(i, Var) and i in by_var and by_var[i].size == extent:
             found.append(by_var[i])
         else:
             return None
@@ -128,7 +128,7 @@ def inline(producer: Computation, consumer: Computation) -> Computation | None:
     if axes is None or producer.reducer is not None:
         return None
     covered = {d for d in axes if d is not None}
-    if any(d not in covered and d.extent != 1 for d in producer.dims):
+    if any(d not in covered and d.size != 1 for d in producer.dims):
         return None
     value = producer.outputs[0].value
     rest: dict[object, object] = {}

@@ -28,7 +28,7 @@ and elements beyond a quarter (m = 4: a 28th) of the largest number may overflow
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,16 +40,18 @@ from tilewright.compute.nodes import CC, PS, PW, Computation, Dim, Output
 from tilewright.compute.reducer import reducer
 from tilewright.compute.toom_cook import Filtering, filtering
 from tilewright.compute.transforms import environment, identity_dims
-from tilewright.expr.affine import affine
+from tilewright.expr.affine import Affine, affine, to_expr
 from tilewright.expr.nodes import (
     INDEX,
     Buffer,
     Const,
     Expr,
+    Extent,
     Load,
     Mul,
     Select,
     Var,
+    as_expr,
     const,
 )
 from tilewright.expr.simplify import simplify
@@ -80,19 +82,27 @@ class _Roles:
     f: Filtering
 
     @property
-    def tiles(self) -> tuple[int, ...]:
+    def tiles(self) -> tuple[Extent, ...]:
         """Extents of the batch, of the windows' reach before the data, and of both axes in
         tiles."""
         pairs = zip(self.frames, self.taps, strict=True)
         reached = (f.extent + t.extent - 1 for f, t in pairs)
-        space = (ceil_div(d.extent, self.f.tile) for d in self.space)
-        return (*(d.extent for d in self.batch), *reached, *space)
+        space = (_tiles(d, self.f.tile) for d in self.space)
+        return (*(d.size for d in self.batch), *reached, *space)
 
     @property
-    def places(self) -> tuple[int, ...]:
+    def places(self) -> tuple[Extent, ...]:
         """Extents of the batch and the axes in front as results have them, and in tiles."""
-        kept = (d.extent for d in (*self.batch, *self.frames))
+        kept = (d.size for d in (*self.batch, *self.frames))
         return (*kept, *self.tiles[len(self.tiles) - len(self.space) :])
+
+
+def _tiles(d: Dim, tile: int) -> Extent:
+    """How many tiles cover a dimension."""
+    if d.static:
+        return ceil_div(d.extent, tile)
+    last = affine(as_expr(d.size, INDEX)) + Affine((), tile - 1)
+    return to_expr(last) // const(tile)
 
 
 def winograd(
@@ -117,6 +127,7 @@ def winograd(
         so do f and t of any other axis, which comes in front; t of any extent
         channels are reduced and are in both; columns, in the weights only, and batch, in the data
             only, are kept; nothing else has several points, and nothing is empty
+        the batch and both axes may have extents that only a call knows
         no result uses an element of the data that no window reads, such as those of the last
             tile of an axis may be, where the data continues: it would not cancel if it is large or
             no number. Such elements are read all the same, so that all data must have been written
@@ -178,7 +189,7 @@ def _input(
     r: _Roles,
 ) -> Computation:
     old = (*r.batch, *r.frames, *r.space, *r.channels)
-    dims, env = _fresh(old, out.shape[1:])
+    dims, env = _fresh(old, out.extents[1:])
     env |= {t.var: const(0) for t in r.taps}
     ranges = environment(dims)
     tile = r.f.tile
@@ -257,7 +268,7 @@ def _square(
 
 def _fresh(
     dims: Sequence[Dim],
-    extents: Sequence[int] | None = None,
+    extents: Sequence[Extent] | None = None,
 ) -> tuple[tuple[Dim, ...], dict[Var, Expr]]:
     """New dimensions for old ones, and the new variable of each old one."""
     sizes = [d.extent for d in dims] if extents is None else extents
@@ -288,7 +299,7 @@ def _roles(c: Computation, f: Filtering) -> _Roles | None:
         return None
     if not isinstance(value, Mul):
         return None
-    if any(d.combine == PS or d.extent == 0 for d in c.dims):
+    if any(d.combine == PS or (d.static and not d.extent) for d in c.dims):
         return None
     ranges = environment(c.dims)
     for data, weight in ((value.lhs, value.rhs), (value.rhs, value.lhs)):
@@ -305,17 +316,23 @@ def _roles(c: Computation, f: Filtering) -> _Roles | None:
 
 def _takes_no_more(
     f: Filtering,
-    results: int,
+    results: Extent,
     first: int,
-    extent: int,
+    extent: Extent,
 ) -> bool:
     """Whether results along an axis depend only on data that the windows read, and zeros.
 
     first: the start of the first window. extent: of the data.
     """
+    end = affine(as_expr(results, INDEX)) + Affine((), first + WINDOW - 1)
+    beyond = affine(as_expr(extent, INDEX)) - end
+    if beyond.is_const and beyond.const <= 0:
+        return True
+    if not isinstance(results, int):
+        return False
     last = (results - 1) % f.tile + 1  # results of the last tile
     needed = last + WINDOW - 1
-    return f.reach(last) <= needed or first + results + WINDOW - 1 >= extent
+    return f.reach(last) <= needed
 
 
 Pairs = list[tuple[Dim, Dim]]
@@ -337,7 +354,7 @@ def _space_and_window(
         bool
     ] = []  # whether tiles take no more than windows, along each pair's axis
     used: list[Dim] = []
-    for index, extent in zip(data.index, data.buffer.shape, strict=True):
+    for index, extent in zip(data.index, data.buffer.extents, strict=True):
         form = affine(index)
         if any(atom not in by_var or step != 1 for atom, step in form.terms):
             return None
@@ -345,14 +362,23 @@ def _space_and_window(
         found.sort(key=lambda d: d.combine == PW)
         if [d.combine for d in found] == [CC, PW]:
             h, i = found
-            enough.append(_takes_no_more(f, h.extent, form.const, extent))
+            enough.append(_takes_no_more(f, h.size, form.const, extent))
             pairs.append((h, i))
-        elif len(found) > 1 or form.const:
+        elif len(found) > 1:
             return None
         used += found
     if len(pairs) < 2 or len(set(used)) != len(used) or not all(enough[-2:]):
         return None
     return pairs[-2:], pairs[:-2], used
+
+
+def _shifted(index: Expr, dims: Mapping[Expr, Dim]) -> Dim | None:
+    """The dimension that an index is, or is a constant away from."""
+    terms = affine(index).terms
+    if len(terms) != 1:
+        return None
+    ((atom, step),) = terms
+    return dims.get(atom) if step == 1 else None
 
 
 def _of(
@@ -369,7 +395,7 @@ def _of(
     frames = tuple(d for d, _ in before)
     taps = tuple(t for _, t in before)
     by_var: dict[Expr, Dim] = {d.var: d for d in c.dims}
-    in_weight = [by_var.get(i) for i in weight.index if not isinstance(i, Const)]
+    in_weight = [_shifted(i, by_var) for i in weight.index if not isinstance(i, Const)]
     shared = [d for d in in_data if d in in_weight]
     channels = tuple(d for d in c.dims if d in shared and d not in (*window, *taps))
     columns = tuple(d for d in c.dims if d in in_weight and d not in in_data)
@@ -382,8 +408,9 @@ def _of(
         and all(t in shared for t in taps)
         and all(d.combine == PW for d in channels)
         and all(d.combine == CC for d in (*columns, *batch))
+        and all(d.static for d in c.dims if d not in (*space, *batch))
         and all(d in known or d.extent == 1 for d in c.dims)
-        and all(d.extent > f.tile for d in space)
+        and all(not d.static or d.extent > f.tile for d in space)
         and any(d.extent > 1 for d in channels)
         and any(d.extent > 1 for d in columns)
     )

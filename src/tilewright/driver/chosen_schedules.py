@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.base import events
 from tilewright.base.errors import InputError, ScheduleError, TilewrightWarning
@@ -24,9 +24,9 @@ from tilewright.plan.normalize import KernelSignature
 from tilewright.runtime.threads import thread_count
 from tilewright.schedule.space.selection import Selection
 from tilewright.targets.base import Target
-from tilewright.tune.base import Candidate
-from tilewright.tune.records.key import key_of
-from tilewright.tune.records.published import PublishedChoice
+
+if TYPE_CHECKING:
+    from tilewright.tune.records.published import PublishedChoice
 
 
 def by_name(
@@ -95,6 +95,8 @@ class ChosenSchedules:
         found = self.record(signature)
         if found is None:
             return self._asked(signature)
+        from tilewright.tune.base import Candidate
+
         candidate = Candidate.parse(found.candidate)
         values = with_names(candidate.values, signature)
         return Selection(candidate.sketch, values, found.candidate)
@@ -133,6 +135,8 @@ class ChosenSchedules:
         ]
 
     def _key(self, signature: KernelSignature) -> str:
+        from tilewright.tune.records.key import key_of
+
         fixed = [b in self._known for b in signature.values]
         key = key_of(signature, fixed, self._target, self._threads, self._math)
         return key.digest

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from tilewright.base import events, flags
 from tilewright.base.dtypes import bfloat16, float32, int8, int32, uint8
 from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.base.modes import UNSEARCHED
 from tilewright.base.store import FileStore
-from tilewright.driver.device_kernels import DeviceCompiler
 from tilewright.driver.options import Options
 from tilewright.driver.planning import Observer, make_plan, questions
 from tilewright.driver.remembered import RecordedAnswers
@@ -24,6 +24,9 @@ from tilewright.runtime.device import HOST
 from tilewright.runtime.threads import thread_count
 from tilewright.targets.base import Placement, Target
 from tilewright.targets.registry import target as find_target
+
+if TYPE_CHECKING:
+    from tilewright.driver.device_kernels import DeviceCompiler
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,8 @@ class Compilation:
         exact, threads = options.math == "exact", thread_count(options.threads)
         mcpu = "native" if target.own_mcpu else options.mcpu
         host = find_target("cpu", mcpu, exact, threads)
+        from tilewright.driver.device_kernels import DeviceCompiler
+
         device = DeviceCompiler(target, store_for(target, options))
         return Compilation(options, target, host, device)
 

@@ -38,7 +38,7 @@ def compile(
     file, an onnx.ModelProto, a torch.nn.Module, an ExportedProgram, a Graph, or a Kernel, which is
     compiled as scheduled. example_inputs: the inputs to trace a module with: a tensor, a sequence
     of arguments, or a mapping of arguments by name. dims: for each symbolic dimension, its value or
-    the values that calls may have: (least, most), or a list. options:
+    the values that calls may have: (least, most), (least, most, step), or a list. options:
 
     - target, mcpu, threads: the machine to compile for
     - machine: a file that describes the processor's caches and costs, or the accelerator; for the

@@ -1,4 +1,4 @@
-"""The process-wide compilation lock: the intern table has no lock."""
+"""The process-wide compilation lock: one collector to pause, one thread that may fork."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from tilewright.expr.simplify import simplify
 from tilewright.graph.nodes import Graph, Value
 from tilewright.ir.node import Node, transform
 from tilewright.plan.nodes import FusionGroup, OpenExtent, Plan, Step
-from tilewright.plan.open_extents import at
+from tilewright.plan.open_extents import at, step_of
 from tilewright.plan.verify import verify
 
 
@@ -205,6 +205,6 @@ def _source(
 ) -> tuple[Value, int]:
     for v in inputs:
         for axis, extent in enumerate(values[v].extents):
-            if extent is size:
+            if step_of(extent, size) is not None:
                 return v, axis
     raise differs(f"size {size.name}", "it is not an extent of any input")

@@ -184,7 +184,7 @@ def keep(
     key = _key(store, asked, names, limit)
     if key is None or _changed(asked, names):
         return
-    size = model.held.stored_bytes + sum(map(len, model.objects))
+    size = model.held.stored_bytes(whole=True) + sum(map(len, model.objects))
 
     def write() -> None:
         try:

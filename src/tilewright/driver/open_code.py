@@ -12,15 +12,18 @@ from tilewright.base import flags
 from tilewright.base.errors import UnsupportedError, VerifyError
 from tilewright.base.names import fresh
 from tilewright.driver.compiled import CompiledGroup
+from tilewright.driver.part_assembly import PartedWork
+from tilewright.driver.positions import by_positions
 from tilewright.driver.prepare import PreparationCompiler
 from tilewright.driver.processes import share, workers
 from tilewright.driver.row_blocks import by_rows
-from tilewright.driver.units import PartedWork, by_units
+from tilewright.driver.units import by_units
 from tilewright.loops.lower import lower
 from tilewright.loops.nodes import SIZE, If, Kernel, Stmt, loop
 from tilewright.loops.sizes import formula, statement
 from tilewright.loops.verify import verify
 from tilewright.plan.nodes import FusionGroup, Plan
+from tilewright.plan.passes.winograd import open_forms
 from tilewright.runtime.formulas import Formula
 from tilewright.runtime.threads import thread_count
 from tilewright.schedule.full_tiles import full_tiles
@@ -33,7 +36,7 @@ class OpenCode:
 
     arguments: for each parameter, the number of a tensor that the group touches, or -1 - n for the
     n-th packed constant. packs: the independent preparations of packed constants; their inputs are
-    numbers of tensors.
+    numbers of tensors. form: as of PartedWork, among `forms_of`.
     """
 
     symbol: str
@@ -42,13 +45,19 @@ class OpenCode:
     thread_workspace: Formula
     arguments: tuple[int, ...]
     packs: tuple[CompiledGroup, ...]
+    form: int = -1
 
 
-def open_codes(plan: Plan, target: Target, sanitize: bool) -> list[OpenCode]:
-    """The code of each group, in order. Raises the error of `refused` if a group has none."""
+def open_codes(
+    plan: Plan, target: Target, sanitize: bool, tiles: Sequence[int] = ()
+) -> list[OpenCode]:
+    """The code of each group, in order. Raises the error of `refused` if a group has none.
+
+    tiles: of Winograd's forms that convolutions may take.
+    """
     groups = list(plan.groups)
     jobs = [
-        partial(_code, plan, group, n, target, sanitize)
+        partial(_code, plan, group, n, target, sanitize, tiles)
         for n, group in enumerate(groups)
     ]
     # The longest first, so that no process starts it last.
@@ -80,11 +89,16 @@ def _bytes(job: partial[OpenCode]) -> bytes:
 
 
 def _code(
-    plan: Plan, group: FusionGroup, number: int, target: Target, sanitize: bool
+    plan: Plan,
+    group: FusionGroup,
+    number: int,
+    target: Target,
+    sanitize: bool,
+    tiles: Sequence[int],
 ) -> OpenCode:
     try:
         kernel = _proven(kernel_of(plan, group), plan)
-        work = _scheduled(kernel, group, plan, target)
+        work = _scheduled(kernel, group, plan, target, tiles)
         if flags.DEBUG.get():
             verify(work.kernel)
         symbol = f"{kernel.name}_{number}"
@@ -108,6 +122,7 @@ def _code(
         formula(made.thread_workspace),
         tuple(position[b.name] for b in work.kernel.params),
         tuple(packs),
+        work.form,
     )
 
 
@@ -165,12 +180,20 @@ def unique(group: FusionGroup) -> FusionGroup:
 
 
 def _scheduled(
-    kernel: Kernel, group: FusionGroup, plan: Plan, target: Target
+    kernel: Kernel,
+    group: FusionGroup,
+    plan: Plan,
+    target: Target,
+    tiles: Sequence[int] = (),
 ) -> PartedWork:
-    """By units if all units of the only size are alike, else by rows, else all at once."""
+    """By units if all units of the sizes are alike, else by positions or rows, else at once."""
     named = unique(group)
     if group.kernel is None:
         found = by_units(kernel, named, plan.data, target)
+        if found is not None:
+            return found
+        forms = [*map(unique, forms_of(plan, group, tiles))]
+        found = by_positions(kernel, forms, plan.data, target)
         if found is not None:
             return found
         some = by_rows(kernel, named, target)
@@ -178,6 +201,11 @@ def _scheduled(
             return PartedWork(full_tiles(some))
     made = target.default_schedule(kernel, named.computations, ()).kernel
     return PartedWork(full_tiles(made))
+
+
+def forms_of(plan: Plan, group: FusionGroup, tiles: Sequence[int]) -> list[FusionGroup]:
+    """The forms in which a group may be computed; the last is the group itself."""
+    return [*open_forms(plan.steps, group, tiles, plan.data, plan.kept), group]
 
 
 def _word(name: str) -> str:

@@ -8,12 +8,13 @@ compiler at run time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tilewright.base import events
+from tilewright.base import events, flags
 from tilewright.base.errors import VerifyError
+from tilewright.driver.open_check import OpenKernelCheck
 from tilewright.driver.open_code import OpenCode, open_codes, refused
 from tilewright.driver.open_constants import OpenConstants
 from tilewright.expr.nodes import Buffer
@@ -21,11 +22,12 @@ from tilewright.graph.nodes import Value
 from tilewright.loops.sizes import formula
 from tilewright.plan.lifetimes import lifetimes
 from tilewright.plan.nodes import HOST, FusionGroup, Plan
+from tilewright.plan.open_extents import source_step
 from tilewright.plan.passes.memory import in_arena
 from tilewright.plan.verify import verify
 from tilewright.runtime import abi
 from tilewright.runtime.dispatch import SymbolicType
-from tilewright.runtime.formulas import Formula
+from tilewright.runtime.formulas import Formula, on
 from tilewright.runtime.model import (
     OBJECT,
     CompiledModel,
@@ -53,9 +55,12 @@ class _Code:
     places: Mapping[Buffer, int]
 
 
-def open_model(plan: Plan, target: Target, sanitize: bool = False) -> OpenModel:
+def open_model(
+    plan: Plan, target: Target, sanitize: bool = False, tiles: Sequence[int] = ()
+) -> OpenModel:
     """The code of an open plan, with formulas for shapes, offsets and workspaces.
 
+    tiles: of Winograd's forms that convolutions may take.
     Raises UnsupportedError (TW-JIT) naming the step or tensor that cannot be compiled for all
     sizes: a step that is invalid at some sizes, is not a kernel, or cannot be proven to stay within
     its tensors; a size that is a count; a result that is an input or a constant.
@@ -66,35 +71,65 @@ def open_model(plan: Plan, target: Target, sanitize: bool = False) -> OpenModel:
         raise refused(str(error), plan) from error
     check_supported(plan)
     with events.span("kernels", total=len(plan.steps)):
-        code = _compiled(plan, target, sanitize)
+        code = _compiled(plan, target, sanitize, tiles)
+    extents, sizes = _extents(plan), _sizes(plan)
+
+    def shape(b: Buffer) -> tuple[Formula, ...]:
+        return tuple(on(formula(e), sizes) for e in b.extents)
+
     lives = lifetimes(plan)
     position = {b: n for n, b in enumerate(code.operands)}
     held = {position[b]: ends for b, ends in lives.items() if in_arena(plan, b)}
     ends = [
-        tuple(_shape(plan.buffers[v]) for v in vs)
+        tuple(shape(plan.buffers[v]) for v in vs)
         for vs in (plan.graph.inputs, plan.graph.outputs)
     ]
     made = OpenModel(
         model=_first(plan, code, target),
-        sizes=tuple(e.size.name for e in plan.open),
+        sizes=tuple(sizes.values()),
         inputs=ends[0],
         outputs=ends[1],
-        values=tuple(map(_shape, code.operands)),
+        values=tuple(shape(b) for b in code.operands),
         lives=held,
         touched=tuple(
             tuple(position[b] for b in plan.touched(group) if b in position)
             for group in plan.groups
         ),
-        workspace=tuple(a.workspace for a in code.kernels),
-        thread_workspace=tuple(a.thread_workspace for a in code.kernels),
+        workspace=tuple(on(a.workspace, sizes) for a in code.kernels),
+        thread_workspace=tuple(on(a.thread_workspace, sizes) for a in code.kernels),
     )
-    least = made.at({e.size.name: e.least for e in plan.open})
+    if flags.CHECK.get():
+        check = OpenKernelCheck(plan, code.kernels, tiles)
+        made = replace(made, check=check)
+        check({n: e[-1] for n, e in extents.items()})
+    least = made.at({n: e[0] for n, e in extents.items()})
     return replace(made, model=least)
+
+
+def _extents(plan: Plan) -> dict[str, range]:
+    """The extents of the inputs that decide the sizes of an open plan, by name."""
+    found = {}
+    for e in plan.open:
+        first, step = source_step(plan, e)
+        found[e.size.name] = range(
+            first + step * e.least, first + step * e.most + 1, step
+        )
+    return found
+
+
+def _sizes(plan: Plan) -> dict[str, Formula]:
+    """The sizes of an open plan as functions of those extents."""
+    found: dict[str, Formula] = {}
+    for e in plan.open:
+        first, step = source_step(plan, e)
+        name = e.size.name
+        found[name] = name if step == 1 else ["//", ["-", name, first], step]
+    return found
 
 
 def ranged_model(plan: Plan, opened: OpenModel) -> RangedModel:
     """A model for all sizes within the bounds of an open plan."""
-    allowed = {e.size.name: range(e.least, e.most + 1) for e in plan.open}
+    allowed = _extents(plan)
     inputs, outputs = (
         tuple(map(symbolic, vs)) for vs in (plan.graph.inputs, plan.graph.outputs)
     )
@@ -161,8 +196,10 @@ def check_supported(plan: Plan) -> None:
             raise refused(f"the result {v.name!r} is also another tensor", plan)
 
 
-def _compiled(plan: Plan, target: Target, sanitize: bool) -> _Code:
-    made = open_codes(plan, target, sanitize)
+def _compiled(
+    plan: Plan, target: Target, sanitize: bool, tiles: Sequence[int]
+) -> _Code:
+    made = open_codes(plan, target, sanitize, tiles)
     constants = OpenConstants(plan)
     called = [
         constants.arguments(code, plan.touched(group))
@@ -185,7 +222,3 @@ def _tensor(v: Value, b: Buffer) -> Tensor:
 
 def _known(b: Buffer) -> tuple[int | None, ...]:
     return tuple(n if isinstance(n, int) else None for n in b.extents)
-
-
-def _shape(b: Buffer) -> tuple[Formula, ...]:
-    return tuple(map(formula, b.extents))

@@ -148,7 +148,6 @@ class Options:
             self.target != "cpu"
             or self.optimize not in modes.UNSEARCHED
             or bool(self.schedules or self.aliases)
-            or flags.CHECK.get()
         )
 
     @property

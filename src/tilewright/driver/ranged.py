@@ -1,18 +1,15 @@
 """A model for ranges of shapes: shared code for all shapes with equal plans.
 
-The plans of sizes are compared with one open plan (`generalize`). A few combinations of extents are
-all compared. Of many combinations, only some are: ends, small extents, powers of two and their
-neighbors, and random ones. For the sizes between, `between` shows that the shapes and the shape
-arithmetic of the graph are the same affine functions, so that planning sees the same graph. In
-either case, a proof for all sizes shows that no access is out of bounds. Decisions that depend on
-costs are those for one size, the pattern. Sizes whose plans differ get their own code: one
-combination, or again a range with one extent fixed.
+The plans of sizes, all or some of them (`sample_points`), are compared with one open plan
+(`generalize`). For the sizes between, `between` shows that the shapes and the shape arithmetic of
+the graph are the same functions, so that planning sees the same graph. In either case, a proof for
+all sizes shows that no access is out of bounds. Decisions that depend on costs are those for one
+size, the pattern. Sizes whose plans differ get their own code: one combination, or again a range
+with one extent fixed.
 """
 
 from __future__ import annotations
 
-import math
-import random
 from collections.abc import (
     Callable,
     Collection,
@@ -36,13 +33,19 @@ from tilewright.driver.between import Between
 from tilewright.driver.generalize import difference, equal, generalize
 from tilewright.driver.open_model import symbolic
 from tilewright.driver.processes import share, workers
-from tilewright.driver.ranges import combinations, count
+from tilewright.driver.ranges import combinations, count, has_step, numbered, of_numbers
+from tilewright.driver.sample_points import (
+    are_many,
+    compared_points,
+    dense_points,
+    first_points,
+    middle,
+    pattern,
+)
 from tilewright.driver.size_terms import (
     Extents,
-    SizeTerm,
     Terms,
     every_floor,
-    points_of,
     terms_of,
 )
 from tilewright.graph.infer import FallbackProvider, InferredTypes
@@ -58,10 +61,6 @@ from tilewright.runtime.threads import thread_count
 ALONE: Final = 16  # most combinations with their own code
 NAMED: Final = 4  # most combinations of ranges that count as named one by one
 TOGETHER: Final = 8  # most ranges with shared code
-COMPARED: Final = 256  # most combinations that are all compared
-SAMPLED: Final = 48  # about how many to compare if there are more
-CHECKED: Final = 4  # neighbors of the pattern that check divided dimensions
-DENSE: Final = 12  # more of them, if conditions depend on divided dimensions
 PERIOD: Final = 32  # longest period of a plan with floors that the graph does not have
 MakePlan = Callable[[Extents, "Questions | None"], Plan]
 
@@ -74,6 +73,7 @@ class RangedBuilder:
     than the target's. single: the model at extents by name. opened: the model of an open plan; None
     if the target or the options do not support one. typing_at: the types of the graph's values at
     extents by name. fallback: for typing. meta: of the RangedModel.
+    extents: of sizes, to show them: the size of a range with a step is the number of its value.
     """
 
     graph: Graph
@@ -84,6 +84,20 @@ class RangedBuilder:
     typing_at: Callable[[Extents], InferredTypes]
     fallback: FallbackProvider | None = None
     meta: Mapping[str, Any] = field(default_factory=dict)
+    extents: Callable[[Extents], Extents] = dict
+
+    def on_numbers(self, allowed: Allowed) -> RangedBuilder:
+        """The functions on the numbers of the extents of ranges with a step."""
+        if not any(map(has_step, allowed.values())):
+            return self
+        real = partial(of_numbers, allowed)
+        return replace(
+            self,
+            plan_at=lambda sizes, asked: self.plan_at(real(sizes), asked),
+            single=lambda sizes: self.single(real(sizes)),
+            typing_at=lambda sizes: self.typing_at(real(sizes)),
+            extents=real,
+        )
 
 
 @dataclass(eq=False, slots=True)
@@ -96,6 +110,7 @@ class ReplayedQuestions:
 
     real: Questions
     answers: dict[Hashable, list[Any]] = field(default_factory=dict)
+    in_parts: bool = True
     recording: bool = True
     given: dict[Hashable, int] = field(default_factory=dict)
 
@@ -112,6 +127,7 @@ class ReplayedQuestions:
             lambda group: self._answer(self.real.is_profitable, group),
             replace(self.real.costs, key_block=1),
             self._decided,
+            self.in_parts,
         )
 
     def _decided(self, what: str, here: bool) -> bool:
@@ -150,11 +166,13 @@ def ranged_model(
     _check_countable(making.graph, allowed, deciding)
     single: dict[Key, CompiledModel] = {}
     shared: list[SharedModel] = []
-    for part in _parts(making, allowed):
+    inner = making.on_numbers(allowed)
+    real = partial(_real_key, allowed)
+    for part in _parts(inner, numbered(allowed)):
         if isinstance(part, SharedModel):
-            shared.append(part)
+            shared.append(replace(part, covers=_real_cover(allowed, part.covers)))
         else:
-            single[part] = making.single(dict(zip(allowed, part, strict=True)))
+            single[real(part)] = inner.single(dict(zip(allowed, part, strict=True)))
         _check_few(single, shared)
     inputs, outputs = (
         tuple(map(symbolic, vs)) for vs in (making.graph.inputs, making.graph.outputs)
@@ -162,6 +180,24 @@ def ranged_model(
     made = RangedModel(inputs, outputs, allowed, single, tuple(shared), making.meta)
     _check_memory(made, memory_limit)
     return made
+
+
+def _real_key(allowed: Allowed, key: Key) -> Key:
+    return _key(of_numbers(allowed, dict(zip(allowed, key, strict=True))))
+
+
+def _real_cover(allowed: Allowed, covers: Cover) -> Cover:
+    """The cover of numbers as one of extents."""
+    found: list[Collection[int]] = []
+    for numbers, extents in zip(covers.extents, allowed.values(), strict=True):
+        if not has_step(extents):
+            found.append(numbers)
+        elif isinstance(numbers, range):
+            found.append(extents[numbers[0] : numbers[-1] + 1])
+        else:
+            found.append(tuple(extents[n] for n in numbers))
+    without = (_real_key(allowed, key) for key in covers.without)
+    return Cover(tuple(found), frozenset(without))
 
 
 def _parts(
@@ -194,8 +230,8 @@ def _together(making: RangedBuilder, allowed: Allowed) -> Iterator[Key | SharedM
     """As `_parts`, with shared code. Raises UnsupportedError if too few sizes can share it."""
     assert making.opened is not None
     plan, compared = open_plan(making, allowed)
-    inside = _box(allowed, compared)
-    many = count(allowed) > COMPARED
+    inside = _box(making, allowed, compared)
+    many = are_many(allowed)
     agreed = [key for key, same in compared.items() if same]
     if count(allowed) <= ALONE and len(agreed) <= NAMED:
         yield from compared
@@ -207,7 +243,7 @@ def _together(making: RangedBuilder, allowed: Allowed) -> Iterator[Key | SharedM
         return
     covers, odd = _cover(inside, compared)
     if many or len(odd) > ALONE:
-        inside = _without_odd(inside, odd, _key(_start(allowed)))
+        inside = _without_odd(inside, odd, _key(pattern(allowed)))
         covers, odd = _cover(inside, compared)
     if odd and (many or len(odd) > ALONE):
         raise _differs(making, plan, dict(zip(allowed, max(odd), strict=True)))
@@ -215,7 +251,7 @@ def _together(making: RangedBuilder, allowed: Allowed) -> Iterator[Key | SharedM
     within = _within(plan, allowed, [_key(e) for e in ends])
     yield SharedModel(making.opened(within), Cover(covers.extents, odd))
     yield from odd
-    rests = list(_outside(allowed, inside))
+    rests = list(_outside(making, allowed, inside))
     for rest in rests:
         yield from _parts(making, rest, ALONE // (1 + len(rests)))
 
@@ -236,12 +272,14 @@ def _key(extents: Extents) -> Key:
     return tuple(extents.values())
 
 
-def _box(allowed: Allowed, compared: Mapping[Key, bool]) -> dict[str, Collection[int]]:
+def _box(
+    making: RangedBuilder, allowed: Allowed, compared: Mapping[Key, bool]
+) -> dict[str, Collection[int]]:
     """The interval of each dimension around the pattern in which all compared sizes agree.
 
     The other dimensions are as in the pattern.
     """
-    start = _key(_start(allowed))
+    start = _key(pattern(allowed))
     found: dict[str, Collection[int]] = {}
     for axis, (name, extents) in enumerate(allowed.items()):
         line = {
@@ -254,7 +292,7 @@ def _box(allowed: Allowed, compared: Mapping[Key, bool]) -> dict[str, Collection
         above = min((n for n in wrong if n > start[axis]), default=max(extents) + 1)
         right = [n for n, same in line.items() if same and below < n < above]
         if not right:
-            raise _needs_own(dict(zip(allowed, start, strict=True)))
+            raise _needs_own(making.extents(dict(zip(allowed, start, strict=True))))
         ends = range(min(right), max(right) + 1)
         found[name] = (
             ends
@@ -291,7 +329,9 @@ def _without_odd(
     }
 
 
-def _outside(allowed: Allowed, inside: Allowed) -> Iterator[Allowed]:
+def _outside(
+    making: RangedBuilder, allowed: Allowed, inside: Allowed
+) -> Iterator[Allowed]:
     """The allowed sizes outside the box, as disjoint parts with one dimension fixed."""
     before: dict[str, Collection[int]] = {}
     names = list(allowed)
@@ -299,9 +339,8 @@ def _outside(allowed: Allowed, inside: Allowed) -> Iterator[Allowed]:
         after = {later: allowed[later] for later in names[n + 1 :]}
         left = [value for value in allowed[name] if value not in inside[name]]
         if len(left) > ALONE:
-            raise _needs_own(
-                {k: min(e) for k, e in allowed.items()} | {name: left[0]}, len(left)
-            )
+            first = {k: min(e) for k, e in allowed.items()} | {name: left[0]}
+            raise _needs_own(making.extents(first), len(left))
         for value in left:
             yield {**before, name: (value,), **after}
         before[name] = inside[name]
@@ -313,22 +352,23 @@ def open_plan(making: RangedBuilder, allowed: Allowed) -> tuple[Plan, dict[Key, 
     A dimension with only one extent is not a size of the plan. Raises UnsupportedError naming a
     part that differs between two sizes by more than numbers.
     """
-    start = _start(allowed)
+    start = pattern(allowed)
     opened = {name: e for name, e in allowed.items() if len(e) > 1}
     terms: Terms = {
-        name: terms_of(making.typing_at, start, name, (min(e), max(e)), _at(e, 1))
+        name: terms_of(making.typing_at, start, name, (min(e), max(e)), middle(e, 1))
         for name, e in opened.items()
     }
-    replayed = ReplayedQuestions(making.real)
+    in_parts = _are_batches(making.graph, opened)
+    replayed = ReplayedQuestions(making.real, in_parts=in_parts)
     try:
-        points = _points(allowed, terms)
+        points = first_points(allowed, terms)
         found = _opened(making, allowed, replayed, points, terms)
     except UnsupportedError:
         terms = {name: every_floor(known, PERIOD) for name, known in terms.items()}
         if all(len(known) == 1 for known in terms.values()):
             raise
-        points = _dense(allowed, terms)
-        replayed = ReplayedQuestions(making.real)
+        points = dense_points(allowed, terms)
+        replayed = ReplayedQuestions(making.real, in_parts=in_parts)
         found = _opened(making, allowed, replayed, points, terms)
 
     def agrees(extents: Extents) -> bytes:
@@ -338,7 +378,7 @@ def open_plan(making: RangedBuilder, allowed: Allowed) -> tuple[Plan, dict[Key, 
         except (UnsupportedError, VerifyError):
             return bytes([False])
 
-    wanted = _compared(allowed, points, terms)
+    wanted = compared_points(allowed, points, terms)
     jobs = [partial(agrees, extents) for extents in wanted]
     answers = share(jobs, workers(len(jobs), thread_count()))
     compared = {
@@ -346,13 +386,19 @@ def open_plan(making: RangedBuilder, allowed: Allowed) -> tuple[Plan, dict[Key, 
         _key(extents): bool((agrees(extents) if same is None else same)[0])
         for extents, same in zip(wanted, answers, strict=True)
     }
-    if count(allowed) > COMPARED:
+    if are_many(allowed):
         told = [*points, {name: max(e) for name, e in allowed.items()}]
         known = [making.typing_at(point) for point in told]
         between = Between(making.graph, allowed, told, known, making.fallback, terms)
         for odd in between.odd():
             compared[_key({**points[0], **odd})] = False
     return found, compared
+
+
+def _are_batches(graph: Graph, names: Collection[str]) -> bool:
+    """Whether dimensions are first axes alone; others may be axes of images."""
+    inner = {d for v in graph.inputs for d in (v.shape or ())[1:]}
+    return inner.isdisjoint(names)
 
 
 def _opened(
@@ -384,126 +430,12 @@ def _differs(making: RangedBuilder, plan: Plan, extents: Extents) -> Unsupported
     """
     what = difference(plan, extents, making.plan_at(extents, None))
     return UnsupportedError(
-        f"shared code for a range of sizes is not possible: at {extents}, {what} is not "
-        "an affine function of the sizes",
+        "shared code for a range of sizes is not possible: at "
+        f"{making.extents(extents)}, {what} is not an affine function of the sizes",
         code="TW-JIT",
         hint="give one of the dimensions a value, or name at most 16 combinations: "
         "dims={'batch': [1, 8]}",
     )
-
-
-def _compared(
-    allowed: Allowed, points: Sequence[Extents], terms: Terms
-) -> list[Extents]:
-    """All combinations or, of many, some: along each dimension, at corners, and at random.
-
-    For a divided dimension, also one with each remainder.
-    """
-    if count(allowed) <= COMPARED:
-        return list(combinations(allowed))
-    start = points[0]
-    opened = [name for name, e in allowed.items() if len(e) > 1]
-    found = list(points)
-    for name in opened:
-        values = _telling(allowed[name], SAMPLED // len(opened))
-        period = math.lcm(*(t.divisor for t in terms[name]))
-        if period > COMPARED:
-            raise UnsupportedError(
-                f"extents along {name} come again only after {period:,} sizes",
-                code="TW-JIT",
-                hint=f"name at most {COMPARED} combinations of extents",
-            )
-        beside = [start[name] + n for n in range(1, period)]
-        values += [n for n in beside if n in allowed[name]]
-        found += [{**start, name: value} for value in dict.fromkeys(values)]
-    chance = random.Random(0)
-    ends = {n: (min(e), max(e)) for n, e in allowed.items()}
-    inner = {n: (sorted(e)[min(1, len(e) - 1)], max(e)) for n, e in allowed.items()}
-    if len(opened) > 1:
-        found += [*combinations(ends), *combinations(inner)]
-        for _ in range(SAMPLED // 4):
-            found.append({n: chance.choice(list(e)) for n, e in allowed.items()})
-    return found
-
-
-def _telling(extents: Collection[int], most: int) -> list[int]:
-    """Extents at which plans may change form: ends, small ones, and those near powers of two."""
-    values = sorted(extents)
-    wished = [values[0], values[-1], values[-2], *values[1:8]]
-    for power in range(1, values[-1].bit_length() + 1):
-        wished += [(1 << power) - 1, 1 << power, (1 << power) + 1]
-    known = dict.fromkeys(n for n in wished if n in extents)
-    chance = random.Random(len(values))
-    while len(known) < min(most, len(values)):
-        known[chance.choice(values)] = None
-    return list(known)
-
-
-def _start(allowed: Allowed) -> dict[str, int]:
-    """The pattern. It is not at an end of a range, where a plan may have another form, as for an
-    extent of 1."""
-    return {name: _at(extents, 2) for name, extents in allowed.items()}
-
-
-def _points(allowed: Allowed, terms: Terms) -> Sequence[Extents]:
-    """The pattern, and for each dimension points that differ from it only there and distinguish its
-    terms: a distant one, and neighbors; then some others that check divided dimensions."""
-    start = _start(allowed)
-    found: list[Extents] = [start]
-    for name, known in terms.items():
-        values = sorted(allowed[name])
-        near = sorted(values, key=lambda n: abs(n - start[name]))
-        found += points_of(start, known, [_at(values, 1), *near])
-    divided = [name for name, known in terms.items() if len(known) > 1]
-    others = {name: _other(allowed[name], terms[name], start) for name in divided}
-    checks = [{**start, **others}, *_beside(allowed, divided, CHECKED)]
-    return [*found, *(p for p in checks if p not in found)]
-
-
-def _other(extents: Collection[int], terms: Sequence[SizeTerm], start: Extents) -> int:
-    """An extent, not at an end, at which as many terms as possible differ from the start: if
-    several sizes have one, a sum of terms is distinguished from a product."""
-    (name,) = {t.size for t in terms}
-    inner = sorted(extents)[1:-1] or sorted(extents)
-
-    def changed(n: int) -> tuple[int, int]:
-        here = sum(t.at({name: n}) != t.at(start) for t in terms)
-        return here, -abs(n - start[name])
-
-    return max(inner, key=changed)
-
-
-def _dense(allowed: Allowed, terms: Terms) -> Sequence[Extents]:
-    """More neighbors of the pattern, along each divided dimension and along all at once, with every
-    remainder."""
-    divided = [name for name, known in terms.items() if len(known) > 1]
-    alone = (p for name in divided for p in _beside(allowed, [name], DENSE))
-    found = [*alone, *_beside(allowed, divided, DENSE)]
-    return [*(p for p in _points(allowed, terms) if p not in found), *found]
-
-
-def _beside(allowed: Allowed, names: Sequence[str], count: int) -> list[Extents]:
-    """Neighbors of the pattern, with the extents of all names reduced or, if impossible, increased
-    by the same amount."""
-    start = _start(allowed)
-    found: list[Extents] = []
-    for n in range(1, count + 1) if names else ():
-        for away in (-n, n):
-            beside = {name: start[name] + away for name in names}
-            if all(value in allowed[name] for name, value in beside.items()):
-                found.append({**start, **beside})
-                break
-    return found
-
-
-def _at(extents: Collection[int], thirds: int) -> int:
-    """An extent in the middle; of a wide range, the geometric middle, a more typical extent."""
-    values = sorted(extents)
-    if len(values) <= COMPARED:
-        return values[min(len(values) * thirds // 3, len(values) - 1)]
-    least = max(values[0], 1)
-    wished = least * (values[-1] / least) ** (thirds / 3)
-    return min(values, key=lambda n: abs(n - wished))
 
 
 def _check_countable(graph: Graph, allowed: Allowed, deciding: Sequence[Value]) -> None:

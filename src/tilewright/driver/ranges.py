@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import product
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from tilewright.base.errors import InputError
 from tilewright.base.numbers import whole
@@ -13,9 +13,12 @@ from tilewright.base.text import listing
 from tilewright.graph.nodes import Graph
 from tilewright.runtime.dispatch import Allowed
 
-Dims = Mapping[str, int | tuple[int, int] | Sequence[int]]
+Dims = Mapping[str, int | tuple[int, int] | tuple[int, int, int] | Sequence[int]]
 
-_HINT: Final = "give N, (least, most), or a list of values: dims={'batch': (1, 64)}"
+_HINT: Final = (
+    "give N, (least, most), (least, most, step), or a list of values: "
+    "dims={'batch': (1, 64)}"
+)
 
 
 def parted(
@@ -23,8 +26,8 @@ def parted(
 ) -> tuple[dict[str, Any], dict[str, Collection[int]]]:
     """The dimensions with one value, and the extents that the others may have.
 
-    A tuple of two is a range that includes both ends; a list has the values themselves, at least
-    one. Raises InputError for anything else, and for an empty range.
+    A tuple of two is a range that includes both ends; a third number is its step. A list has the
+    values themselves, at least one. Raises InputError for anything else, and for an empty range.
     """
     fixed: dict[str, Any] = {}
     allowed: dict[str, Collection[int]] = {}
@@ -38,6 +41,12 @@ def parted(
     return fixed, allowed
 
 
+def greatest_of(dims: Mapping[str, Any]) -> dict[str, int]:
+    """The greatest extent that each dimension may have. Raises as `parted`."""
+    fixed, allowed = parted(dims)
+    return fixed | {name: max(extents) for name, extents in allowed.items()}
+
+
 def said_by(graph: Graph) -> dict[str, Collection[int]]:
     """The extents that the model itself allows for dimensions of its inputs."""
     known = symbols(graph)
@@ -48,17 +57,37 @@ def _extents(name: str, given: Sequence[Any]) -> Collection[int]:
     found = [whole(n, 0) for n in given]
     values = [n for n in found if n is not None]
     ends = isinstance(given, tuple)
-    if len(values) < len(found) or not values or (ends and len(values) != 2):
+    wrong = len(values) not in (2, 3) or 0 in values[2:] if ends else not values
+    if len(values) < len(found) or wrong:
         raise InputError(f"dimension {name!r} is {given!r}", hint=_HINT)
     if not ends:
         return tuple(sorted(set(values)))
-    least, most = values
+    least, most, *step = values
     if least > most:
         raise InputError(
             f"dimension {name!r} has the empty range from {least} to {most}",
             hint=_HINT,
         )
-    return range(least, most + 1)
+    return range(least, most + 1, *step)
+
+
+def numbered(allowed: Allowed) -> dict[str, Collection[int]]:
+    """The extents, and the numbers of those of a range with a step: 0, 1, 2, ..."""
+    return {n: range(len(e)) if has_step(e) else e for n, e in allowed.items()}
+
+
+def of_numbers(allowed: Allowed, sizes: Mapping[str, int]) -> dict[str, int]:
+    """The extents of sizes as in `numbered`, also beyond the end of a range."""
+    steps = {n: e for n, e in allowed.items() if has_step(e)}
+    return {
+        n: steps[n].start + steps[n].step * size if n in steps else size
+        for n, size in sizes.items()
+    }
+
+
+def has_step(extents: Collection[int]) -> TypeGuard[range]:
+    """Whether extents are a range with a step other than 1."""
+    return isinstance(extents, range) and extents.step != 1
 
 
 def check_named(graph: Graph, allowed: Allowed) -> None:

@@ -12,7 +12,7 @@ from tilewright.expr.nodes import INDEX, Expr, Var, const
 from tilewright.ir.node import Node, transform
 from tilewright.loops.lower import lower
 from tilewright.loops.nodes import For, If, Kernel, Stmt, block, loop
-from tilewright.loops.sizes import statement
+from tilewright.loops.sizes import statement, with_statement
 from tilewright.loops.verify import verify
 from tilewright.plan.nodes import FusionGroup
 from tilewright.plan.rows import rows
@@ -42,7 +42,7 @@ def by_rows(kernel: Kernel, group: FusionGroup, target: Target) -> Kernel | None
         nests.append(loop(unit, left // size, statement(nest)))
         parts += some
         done, left = found.size // size * size, found.size % size
-    whole = _with_body(kernel, block(*nests))
+    whole = with_statement(kernel, block(*nests))
     try:
         verify(whole)
     except VerifyError as error:
@@ -59,11 +59,3 @@ def by_rows(kernel: Kernel, group: FusionGroup, target: Target) -> Kernel | None
         return node.replace(kind=kind)
 
     return replace(made, body=transform(made.body, shared))
-
-
-def _with_body(kernel: Kernel, body: Stmt) -> Kernel:
-    """The kernel with another body and the same sizes."""
-    old = statement(kernel)
-    return replace(
-        kernel, body=transform(kernel.body, lambda n: body if n is old else n)
-    )

@@ -20,6 +20,7 @@ from tilewright.base.errors import ArtifactError, InputError
 from tilewright.base.text import plural
 from tilewright.driver.build_kernel import assembled, flops, signature_of
 from tilewright.driver.compiled import CompiledGroup
+from tilewright.driver.guard import validate
 from tilewright.expr.nodes import Buffer, Var
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.printer import show_buffer
@@ -55,6 +56,7 @@ class SizedExecutable:
         parted = full_tiles(kernel)
         if flags.DEBUG.get():
             verify(parted)
+        self._checked = flags.CHECK.get()
         self._made: Artifact = target.emit(
             parted, kernel.name, {} if sanitize else None
         )
@@ -136,17 +138,22 @@ class SizedExecutable:
         kernel = with_sizes(self.kernel, sizes)
         workspace = at(made.workspace, sizes)
         thread_workspace = at(made.thread_workspace, sizes)
+        values = tuple(sizes[v] for v in self.kernel.sizes)
+        arguments = tuple(range(len(kernel.params)))
+        code = CompiledGroup(
+            made.symbol, arguments, workspace, thread_workspace, (), made.code, ()
+        )
+        signature = signature_of(kernel)
+        if self._checked:
+            fixed = [False] * len(arguments)
+            validate(signature, code, fixed, sizes=values).require()
         if self._first is None:
-            arguments = tuple(range(len(kernel.params)))
-            code = CompiledGroup(
-                made.symbol, arguments, workspace, thread_workspace, (), made.code, ()
-            )
-            model = assembled(kernel, signature_of(kernel), code, self._target)
+            model = assembled(kernel, signature, code, self._target)
         else:
             model = _resized(self._first.model, kernel)
         model = replace(
             model,
-            sizes=tuple(sizes[v] for v in self.kernel.sizes),
+            sizes=values,
             workspace=workspace,
             thread_workspace=thread_workspace,
         )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,8 +17,6 @@ from tilewright.base.store import FileStore
 from tilewright.base.text import listing, plural
 from tilewright.driver.aliases import aliased_buffers, check_aliases, in_place
 from tilewright.driver.assemble import Assembler
-from tilewright.driver.between import KNOWN
-from tilewright.driver.build_kernel import build_kernel
 from tilewright.driver.built import BuiltControl, BuiltGroup, BuiltProgram, BuiltStep
 from tilewright.driver.chosen_schedules import (
     ChosenSchedules,
@@ -34,21 +32,14 @@ from tilewright.driver.compilation import (
     target_of,
 )
 from tilewright.driver.compile_lock import exclusive
-from tilewright.driver.device_kernels import DeviceCompiler
-from tilewright.driver.dynamic import DynamicExecutable, deciding_inputs, shape_inputs
+from tilewright.driver.deciding_inputs import deciding_inputs, shape_inputs
 from tilewright.driver.emulated import warn_of_emulation
 from tilewright.driver.graph_passes import passed
-from tilewright.driver.guard import validate
 from tilewright.driver.kernels import KernelCompiler
-from tilewright.driver.open_model import open_model
 from tilewright.driver.options import Options
 from tilewright.driver.planning import place_buffers, questions
-from tilewright.driver.ranged import RangedBuilder, ranged_model
 from tilewright.driver.ranges import Dims, check_named, parted, said_by
 from tilewright.driver.recipe import ModelRecipe
-from tilewright.driver.schedule_records import ScheduleRecord, records
-from tilewright.driver.show import KINDS, PER_KERNEL, PlanDumps, dump, show
-from tilewright.driver.sized import SizedExecutable
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.infer import specialize, typing_at
 from tilewright.graph.nodes import Graph, Operation
@@ -67,18 +58,24 @@ from tilewright.plan.nodes import (
 )
 from tilewright.plan.normalize import kernel_signature
 from tilewright.plan.own_results import own_results
+from tilewright.plan.pipeline import WINOGRAD
 from tilewright.plan.questions import Questions
-from tilewright.plan.verify_signature import verify_signature
 from tilewright.runtime import trim
 from tilewright.runtime.dispatch import Allowed
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.machine import LOADABLE
 from tilewright.runtime.model import CompiledModel
-from tilewright.runtime.ranged import RangedExecutable
-from tilewright.runtime.ranged_model import RangedModel
 from tilewright.runtime.threads import thread_count
 from tilewright.targets.base import Target
 from tilewright.targets.registry import target as find_target
+
+if TYPE_CHECKING:  # loaded by the functions that need them: most compilations do not
+    from tilewright.driver.device_kernels import DeviceCompiler
+    from tilewright.driver.dynamic import DynamicExecutable
+    from tilewright.driver.schedule_records import ScheduleRecord
+    from tilewright.driver.sized import SizedExecutable
+    from tilewright.runtime.ranged import RangedExecutable
+    from tilewright.runtime.ranged_model import RangedModel
 
 
 def executable(
@@ -89,19 +86,7 @@ def executable(
 ) -> Executable | DynamicExecutable | RangedExecutable | SizedExecutable:
     """Compile any source that `compile` takes to an executable; one at a time in a process."""
     if isinstance(source, Kernel):
-        _check_free(source, options)
-        if options.aliases:
-            raise InputError(
-                "aliases: a Kernel has none",
-                hint="make the array that is overwritten a parameter and an output",
-            )
-        machine = target_of(options)
-        _check_loadable(options.mcpu, machine)
-        if source.sizes:
-            return SizedExecutable(source, machine, options.threads, options.sanitize)
-        choose = for_kernel(source, machine, options)
-        model = build_kernel(source, machine, options.sanitize, choose)
-        return Executable(model, threads=options.threads, lazy=True)
+        return _kernel(source, options)
     graph = import_model(source, example_inputs, options)
     fixed, allowed = parted(dims or {})
     check_named(graph, allowed)
@@ -113,9 +98,13 @@ def executable(
     dynamic = any(v.kind == "tensor" and not v.static for v in graph.inputs)
     deciding = deciding_inputs(graph, onnx_fallback())
     if (dynamic or deciding) and not options.jit:
+        from tilewright.runtime.ranged import RangedExecutable
+
         many = ranged(graph, allowed, options)
         return RangedExecutable(many, threads=options.threads)
     if dynamic or deciding:
+        from tilewright.driver.dynamic import DynamicExecutable
+
         return DynamicExecutable(
             graph,
             lambda make: _build_later(make, options),
@@ -127,6 +116,27 @@ def executable(
     return Executable(build(graph, options), threads=options.threads, lazy=True)
 
 
+def _kernel(source: Kernel, options: Options) -> Executable | SizedExecutable:
+    """Compile a Kernel as scheduled."""
+    from tilewright.driver.build_kernel import build_kernel
+
+    _check_free(source, options)
+    if options.aliases:
+        raise InputError(
+            "aliases: a Kernel has none",
+            hint="make the array that is overwritten a parameter and an output",
+        )
+    machine = target_of(options)
+    _check_loadable(options.mcpu, machine)
+    if source.sizes:
+        from tilewright.driver.sized import SizedExecutable
+
+        return SizedExecutable(source, machine, options.threads, options.sanitize)
+    choose = for_kernel(source, machine, options)
+    model = build_kernel(source, machine, options.sanitize, choose)
+    return Executable(model, threads=options.threads, lazy=True)
+
+
 def _build_later(make: Callable[[], Graph], options: Options) -> CompiledModel:
     """`build` for the shapes of a call, from any thread."""
     with exclusive(), events.span("compile"):
@@ -135,6 +145,10 @@ def _build_later(make: Callable[[], Graph], options: Options) -> CompiledModel:
 
 def ranged(graph: Graph, allowed: Allowed, options: Options) -> RangedModel:
     """Code for all shapes in ranges. Raises as `ranged.ranged_model`."""
+    from tilewright.driver.between import KNOWN
+    from tilewright.driver.open_model import open_model
+    from tilewright.driver.ranged import RangedBuilder, ranged_model
+
     if options.optimize == "fast":  # substitutions may differ from shape to shape
         options = replace(options, optimize="off")
     target = target_of(options)
@@ -156,7 +170,9 @@ def ranged(graph: Graph, allowed: Allowed, options: Options) -> RangedModel:
         lambda extents: build(specialized(extents), options, target),
         None
         if options.for_one_shape
-        else lambda plan: open_model(plan, compiling.host, options.sanitize),
+        else lambda plan: open_model(
+            plan, compiling.host, options.sanitize, WINOGRAD[options.math]
+        ),
         lambda extents: typing_at(
             graph, extents, onnx_fallback(), options.limit, KNOWN
         ),
@@ -262,7 +278,11 @@ def build(
     graph, substitutions = passed(graph, options, compiling.host)
     known["substitutions"] = list(map(asdict, substitutions))
     folder = flags.DUMP.get()
-    observe = None if folder is None else PlanDumps(folder)
+    observe = None
+    if folder is not None:
+        from tilewright.driver.show import PlanDumps, dump
+
+        observe = PlanDumps(folder)
     plan = compiling.planned(graph, observe)
     _report_reference_kernels(plan, options)
     if target.name == "cpu":
@@ -361,6 +381,8 @@ def _compiled(
     mine = plan.groups_on(HOST)
     signatures = [kernel_signature(s, plan.live[s]) for s in mine]
     if flags.DEBUG.get():
+        from tilewright.plan.verify_signature import verify_signature
+
         for s, signature in zip(mine, signatures, strict=True):
             verify_signature(s, signature)
     signatures = [in_place(s, aliases) for s in signatures]
@@ -412,6 +434,8 @@ def check(
     built: Iterable[BuiltGroup], constants: Mapping[Buffer, np.ndarray[Any, Any]]
 ) -> None:
     """Validate each distinct kernel. Raises ExecutionError (TW-CHECK) for the first wrong one."""
+    from tilewright.driver.guard import validate
+
     for item in {b.code.symbol: b for b in built}.values():
         fixed = [v in constants for v in item.signature.values]
         validate(item.signature, item.code, fixed, known=constants).require()
@@ -426,6 +450,8 @@ def text(
     kernel: str | None = None,
 ) -> str:
     """The model at one stage of compilation; see `driver.compile.text`."""
+    from tilewright.driver.show import KINDS, PER_KERNEL, show
+
     if kind not in KINDS:
         raise InputError(
             f"unknown stage {kind!r}", hint=f"choose one of {', '.join(KINDS)}"
@@ -450,6 +476,8 @@ def schedules(
     options: Options,
 ) -> list[ScheduleRecord]:
     """How each kernel of the model is scheduled; see `driver.compile.schedules`."""
+    from tilewright.driver.schedule_records import records
+
     with events.record() as log:
         plan, host = planned(source, example_inputs, dims, options)
     return records(plan, host, chosen_schedules(plan, host, options), log)

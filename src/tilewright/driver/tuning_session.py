@@ -66,7 +66,8 @@ class How:
     the best that is installed. fleet: a scheduler's address, or `local:N`. device, keys: as for
     FleetRunner. timing: how programs are timed; None: a model's kernels as in the model
     (caches="network", with as many bytes touched between two calls as in a run of the model), other
-    programs with hot caches. Raises InputError for unknown names.
+    programs with hot caches. realtime: programs are timed with real-time priority, see
+    `tune.measure.priority`. Raises InputError for unknown names.
     """
 
     method: str = "evolutionary"
@@ -76,6 +77,7 @@ class How:
     keys: Path | None = None
     seed: int = 0
     timing: Timing | None = None
+    realtime: bool = False
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
@@ -139,6 +141,8 @@ class Session:
         """timing: the default if `how` has none."""
         self.tasks, self.title, self.path = found, title, path
         self.timing = how.timing or timing or Timing()
+        if how.realtime:
+            self.timing = replace(self.timing, realtime=True)
         self.how = replace(how, timing=self.timing)
         self.options = options
         self.start = time.monotonic()

@@ -64,6 +64,7 @@ MANY_NODES = 128
 
 
 _LEAVES = (Const, Var)
+_VARIABLES = frozenset((Var,))
 
 
 class _Question(dict[Any, Interval]):
@@ -117,24 +118,29 @@ def bounds(e: Expr, env: Env) -> Interval:
     Takes time linear in the distinct nodes of `e`: beyond MAX_CASES and in terms of MANY_NODES,
     cases are not distinguished, and the interval may be wider than it could be. Any depth will do.
     """
-    if not isinstance(e, _LEAVES):
-        if isinstance(env, CachedEnvironment):
-            return env.ask(e)
-        if not isinstance(env, _Question):
-            env = _Question(env, iter(range(MAX_CASES)))
-            _answer_below(e, env)
-        found = env.answers.get(e)
-        if found is None:
-            found = env.answers[e] = _bounds(e, env)
-        return found
-    return _bounds(e, env)
+    if isinstance(e, _LEAVES):
+        return _bounds(e, env)
+    if isinstance(env, CachedEnvironment):
+        return env.ask(e)
+    if not isinstance(env, _Question):
+        if e.dtype is INDEX and _of_variables(form := affine(e)):
+            return _linear(form, env)
+        env = _Question(env, iter(range(MAX_CASES)))
+        _answer_below(e, env)
+    found = env.answers.get(e)
+    if found is None:
+        found = env.answers[e] = _bounds(e, env)
+    return found
 
 
 def linear_bounds(form: Affine, env: Env) -> Interval:
     """`bounds` of a linear form."""
-    if all(isinstance(atom, Var) for atom, _ in form.terms):
-        return _linear(form, env)
-    return bounds(to_expr(form), env)
+    return _linear(form, env) if _of_variables(form) else bounds(to_expr(form), env)
+
+
+def _of_variables(form: Affine) -> bool:
+    """Whether a form has bounds without distinguishing any cases: all its atoms are variables."""
+    return {type(atom) for atom, _ in form.terms} <= _VARIABLES
 
 
 def _answer_below(e: Expr, question: _Question) -> None:

@@ -28,6 +28,9 @@ Meaning, the same in the interpreter, the rules and every code generator:
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from tilewright.base import dtypes
@@ -52,96 +55,96 @@ class Expr(Node):
         dtype = Node.derived
 
     def __add__(self, other: Any) -> Expr:
-        return Add(self, as_expr(other, self.dtype))
+        return Add(*pair(self, other))
 
     def __radd__(self, other: Any) -> Expr:
-        return Add(as_expr(other, self.dtype), self)
+        return Add(*pair(self, other)[::-1])
 
     def __sub__(self, other: Any) -> Expr:
-        return Sub(self, as_expr(other, self.dtype))
+        return Sub(*pair(self, other))
 
     def __rsub__(self, other: Any) -> Expr:
-        return Sub(as_expr(other, self.dtype), self)
+        return Sub(*pair(self, other)[::-1])
 
     def __mul__(self, other: Any) -> Expr:
-        return Mul(self, as_expr(other, self.dtype))
+        return Mul(*pair(self, other))
 
     def __rmul__(self, other: Any) -> Expr:
-        return Mul(as_expr(other, self.dtype), self)
+        return Mul(*pair(self, other)[::-1])
 
     def __truediv__(self, other: Any) -> Expr:
-        return Div(self, as_expr(other, self.dtype))
+        return Div(*pair(self, other))
 
     def __rtruediv__(self, other: Any) -> Expr:
-        return Div(as_expr(other, self.dtype), self)
+        return Div(*pair(self, other)[::-1])
 
     def __floordiv__(self, other: Any) -> Expr:
-        return FloorDiv(self, as_expr(other, self.dtype))
+        return FloorDiv(*pair(self, other))
 
     def __rfloordiv__(self, other: Any) -> Expr:
-        return FloorDiv(as_expr(other, self.dtype), self)
+        return FloorDiv(*pair(self, other)[::-1])
 
     def __mod__(self, other: Any) -> Expr:
-        return Mod(self, as_expr(other, self.dtype))
+        return Mod(*pair(self, other))
 
     def __rmod__(self, other: Any) -> Expr:
-        return Mod(as_expr(other, self.dtype), self)
+        return Mod(*pair(self, other)[::-1])
 
     def __neg__(self) -> Expr:
         return Neg(self)
 
     def __lt__(self, other: Any) -> Expr:
-        return Lt(self, as_expr(other, self.dtype))
+        return Lt(*pair(self, other))
 
     def __le__(self, other: Any) -> Expr:
-        return Le(self, as_expr(other, self.dtype))
+        return Le(*pair(self, other))
 
     def __gt__(self, other: Any) -> Expr:
-        return Lt(as_expr(other, self.dtype), self)
+        return Lt(*pair(self, other)[::-1])
 
     def __ge__(self, other: Any) -> Expr:
-        return Le(as_expr(other, self.dtype), self)
+        return Le(*pair(self, other)[::-1])
 
     def __and__(self, other: Any) -> Expr:
-        return And(self, as_expr(other, self.dtype))
+        return And(*pair(self, other))
 
     def __or__(self, other: Any) -> Expr:
-        return Or(self, as_expr(other, self.dtype))
+        return Or(*pair(self, other))
 
     def __xor__(self, other: Any) -> Expr:
-        return Xor(self, as_expr(other, self.dtype))
+        return Xor(*pair(self, other))
 
     def __rand__(self, other: Any) -> Expr:
-        return And(as_expr(other, self.dtype), self)
+        return And(*pair(self, other)[::-1])
 
     def __ror__(self, other: Any) -> Expr:
-        return Or(as_expr(other, self.dtype), self)
+        return Or(*pair(self, other)[::-1])
 
     def __rxor__(self, other: Any) -> Expr:
-        return Xor(as_expr(other, self.dtype), self)
+        return Xor(*pair(self, other)[::-1])
 
     def __lshift__(self, other: Any) -> Expr:
-        return Shl(self, as_expr(other, self.dtype))
+        return Shl(*pair(self, other))
 
     def __rlshift__(self, other: Any) -> Expr:
-        return Shl(as_expr(other, self.dtype), self)
+        return Shl(*pair(self, other)[::-1])
 
     def __rshift__(self, other: Any) -> Expr:
-        return Shr(self, as_expr(other, self.dtype))
+        return Shr(*pair(self, other))
 
     def __rrshift__(self, other: Any) -> Expr:
-        return Shr(as_expr(other, self.dtype), self)
+        return Shr(*pair(self, other)[::-1])
 
     def __invert__(self) -> Expr:
         return Not(self)
 
     def eq(self, other: Any) -> Expr:
         """The expression `self == other` (the operator `==` is identity)."""
-        return Eq(self, as_expr(other, self.dtype))
+        return Eq(*pair(self, other))
 
     def ne(self, other: Any) -> Expr:
         """The expression `self != other`."""
-        return Ne(self, as_expr(other, self.dtype))
+        return Ne(*pair(self, other))
 
     def astype(self, dtype: Any) -> Expr:
         """The value converted to a dtype (see Cast); itself if it has it."""
@@ -398,10 +401,11 @@ class Buffer:
 
     extents: in elements; an expression of sizes if it is known only at run time. scope: "global"
     (caller's memory or the arena), "stack" (per call), "register" (small, constant indices after
-    unrolling), or a scope that a target declares.
+    unrolling), or a scope that a target declares. swizzle: bytes of a row if each row
+    has its chunks in another order (`expr/swizzle.py`), else 0.
     """
 
-    __slots__ = ("_shape", "dtype", "extents", "name", "scope")
+    __slots__ = ("_shape", "dtype", "extents", "name", "scope", "swizzle")
 
     def __init__(
         self,
@@ -409,8 +413,10 @@ class Buffer:
         shape: tuple[Extent, ...],
         dtype: DType,
         scope: str = "global",
+        swizzle: int = 0,
     ) -> None:
         self.name = name
+        self.swizzle = swizzle
         self.extents: tuple[Extent, ...] = tuple(shape)
         self.dtype = dtype
         self.scope = scope
@@ -467,6 +473,28 @@ def as_expr(value: Any, dtype: DType) -> Expr:
     if isinstance(value, Expr):
         return value
     return const(value, dtype)
+
+
+Match = Callable[[Expr, Any], tuple[Expr, Expr]]
+_match: ContextVar[Match | None] = ContextVar("match", default=None)
+
+
+def pair(value: Expr, other: Any) -> tuple[Expr, Expr]:
+    """The operands of an operator: a number takes the expression's dtype, unless `matching`."""
+    match = _match.get()
+    if match is None:
+        return value, as_expr(other, value.dtype)
+    return match(value, other)
+
+
+@contextmanager
+def matching(match: Match) -> Iterator[None]:
+    """What Python's operators on expressions do with their operands inside, as one of dtype."""
+    before = _match.set(match)
+    try:
+        yield
+    finally:
+        _match.reset(before)
 
 
 def const(value: Any, dtype: DType = INDEX) -> Const:

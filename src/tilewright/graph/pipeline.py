@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tilewright.graph.bounded.bodies import over_bodies
-from tilewright.graph.bounded.bound import bound
+from tilewright.graph.bounded.data_dependent import depends_on_data, over_bodies
 from tilewright.graph.infer import FallbackProvider, specialize
 from tilewright.graph.nodes import Graph
 from tilewright.graph.passes import simplify
@@ -45,6 +44,10 @@ class BoundExtents(Pass[Graph]):
     fallback: FallbackProvider | None = field(default=None, repr=False)
 
     def run(self, program: Graph) -> Graph:
+        if not depends_on_data(program):
+            return program
+        from tilewright.graph.bounded.bound import bound
+
         return bound(program, self.fallback)
 
 

@@ -23,14 +23,16 @@ The rules, each tested in tests/ir:
 * The slot `fact` is free for one thing that is often asked about one kind of node, such as
   the linear form of an index. It is set once, follows from the fields alone, and does not hold the
   node itself: it dies with the node.
-* The table is weak and not locked: compile in one thread at a time, or in processes.
+* The table is weak. Threads may make nodes at the same time: for equal fields all get one node.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import struct
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
@@ -39,6 +41,19 @@ from typing import Any, ClassVar, Self, dataclass_transform
 
 _table: dict[tuple[Any, ...], weakref.ref[Node]] = {}
 _node_names: set[str] = set()
+# Held while an entry is removed or replaced. To look one up, or to add one for a new key, is one
+# step of CPython's dictionary.
+_removing = threading.RLock()
+
+
+def _after_fork() -> None:
+    """Reset the lock: the parent's other threads, which may hold it, do not exist in a child."""
+    global _removing
+    _removing = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class _Entry(weakref.ref["Node"]):
@@ -54,13 +69,25 @@ _dead: list[_Entry] = []
 
 
 def _remove_dead() -> None:
-    while _dead:
-        # A constructor that was interrupted leaves an entry without a key.
-        key = getattr(_dead.pop(), "key", ())
-        entry = _table.get(key)
-        if entry is not None and entry() is None:
-            del _table[key]
-        del key, entry  # the key holds the node's children, which may die now
+    with _removing:
+        while _dead:
+            # A constructor that was interrupted leaves an entry without a key.
+            key = getattr(_dead.pop(), "key", ())
+            entry = _table.get(key)
+            if entry is not None and entry() is None:
+                del _table[key]
+            del key, entry  # the key holds the node's children, which may die now
+
+
+def _settled(entry: _Entry, node: Node) -> Node:
+    """The node of a key that has another entry: that entry's node, or `node` if that one died."""
+    with _removing:
+        while (found := _table.setdefault(entry.key, entry)) is not entry:
+            other = found()
+            if other is not None:
+                return other
+            del _table[entry.key]
+    return node
 
 
 def exact(value: object) -> object:
@@ -121,7 +148,8 @@ def _generate(name: str, fields: dict[str, str], intern: bool, derive: bool) -> 
         lines += [
             "    entry = Entry(node, bury)",
             "    entry.key = key",
-            "    table[key] = entry",
+            "    if add(key, entry) is not entry:",
+            "        return settled(entry, node)",
         ]
     lines += ["    return node", "def children(self):"]
     kids = {f: t for f, t in fields.items() if _is_child(t)}
@@ -200,6 +228,8 @@ class NodeMeta(type):
         derive = getattr(cls, "_derive", None) is not None
         scope: dict[str, Any] = {
             "table": _table,
+            "add": _table.setdefault,
+            "settled": _settled,
             "Entry": _Entry,
             "bury": _dead.append,
             "dead": _dead,

@@ -15,7 +15,7 @@ from tilewright.lift.sizes import leaves
 from tilewright.lift.tidy import tidy
 from tilewright.lift.types import Array as ArrayType
 from tilewright.lift.types import Scalar, TupleType, Type, Vector
-from tilewright.lift.views import Array, View, of_buffers, scalar, shifted
+from tilewright.lift.views import Array, View, buffers, of_buffers, scalar, shifted
 from tilewright.loops.nodes import Stmt, Store, Update, loop
 
 _LETTERS = "ijklmn"
@@ -59,10 +59,10 @@ class KernelWriter:
         kind: str,
         body: Callable[[Expr], None],
     ) -> None:
-        """`body` at every index; one iteration makes no loop, and none nothing."""
+        """`body` at every index; one iteration makes no loop, but of blocks, and none nothing."""
         if length == 0:
             return
-        if length == 1:
+        if length == 1 and not kind.startswith("blockIdx"):
             body(const(0))
             return
         if kind in self.kinds and "." in kind:
@@ -84,7 +84,7 @@ class KernelWriter:
         """Write a value to its destination, leaf by leaf."""
         view, t = value
         if isinstance(view, ProducedValue):
-            if view.made is None and view.space in _OUTER:
+            if view.made is None and self._takes(to, view.space):
                 view.write(to)
                 return
             view = view.read()
@@ -98,6 +98,12 @@ class KernelWriter:
                     self.into(TypedValue(v, item), place)
             case _:
                 self.store(to, scalar(view))
+
+    def _takes(self, to: View, space: str | None) -> bool:
+        """Whether a value for the space is written there at once."""
+        if space in _OUTER:
+            return True
+        return {b.scope for b in buffers(to)} == {self.spaces[str(space)]}
 
     def _array(self, view: Array, item: Type, to: Array) -> None:
         if not view.parts:
@@ -141,25 +147,24 @@ class KernelWriter:
         found = leaves(t)
         flat = any(not leaf.lengths for leaf in found)
         scope = self.spaces[space]
-        buffers = []
+        made = []
         for leaf in found:
             shape = (1, *leaf.shape) if flat else leaf.shape
             small = scope == "stack" and shape == (1,)
             taken = fresh(self.names, ".".join((name, *map(str, leaf.path))))
-            buffers.append(
+            made.append(
                 Buffer(taken, shape, leaf.dtype, "register" if small else scope)
             )
-        self.frames[-1].allocs += buffers
-        return of_buffers(t, buffers, (const(0),) if flat else ())
+        self.frames[-1].allocs += made
+        return of_buffers(t, made, (const(0),) if flat else ())
 
     def materialize(self, value: ProducedValue) -> View:
         """Memory in the block where the value was made, written before its next statement."""
         inner = self.frames
         self.frames = inner[: inner.index(value.frame) + 1]
         try:
-            view = self.allocate(
-                value.type, value.space or self._default(value.type), "t"
-            )
+            space = value.space or value.usual or self._default(value.type)
+            view = self.allocate(value.type, space, "t")
             value.write(view)
         finally:
             self.frames = inner

@@ -30,6 +30,7 @@ from tilewright.lift import nodes as n
 from tilewright.lift.code import KernelWriter
 from tilewright.lift.infer import Scope as Types
 from tilewright.lift.lengths import Sizes
+from tilewright.lift.memory import space_of_result
 from tilewright.lift.producer import ProducedValue, TypedValue
 from tilewright.lift.sizes import specialized
 from tilewright.lift.stages import leaf_buffers
@@ -159,10 +160,13 @@ def _map_loop(u: PatternUse) -> View:
             where=repr(u.f),
             hint="put it into the function of a MapWrg",
         )
-    return _loop(u, kind, u.x)
+    made = _loop(u, kind, u.x)
+    if isinstance(u.f, n.MapLcl) and space_of_result(u.f.f) == "local":
+        made.usual = "local"
+    return made
 
 
-def _loop(u: PatternUse, kind: str, x: Array) -> View:
+def _loop(u: PatternUse, kind: str, x: Array) -> ProducedValue:
     def write(to: View) -> None:
         def element(i: Expr) -> None:
             u.code.into(u.body(x.at(i)), to.at(i))

@@ -117,6 +117,20 @@ def _equal(at: RuleMatch, a: Expr, b: Expr) -> str | None:
     return f"{left!r} is not {right!r}"
 
 
+def _power(
+    at: RuleMatch,
+    n: Expr,
+    base: Expr,
+    times: Expr,
+) -> str | None:
+    sizes = [at.found.size(e) for e in (n, base, times)]
+    numbers = [int(s.value.real) for s in sizes if isinstance(s, Const)]
+    if len(numbers) == 3 and numbers[1] > 0 and numbers[2] >= 0:
+        if numbers[0] == numbers[1] ** numbers[2]:
+            return None
+    return f"{sizes[0]!r} is not {sizes[1]!r} to the power {sizes[2]!r}"
+
+
 def _number(at: RuleMatch, n: Expr) -> str | None:
     size = at.found.size(n)
     return None if isinstance(size, Const) else f"{size!r} is not a number"
@@ -291,6 +305,7 @@ KINDS: Mapping[str, ConditionKind] = {
     "at most": ConditionKind("{0} <= {1}", _at_most),
     "positive": ConditionKind("{0} > 0", _positive),
     "equal": ConditionKind("{0} = {1}", _equal),
+    "power": ConditionKind("{0} = {1}^{2}", _power),
     "number": ConditionKind("{0} is a number", _number),
     "among": ConditionKind("{0} is one of {1}", _among),
     "associative": ConditionKind("{0} associative", _associative),
@@ -313,6 +328,7 @@ divides, at_most, positive, equal = map(
     _make, ("divides", "at most", "positive", "equal")
 )
 number, among, scalar_fun = map(_make, ("number", "among", "scalar"))
+power = _make("power")
 associative, commutative, neutral = map(
     _make, ("associative", "commutative", "neutral")
 )

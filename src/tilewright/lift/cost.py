@@ -45,8 +45,8 @@ def weighed(
                 runs = times * evaluate(at.args[0].length, {})
                 rest = sum(of(child, times) for child in at.children[1:])
                 return rest + of(at.children[0], runs)
-            case Iterate(count):
-                return of(at.children[0], times * count)
+            case Iterate():
+                return sum(of(iteration, times) for iteration in at.iterations)
         return sum(of(child, times) for child in at.children)
 
     return of(root_site(program), 1)

@@ -10,7 +10,7 @@ from tilewright.lift import nodes as n
 from tilewright.lift import views
 from tilewright.lift.producer import TypedValue
 from tilewright.lift.translator import PatternUse
-from tilewright.lift.views import Array, View
+from tilewright.lift.views import Array, View, buffers
 from tilewright.loops.nodes import For, Stmt, Store, Update
 
 
@@ -72,7 +72,7 @@ def _accumulator(u: PatternUse, to: View | None) -> TypedValue:
 
 
 def _private(view: View) -> bool:
-    return all(b.scope != "global" for b in _buffers(view))
+    return all(b.scope != "global" for b in buffers(view))
 
 
 def _step(u: PatternUse, acc: TypedValue, element: View) -> None:
@@ -80,7 +80,7 @@ def _step(u: PatternUse, acc: TypedValue, element: View) -> None:
     with u.code.block() as frame:
         u.code.into(u.body(acc.view, element), acc.view)
     body = frame.close()
-    if _keeps(body, _buffers(acc.view)):
+    if _keeps(body, buffers(acc.view)):
         u.code.emit(body)
         return
     new = u.code.allocate(acc.type, "private", "next")
@@ -110,12 +110,3 @@ def _own(s: Store | Update, x: Load) -> bool:
     if not isinstance(s, Store):
         return False
     return x.buffer is s.buffer and x.index == s.index
-
-
-def _buffers(view: View) -> set[Buffer]:
-    if isinstance(view, tuple):
-        components = map(_buffers, view)
-        return set().union(*components)
-    if isinstance(view, Array):
-        return _buffers(view.at(const(0)))
-    return {view.buffer}

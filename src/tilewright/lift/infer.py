@@ -233,12 +233,18 @@ def _iterate(f: n.Iterate, args: Types, scope: Scope) -> Type:
     t = args[0]
     if whole(f.times, 0) is None:
         raise error(brief(f), f"expected a number of times, found {f.times!r}")
+    return iterates(f, t, scope)[-1]
+
+
+def iterates(f: n.Iterate, t: Type, scope: Scope) -> list[Type]:
+    """The types before the first iteration on a `t` and after each one, until it is kept."""
+    found = [t]
     for _ in range(f.times):
-        before = t
         t = result(f.f, (t,), scope)
-        if t is before:
+        if t is found[-1]:
             break
-    return t
+        found.append(t)
+    return found
 
 
 def _pad_constant(f: n.PadConstant, args: Types, scope: Scope) -> Type:

@@ -21,6 +21,7 @@ from tilewright.lift.nodes import (
     Fun,
     Gather,
     Get,
+    Iterate,
     Join,
     Lambda,
     PartRed,
@@ -84,7 +85,7 @@ def _peak(at: Site, space: str) -> tuple[int, int]:
 
 def _found_peak(at: Site, space: str) -> tuple[int, int]:
     node = at.node
-    below = at.children
+    below = at.iterations if isinstance(node, Iterate) else at.children
     match node:
         case To():
             assert at.args is not None
@@ -142,6 +143,23 @@ def _moved(term: Term, params: frozenset[Term]) -> bool:
         case Tuple(items):
             return all(_moved(i, params) for i in items)
     return term in params
+
+
+def space_of_result(f: Fun) -> str | None:
+    """The address space that the elements of a function's result are written in, if it says so."""
+    match f:
+        case To(space, _):
+            return space
+        case AnyMap(g):
+            return space_of_result(g)
+        case Compose(funs):
+            writing = [g for g in funs if not moves_only(g)]
+            return space_of_result(writing[-1]) if writing else None
+        case Lambda(_, body):
+            while isinstance(body, Apply) and moves_only(body.fun):
+                body = body.args[0]
+            return space_of_result(body.fun) if isinstance(body, Apply) else None
+    return None
 
 
 def is_result(at: Site) -> bool:

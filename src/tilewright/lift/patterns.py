@@ -373,6 +373,15 @@ SCOPE: Final[Mapping[str, Any]] = {
 }
 
 
+def kind_of(word: Any) -> type[n.Fun] | None:
+    """The class of the patterns that a word makes: `Reduce`, `MapLcl`; None for another value."""
+    name = getattr(word, "__name__", "")
+    if not isinstance(word, FunctionType) or SCOPE.get(name) is not word:
+        return None
+    kind = getattr(n, name[:1].upper() + name[1:], None)
+    return kind if isinstance(kind, type) and issubclass(kind, n.Fun) else None
+
+
 def parse(text: str, more: Mapping[str, Any] | None = None) -> n.Part:
     """Parse the printer's text of a term or function; only the words of `SCOPE` are evaluated.
 

@@ -53,8 +53,9 @@ class ValueInMemory(Protocol):
 class ProducedValue:
     """A value of type `type` that `write(destination)` computes; made in `frame`.
 
-    space: the requested address space, None for whatever its reader needs. lazy: its elements,
-    computed where they are read, if it need not be in memory. As a view, it is read like any other.
+    space: the requested address space, None for whatever its reader needs. usual: the one that its
+    elements are written in, which it gets when it is read. lazy: its elements, computed where they
+    are read, if it need not be in memory. As a view, it is read like any other.
     """
 
     type: Type
@@ -64,6 +65,7 @@ class ProducedValue:
     space: str | None = None
     lazy: Array | None = None
     made: View = None
+    usual: str | None = None
 
     def read(self) -> View:
         """The elements: where they are needed, or in memory."""

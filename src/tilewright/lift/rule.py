@@ -30,7 +30,7 @@ from tilewright.lift.match import (
     show,
 )
 from tilewright.lift.nodes import Apply, Fun, IndexFun, Lambda, Part, Term
-from tilewright.lift.sites import Site, show_path
+from tilewright.lift.sites import IterationLength, Site, show_path
 from tilewright.lift.types import Type
 
 Sizes = Mapping[str, int | Expr]
@@ -136,6 +136,10 @@ class Rule:
         new: Term = fill(self.right, found)
         if same(new, term):
             raise self._error(site, "nothing changes", matched=True)
+        if any(isinstance(v, IterationLength) for v in size_vars([new])):
+            raise self._error(
+                site, "the right side needs a length of one iteration", matched=True
+            )
         try:
             after = site.type_of(new)
         except TilewrightError as error:

@@ -6,12 +6,13 @@ separate site: the application is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
 from tilewright.base.errors import InputError
+from tilewright.expr.nodes import INDEX, Var
 from tilewright.lift import infer
 from tilewright.lift.lambdas import abstraction, opened
 from tilewright.lift.nodes import (
@@ -26,11 +27,15 @@ from tilewright.lift.nodes import (
     To,
     free_params,
 )
-from tilewright.lift.types import Type
+from tilewright.lift.types import Array, Length, TupleType, Type
 
 Path = tuple[int, ...]
 # Types of terms and functions that are kept for the programs to come.
 _KNOWN = 50_000
+
+
+class IterationLength(Var, intern=False):
+    """A length that is another one in each iteration of an `Iterate`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,8 +57,8 @@ class Site:
 
     @cached_property
     def children(self) -> tuple[Site, ...]:
-        """The sites one step below, in order; none where an iteration changes its type."""
-        if isinstance(self.node, Iterate) and not self._keeps_type(self.node):
+        """The sites one step below, in order; none where an iteration changes more than lengths."""
+        if isinstance(self.node, Iterate) and self._iterated(self.node) is None:
             return ()
         return tuple(
             self._child(n)
@@ -72,19 +77,30 @@ class Site:
             hint=f"its parts are 0 to {len(self.node.children()) - 1}",
         )
 
+    @property
+    def iterations(self) -> tuple[Site, ...]:
+        """The function of an `Iterate`, once for each iteration, with the types of that one."""
+        assert isinstance(self.node, Iterate) and self.args is not None
+        types = infer.iterates(self.node, self.args[0], self.scope)
+        last = [types[-1]] * (self.node.times - len(types))
+        sites = {t: self._function(0, self.node.f, (t,)) for t in types}
+        return tuple(sites[t] for t in (*types, *last)[: self.node.times])
+
+    def _function(self, n: int, f: Fun, args: tuple[Type, ...] | None) -> Site:
+        """The site of the node's function `f`, its child `n`, applied to these types."""
+        above = (*self.above, self.node)
+        return Site(self.root, (*self.path, n), f, above, self.scope, args)
+
     def _child(self, n: int) -> Site:
         parts = self.node.children()
         part: Any = parts[n]
+        if isinstance(part, Fun):
+            return self._function(n, part, self._arguments())
         scope = self.scope
-        args = None
         if isinstance(self.node, Lambda) and n == len(parts) - 1:
             types = infer.unpacked(self.node, self.args or ())
             scope = scope.inner(self.node.params, types)
-        elif isinstance(part, Fun):
-            args = self._arguments()
-        return Site(
-            self.root, (*self.path, n), part, (*self.above, self.node), scope, args
-        )
+        return Site(self.root, (*self.path, n), part, (*self.above, self.node), scope)
 
     def type_of(self, term: Term) -> Type:
         """The type of a term over the variables in scope here."""
@@ -112,6 +128,11 @@ class Site:
         return Site(self.root, self.path, body, self.above, scope, None, params)
 
     @property
+    def inside(self) -> Site:
+        """The body of a lambda; any other site itself."""
+        return self.children[0] if isinstance(self.node, Lambda) else self
+
+    @property
     def is_place(self) -> bool:
         """Whether rules apply here: a term, or a function that a pattern is given."""
         if isinstance(self.node, Term):
@@ -120,9 +141,11 @@ class Site:
             return False
         return not isinstance(self.above[-1], Apply | To)
 
-    def _keeps_type(self, node: Iterate) -> bool:
+    def _iterated(self, node: Iterate) -> Type | None:
+        """What the arguments of all iterations have in common; None if there is none."""
         assert self.args is not None
-        return (self.result_of(node.f, self.args),) == self.args
+        types = infer.iterates(node, self.args[0], self.scope)[: node.times]
+        return in_common(types) if types else None
 
     def _is_bound(self, part: Part) -> bool:
         return isinstance(self.node, Lambda) and part is not self.node.body
@@ -132,7 +155,36 @@ class Site:
         if isinstance(self.node, Apply):
             return tuple(self.type_of(a) for a in self.node.args)
         assert self.args is not None
+        if isinstance(self.node, Iterate):
+            found = self._iterated(self.node)
+            assert found is not None
+            return (found,)
         return infer.arguments_of_body(self.node, self.args, self.scope)
+
+
+def in_common(types: Sequence[Type]) -> Type | None:
+    """The type that all of these are, with an IterationLength where lengths differ; None if they
+    differ in more."""
+    first = types[0]
+    if all(t is first for t in types):
+        return first
+    if all(isinstance(t, Array) for t in types):
+        item = in_common([t.item for t in types])  # type: ignore[attr-defined]
+        lengths = tuple(t.length for t in types)  # type: ignore[attr-defined]
+        return None if item is None else Array(item, _length_in_common(lengths))
+    if all(isinstance(t, TupleType) for t in types):
+        columns = list(zip(*(t.items for t in types)))  # type: ignore[attr-defined]
+        items = tuple(map(in_common, columns))
+        same = all(len(t.items) == len(items) for t in types)  # type: ignore[attr-defined]
+        return TupleType(items) if same and None not in items else None  # type: ignore[arg-type]
+    return None
+
+
+@lru_cache(maxsize=512)
+def _length_in_common(lengths: tuple[Length, ...]) -> Length:
+    """One variable for lengths that change in the same way."""
+    same = all(n is lengths[0] for n in lengths)
+    return lengths[0] if same else IterationLength("length", INDEX)
 
 
 @lru_cache(maxsize=512)
@@ -162,6 +214,24 @@ def site(program: Fun, path: Path) -> Site:
     for n in path:
         at = at.child(n)
     return at
+
+
+def same_place(place: Site, program: Fun) -> Site:
+    """The place of another program's `place`, or the nearest around it that is still there.
+
+    A function stays the same place where it is a lambda now, `lambda x: ...` for `f`, or is none
+    any more: the place is then the lambda's body, or the function.
+    """
+    at = root_site(program)
+    for n, node in zip(place.path, place.above, strict=True):
+        at = at.inside
+        if isinstance(node, Lambda):
+            continue
+        found = [child for child in at.children if child.path[-1] == n]
+        if not found or isinstance(at.node, Term) != isinstance(node, Term):
+            return at
+        at = found[0]
+    return at if isinstance(place.node, Lambda) else at.inside
 
 
 def walk(at: Site) -> Iterator[Site]:

@@ -106,6 +106,7 @@ class Translator:
             value.write(inverse_of_all(use.f, types, t, to))
 
         moved = ProducedValue(use.type, write, value.frame, self.code, value.space)
+        moved.usual = value.usual
         if value.lazy is not None:
             moved.lazy = self.call(use.f, use.scope, TypedValue(value.lazy, t)).view
         return moved
@@ -201,5 +202,4 @@ def in_memory(view: View) -> bool:
         return False
     if isinstance(view, Load | Const):
         return True
-    loads = (x for x in postorder(view) if isinstance(x, Load))
-    return not any(loads)
+    return not any(isinstance(x, Load) for x in postorder(view))

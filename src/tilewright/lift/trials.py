@@ -394,7 +394,7 @@ def draw_sizes(
     return {v: int(row[best]) for v, row in env.items()}
 
 
-_LENGTHS = ("divides", "at most", "positive", "equal", "among")
+_LENGTHS = ("divides", "at most", "positive", "equal", "power", "among")
 
 
 def _met(condition: SideCondition, env: Mapping[Any, Any]) -> Any:
@@ -408,6 +408,8 @@ def _met(condition: SideCondition, env: Mapping[Any, Any]) -> Any:
             return values[0] > 0
         case "equal":
             return values[0] == values[1]
+        case "power":
+            return (values[1] > 0) & (values[0] == values[1] ** values[2])
         case "among":
             return np.isin(values[0], condition.args[1])
     return True

@@ -105,6 +105,15 @@ def of_buffers(
     raise TypeError(type(t).__name__)
 
 
+def buffers(view: View) -> set[Buffer]:
+    """What the elements of a destination are stored in."""
+    if isinstance(view, tuple):
+        return set().union(*map(buffers, view))
+    if isinstance(view, Array):
+        return buffers(view.at(const(0)))
+    return {view.buffer}
+
+
 def plain(e: Expr) -> Expr:
     """An index in linear form."""
     return to_expr(affine(e))

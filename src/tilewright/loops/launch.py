@@ -3,7 +3,8 @@
     Program = Program(name, params, outputs, workspace, launches)      the launches run in order
     Launch  = Launch(name, params, grid, threads, shared, body)        body: what one thread runs
     Stmt   += Barrier(scope)                     the threads of a block synchronize
-            | Wait()                             what the thread copies has arrived
+            | Commit()                           what the thread has copied since the last: a group
+            | Wait(pending)                      its copies have arrived, but for the latest groups
             | Combine(buffers, indices, reducer, width)  one value of each thread, combined
 
 In a Kernel a loop over `threadIdx` is a phase: it may have others next to it in its block, each
@@ -43,11 +44,19 @@ class Barrier(Stmt):
     scope: str
 
 
+class Commit(Stmt):
+    """What the thread has copied in `async` loops since its last Commit is one group."""
+
+
 class Wait(Stmt):
-    """What the thread has copied in `async` loops so far is in shared memory.
+    """What the thread has copied in `async` loops is in shared memory.
 
     Before it comes here nobody may touch it, itself included; others may after a barrier.
+    pending: how many groups, the latest ones, may still be in flight, and what is in no group yet;
+    0: nothing may be.
     """
+
+    pending: int
 
 
 class CombineThreads(Stmt):

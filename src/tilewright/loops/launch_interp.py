@@ -36,6 +36,7 @@ from tilewright.loops.launch import (
     AXIS,
     Barrier,
     CombineThreads,
+    Commit,
     Launch,
     LaunchProgram,
     Wait,
@@ -177,7 +178,7 @@ class _ThreadWriter(SourceWriter):
         else:
             super().put(memory, at, value)
 
-    def barrier(self, s: Barrier | Wait) -> None:
+    def barrier(self, s: Barrier | Commit | Wait) -> None:
         self.pause(s)
 
     def combine(self, s: CombineThreads) -> None:
@@ -187,6 +188,7 @@ class _ThreadWriter(SourceWriter):
 
 _HERE: Final[Mapping[type[Stmt], Callable[[_ThreadWriter, Any], None]]] = {
     Barrier: _ThreadWriter.barrier,
+    Commit: _ThreadWriter.barrier,
     Wait: _ThreadWriter.barrier,
     CombineThreads: _ThreadWriter.combine,
     Unit: _ThreadWriter.unit,
@@ -244,11 +246,15 @@ class _Grid:
             paused = self.step(thread)
             if paused is None:
                 running.remove(thread)
-            elif isinstance(self.statements[paused[0]], Wait):
-                thread.wait()
-            elif isinstance(self.statements[paused[0]], Barrier | CombineThreads):
-                running.remove(thread)
-                waiting[thread] = paused
+                continue
+            match self.statements[paused[0]]:
+                case Commit():
+                    thread.commit()
+                case Wait(pending):
+                    thread.wait(pending)
+                case Barrier() | CombineThreads():
+                    running.remove(thread)
+                    waiting[thread] = paused
 
     def step(self, thread: SimulatedThread) -> tuple[int, Any] | None:
         """Run a thread up to its next statement; None at its end."""

@@ -86,12 +86,15 @@ class For(Stmt):
     kind: str
     body: Stmt
 
+    def _derive(self) -> int | None:
+        extent = self.extent
+        return int(extent.value.real) if isinstance(extent, Const) else None
+
     @property
     def trips(self) -> int | None:
         """The number of iterations where it is a constant."""
-        if isinstance(self.extent, Const):
-            return int(self.extent.value.real)
-        return None
+        found: int | None = self.derived  # type: ignore[attr-defined]
+        return found
 
     @property
     def count(self) -> Extent:

@@ -25,6 +25,7 @@ from tilewright.loops.launch import (
     AXIS,
     Barrier,
     CombineThreads,
+    Commit,
     Launch,
     LaunchProgram,
     Wait,
@@ -76,7 +77,8 @@ def parse_program(
 def buffer_type(
     s: Scanner, name: str, sizes: Mapping[str, Any] = MappingProxyType({})
 ) -> Buffer:
-    """A buffer of that name, from `float32[4, 8]`, optionally followed by ` in scope`.
+    """A buffer of that name, from `float32[4, 8]`, optionally followed by ` in scope`, and that by
+    ` swizzled 128`.
 
     sizes: symbolic sizes that may occur in extents, by name.
     """
@@ -86,9 +88,9 @@ def buffer_type(
     shape: list[Extent] = []
     s.expect("[")
     separated(s, lambda: shape.append(_extent(s, sizes)), "]")
-    return Buffer(
-        name, tuple(shape), dtype, s.take("word") if s.accept("in") else "global"
-    )
+    scope = s.take("word") if s.accept("in") else "global"
+    swizzle = int(s.take("number", "bytes")) if s.accept("swizzled") else 0
+    return Buffer(name, tuple(shape), dtype, scope, swizzle)
 
 
 def _extent(s: Scanner, sizes: Mapping[str, Any]) -> Extent:
@@ -301,8 +303,13 @@ class _Reader:
         return Barrier(scope)
 
     def _wait(self, s: Scanner, depth: int) -> Stmt:
+        pending = 0 if s.next.kind == "end" else int(s.take("number", "groups"))
         s.end()
-        return Wait()
+        return Wait(pending)
+
+    def _commit(self, s: Scanner, depth: int) -> Stmt:
+        s.end()
+        return Commit()
 
     def _combine(self, s: Scanner, depth: int) -> Stmt:
         places = [place(s, self.names)]
@@ -389,5 +396,6 @@ _STATEMENTS: Final[Mapping[str, Callable[[_Reader, Scanner, int], Stmt]]] = {
     "block": _Reader._unit,
     "barrier": _Reader._barrier,
     "wait": _Reader._wait,
+    "commit": _Reader._commit,
     "combine": _Reader._combine,
 }

@@ -8,7 +8,14 @@ from typing import Any
 from tilewright.expr.nodes import Buffer, Expr
 from tilewright.expr.printer import show as show_expr
 from tilewright.ir.node import postorder
-from tilewright.loops.launch import Barrier, CombineThreads, Launch, LaunchProgram, Wait
+from tilewright.loops.launch import (
+    Barrier,
+    CombineThreads,
+    Commit,
+    Launch,
+    LaunchProgram,
+    Wait,
+)
 from tilewright.loops.nodes import (
     Alloc,
     Block,
@@ -84,6 +91,7 @@ def show_units(kernel: Kernel) -> str:
 def show_buffer(buffer: Buffer) -> str:
     """`name: dtype[shape]`, and the scope where it is not the caller's memory."""
     where = "" if buffer.scope == "global" else f" in {buffer.scope}"
+    where += f" swizzled {buffer.swizzle}" if buffer.swizzle else ""
     return (
         f"{buffer.name}: {buffer.dtype}[{', '.join(map(str, buffer.extents))}]{where}"
     )
@@ -170,7 +178,11 @@ def _barrier(s: Barrier) -> Iterator[Part]:
 
 
 def _wait(s: Wait) -> Iterator[Part]:
-    yield "wait", 0
+    yield f"wait {s.pending}" if s.pending else "wait", 0
+
+
+def _commit(s: Commit) -> Iterator[Part]:
+    yield "commit", 0
 
 
 def _combine(s: CombineThreads) -> Iterator[Part]:
@@ -188,5 +200,6 @@ _PRINT: Mapping[type[Stmt], Callable[[Any], Iterator[Part]]] = {
     Unit: _unit,
     Barrier: _barrier,
     Wait: _wait,
+    Commit: _commit,
     CombineThreads: _combine,
 }

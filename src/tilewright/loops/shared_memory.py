@@ -4,8 +4,8 @@ Only barriers order two threads, and all threads of a block reach each of them, 
 of a thread is one number: how many barriers it has passed (for the caller's memory, how many of
 scope "global"). Two accesses to an element, one of them a write, are a race if the threads are in
 different blocks, or are different and have the same clock, whether or not the values are right in
-this run. The elements that an `async` loop copies are in use until the thread waits: any other
-access before that is also a race, even by the same thread.
+this run. The elements that an `async` loop copies are in use until the thread waits for their
+group: any other access before that is also a race, even by the same thread.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, NamedTuple
 
 from tilewright.base.errors import ExecutionError
@@ -62,13 +63,19 @@ class SimulatedThread:
     clocks: dict[str, int]
     stmt: int = 0
     program: Generator[tuple[int, Any], None, None] | None = None
-    copies: list[tuple[TrackedMemory, int]] = field(default_factory=list)
+    groups: list[CopiedElements] = field(default_factory=lambda: [[]])
 
-    def wait(self) -> None:
-        """What it has copied has arrived, at its clock of now."""
-        for memory, position in self.copies:
+    def commit(self) -> None:
+        """What it has copied since the last time is one group."""
+        self.groups.append([])
+
+    def wait(self, pending: int = 0) -> None:
+        """What it has copied has arrived, at its clock of now, but for the latest groups."""
+        open_ = self.groups.pop() if pending else []
+        arrived = len(self.groups) - pending
+        for memory, position in chain.from_iterable(self.groups[: max(arrived, 0)]):
             memory.arrived(position, self)
-        self.copies.clear()
+        self.groups = [*self.groups[max(arrived, 0) :], open_]
 
 
 @dataclass(eq=False)
@@ -151,6 +158,10 @@ def first_line(s: Stmt) -> str:
     return show(s).split("\n", 1)[0]
 
 
+# Elements that one thread copies.
+CopiedElements = list[tuple[TrackedMemory, int]]
+
+
 @dataclass(eq=False)
 class View:
     """The memory as one thread sees it."""
@@ -174,4 +185,4 @@ class View:
         """A write that arrives later."""
         self.memory.touch(position, self.thread, True, arrives=True)
         self.memory.values[position] = value
-        self.thread.copies.append((self.memory, position))
+        self.thread.groups[-1].append((self.memory, position))

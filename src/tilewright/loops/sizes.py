@@ -205,7 +205,7 @@ def _sized(b: Buffer, sizes: Sizes) -> Buffer:
             form = affine(simplify(substitute(e, values), {}))
             e = form.const if form.is_const else substitute(e, values)
         extents.append(e)
-    return Buffer(b.name, tuple(extents), b.dtype, b.scope)
+    return Buffer(b.name, tuple(extents), b.dtype, b.scope, b.swizzle)
 
 
 def _moved(node: Node, copies: Mapping[Buffer, Buffer]) -> Node:
@@ -229,3 +229,14 @@ def statement(kernel: Kernel) -> Stmt:
     while isinstance(s, For) and s.kind == SIZE:
         s = s.body
     return s
+
+
+def with_statement(kernel: Kernel, stmt: Stmt) -> Kernel:
+    """The kernel with another statement that runs for each choice of the sizes."""
+
+    def around(s: Stmt) -> Stmt:
+        if isinstance(s, For) and s.kind == SIZE:
+            return For(s.var, s.extent, SIZE, around(s.body))
+        return stmt
+
+    return kernel.with_body(around(kernel.body))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from tilewright.expr.nodes import Buffer, Load, Overlap, Var
 from tilewright.ir.node import Node, keep_fact, postorder
-from tilewright.loops.launch import Barrier, CombineThreads, Wait
+from tilewright.loops.launch import Barrier, CombineThreads, Commit, Wait
 from tilewright.loops.nodes import (
     Alloc,
     Block,
@@ -50,6 +50,7 @@ _BELOW: Mapping[type[Stmt], Callable[[Any], tuple[Stmt, ...]]] = {
     Store: lambda s: (),
     Update: lambda s: (),
     Barrier: lambda s: (),
+    Commit: lambda s: (),
     Wait: lambda s: (),
     CombineThreads: lambda s: (),
 }
@@ -127,39 +128,58 @@ def _summary(s: Stmt) -> Summary:
     """The summary of a statement, from those of its parts."""
     parts = below(s)
     facts: list[Summary] = [p.fact for p in parts]  # type: ignore[attr-defined]
-    reads = [i.reads for i in facts]
-    writes = [i.writes for i in facts]
-    tiles = [i.tiles for i in facts]
-    for child in s.children():
-        if not isinstance(child, Stmt):
-            read, tiled = _of_expression(child)
-            reads.append(read)
-            tiles.append(tiled)
-    if isinstance(s, Store):
-        writes.append(frozenset((s.buffer,)))
-    elif isinstance(s, Update | CombineThreads):
-        changed = frozenset(s.buffers)
-        reads.append(changed)
-        writes.append(changed)
-    allocated = (s.buffer,) if isinstance(s, Alloc) else ()
+    reads, writes, tiles = _own(s)
+    buffers = (s.buffer,) if isinstance(s, Alloc) else ()
     joint = isinstance(s, Update) and len(s.buffers) > 1
+    if len(facts) == 1:
+        ((inner,), (part,)) = facts, parts
+        return Summary(
+            loops=loops_of(part),
+            units=units_of(part),
+            buffers=buffers + inner.buffers if buffers else inner.buffers,
+            joint=inner.joint,
+            reads=_joined(inner.reads, reads),
+            writes=_joined(inner.writes, writes),
+            tiles=_joined(inner.tiles, tiles),
+        )
     return Summary(
         loops=tuple(chain.from_iterable(map(loops_of, parts))),
         units=tuple(chain.from_iterable(map(units_of, parts))),
-        buffers=(*allocated, *chain.from_iterable(i.buffers for i in facts)),
+        buffers=(*buffers, *chain.from_iterable([i.buffers for i in facts])),
         joint=joint or any(i.joint for i in facts),
-        reads=_union(reads),
-        writes=_union(writes),
-        tiles=_union(tiles),
+        reads=_joined(reads, *[i.reads for i in facts]),
+        writes=_joined(writes, *[i.writes for i in facts]),
+        tiles=_joined(tiles, *[i.tiles for i in facts]),
     )
 
 
-def _union(sets: Sequence[frozenset[_T]]) -> frozenset[_T]:
+def _own(
+    s: Stmt,
+) -> tuple[frozenset[Buffer], frozenset[Buffer], frozenset[Var]]:
+    """`reads`, `writes` and `tiles` of a statement without those inside it."""
+    reads: frozenset[Buffer] = frozenset()
+    tiles: frozenset[Var] = frozenset()
+    for child in s.children():
+        if not isinstance(child, Stmt):
+            read, tiled = _of_expression(child)
+            reads = _joined(reads, read)
+            tiles = _joined(tiles, tiled)
+    if isinstance(s, Store):
+        return reads, frozenset((s.buffer,)), tiles
+    if isinstance(s, Update | CombineThreads):
+        changed = frozenset(s.buffers)
+        return _joined(reads, changed), changed, tiles
+    return reads, frozenset(), tiles
+
+
+def _joined(first: frozenset[_T], *others: frozenset[_T]) -> frozenset[_T]:
     """The union; if one of the sets equals it, that set."""
-    most = max(sets, key=len, default=frozenset())
-    if all(s <= most for s in sets):
-        return most
-    return most.union(*sets)
+    found = first
+    for s in others:
+        if not s or s is found or s <= found:
+            continue
+        found = s if found <= s else found | s
+    return found
 
 
 @lru_cache(maxsize=1 << 14)

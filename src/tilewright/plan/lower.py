@@ -168,10 +168,12 @@ def _stages(
 def _scratch_layouts(
     program: Sequence[Computation | Kernel], stored: Layouts, values: Container[Buffer]
 ) -> Layouts:
-    """Lay out an operator's intermediates (not in `values`) like its results of the same shape."""
+    """Lay out an operator's intermediates (not in `values`) like its operands and results of the
+    same shape."""
     items = [c for c in program if isinstance(c, Computation)]
+    read = [b for c in items for b in c.inputs]
     written = dict.fromkeys(o.tensor for c in items for o in c.outputs)
-    orders = {b.shape: stored[b][1] for b in written if b in stored}
+    orders = {b.shape: stored[b][1] for b in (*read, *written) if b in stored}
     return {
         b: _moved(b, order)
         for b in written

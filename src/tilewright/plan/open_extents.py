@@ -14,7 +14,8 @@ from typing import Any
 from tilewright.base import dtypes
 from tilewright.base.errors import InputError, UnsupportedError, VerifyError
 from tilewright.compute.nodes import Computation, Output, sizes_of
-from tilewright.expr.nodes import INDEX, Buffer, Load, Var, const
+from tilewright.expr.affine import affine
+from tilewright.expr.nodes import INDEX, Buffer, Extent, Load, Var, as_expr, const
 from tilewright.expr.simplify import simplify
 from tilewright.graph.nodes import Graph
 from tilewright.ir.node import Node, substitute, transform
@@ -243,8 +244,33 @@ def input_sizes(
                 code="TW-SHAPE",
                 where=f"input {value.name!r}",
             )
-        check_bounds(plan, extent, int(shape[axis]))
-        found[extent.size] = int(shape[axis])
+        first, step = source_step(plan, extent)
+        number, rest = divmod(int(shape[axis]) - first, step)
+        if rest:
+            raise InputError(
+                f"expected {first} and a multiple of {step}, got {shape[axis]}",
+                code="TW-SIZE",
+                where=f"plan {plan.graph.name}: {source_text(extent)}",
+            )
+        check_bounds(plan, extent, number)
+        found[extent.size] = number
+    return found
+
+
+def step_of(extent: Extent, size: Var) -> tuple[int, int] | None:
+    """(first, step) of an extent that is `first + step * size`; None for any other."""
+    form = affine(as_expr(extent, INDEX))
+    if len(form.terms) == 1 and form.terms[0][0] is size and form.terms[0][1] > 0:
+        return form.const, form.terms[0][1]
+    return None
+
+
+def source_step(plan: Plan, e: OpenExtent) -> tuple[int, int]:
+    """(first, step) of the input's extent that decides a size."""
+    assert not isinstance(e.source, Buffer)
+    value, axis = e.source
+    found = step_of(plan.buffers[value].extents[axis], e.size)
+    assert found is not None
     return found
 
 
@@ -261,8 +287,9 @@ def verify_open(
 ) -> None:
     """Raise VerifyError for an open extent that is never known, or known too late.
 
-    TW-PLAN-OPEN: bounds are in order; the source is an input's extent that equals just that size,
-    or an int64[1] that a step writes before any tensor of the size is used; every size is declared.
+    TW-PLAN-OPEN: bounds are in order; the source is an input's extent that grows with just that
+    size, or an int64[1] that a step writes before any tensor of the size is used; every size is
+    declared.
     """
     known = {e.size for e in plan.open if not isinstance(e.source, Buffer)}
     for e in plan.open:
@@ -298,7 +325,7 @@ def _verify_source(
     if (
         value not in plan.graph.inputs
         or axis >= len(extents)
-        or extents[axis] is not e.size
+        or step_of(extents[axis], e.size) is None
     ):
         _broken(plan, f"{source_text(e)} is not an extent of an input that is {name}")
 

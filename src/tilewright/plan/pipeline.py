@@ -25,7 +25,9 @@ from tilewright.plan.passes.recompute import Recompute
 from tilewright.plan.passes.siblings import merge_siblings
 from tilewright.plan.passes.split_groups import IsProfitable, split_groups
 from tilewright.plan.passes.split_sums import split_deep_sums
+from tilewright.plan.passes.split_windows import split_windows
 from tilewright.plan.passes.stream_attention import stream_attention
+from tilewright.plan.passes.weights import weights_last
 from tilewright.plan.passes.windows import separate_windows
 from tilewright.plan.passes.winograd import WinogradForms, transform_convolutions
 from tilewright.plan.questions import Cost, Decided, PlanCosts, Questions
@@ -56,6 +58,18 @@ class Fuse(Pass[Plan]):
             self.device,
             lambda steps: fuse(steps, kept, repeated),
         )
+
+
+@dataclass(frozen=True)
+class WeightsLast(Pass[Plan]):
+    """Store the weights of a device's convolutions channels last where that pays."""
+
+    cost: Cost = field(repr=False)
+    device: str
+    gain: float
+
+    def run(self, program: Plan) -> Plan:
+        return weights_last(program, self.device, self.cost, self.gain)
 
 
 @dataclass(frozen=True)
@@ -155,6 +169,18 @@ class Winograd(Pass[Plan]):
 
 
 @dataclass(frozen=True)
+class SplitWindows(Pass[Plan]):
+    """Split convolutions by window position if most of their products are with padding."""
+
+    cost: Cost = field(repr=False)
+    gain: float
+
+    def run(self, program: Plan) -> Plan:
+        data, cost, gain = program.data, self.cost, self.gain
+        return _on_host(program, lambda steps: split_windows(steps, data, cost, gain))
+
+
+@dataclass(frozen=True)
 class SplitDeepSums(Pass[Plan]):
     """Split sums that read more than a cache holds, or that have few results, into partial sums.
 
@@ -249,6 +275,9 @@ def plan_pipeline(
     passes: list[Pass[Plan]] = [
         Partition(d, why, any_form=d in fused) for d, why in refuses.items()
     ]
+    for device, asked in fused.items():
+        gain = asked.costs.weights_gain
+        passes.append(WeightsLast(asked.estimated_cost, device, gain))
     if fusion:
         passes += [Fuse(costs.repeated, device) for device in fused]
         passes += [Fuse(costs.repeated), ConcatInPlace(costs.side_by_side)]
@@ -262,14 +291,19 @@ def plan_pipeline(
     passes.append(SplitGroups(ask.is_profitable))
     if fusion:
         passes.append(MergeSiblings(ask.estimated_cost, costs))
-    if not exact:
+    if not exact and ask.in_parts:
+        tiles = WINOGRAD[math]
         passes += [
-            Winograd(ask.estimated_cost, costs.moved_products, WINOGRAD[math]),
-            SplitDeepSums(ask.estimated_cost, costs.deep_sum),
+            Winograd(ask.estimated_cost, costs.moved_products, tiles),
+            SplitWindows(ask.estimated_cost, costs.window_gain),
         ]
-    passes.append(SeparateWindows(ask.estimated_cost, exact))
-    if fusion:  # after Winograd, as its convolutions read whole tensors
+    if not exact:
+        passes.append(SplitDeepSums(ask.estimated_cost, costs.deep_sum))
+    if ask.in_parts:
+        passes.append(SeparateWindows(ask.estimated_cost, exact))
+    if fusion and ask.in_parts:  # after Winograd: its convolutions read whole tensors
         passes.append(PoolInBlocks(ask.estimated_cost))
+    if fusion:
         passes.append(MergeProducts(ask.estimated_cost))
     passes.append(AddHalos(costs.halo, ask.decided))
     if limit is not None:

@@ -5,6 +5,7 @@ The functions receive unscheduled Computations and answer for the kernel that th
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -34,22 +35,26 @@ class PlanCosts:
     repeated: how often cheap arithmetic may be recomputed instead of storing its result.
     side_by_side: least contiguous elements of a tensor stored inside another. moved_products:
     multiply-adds per result that pay for moving an element. deep_sum: least products in a part of a
-    sum. halo: limit for the size of a tensor with its border, relative to its own size. key_block:
-    most keys in a block of attention. results: most results of a map or reduction. row_results:
-    most results of all Computations of a kernel over one row. long_row: most elements of a row that
-    one core processes. launch: nanoseconds of overhead per additional kernel.
+    sum. window_gain: part of a convolution's time, at most, that its window positions may take
+    apart. halo: limit for the size of a tensor with its border, relative to its own size.
+    key_block: most keys in a block of attention. results: most results of a map or reduction.
+    row_results: most results of all Computations of a kernel over one row. long_row: most elements
+    of a row that one core processes. launch: nanoseconds of overhead per additional kernel.
+    weights_gain: the speedup that justifies another layout of a convolution's constant weights.
     """
 
     repeated: int
     side_by_side: int
     moved_products: int
     deep_sum: int
+    window_gain: float
     halo: float
     key_block: int
     results: int
     row_results: int
     long_row: int
     launch: float = 0.0
+    weights_gain: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +65,16 @@ class OpenCosts:
     many_units: units per kernel of products. unit_gain: the speedup per unit that justifies a
     kernel for another number of units. few_units: if fewer single units take as long as
     `many_units`, most of a tile would be empty. row_step: the ratio between successive numbers of
-    rows per block.
+    rows per block. many_positions: of an image per kernel, at most. gathered: bytes of what these
+    read, at most, so that a cache keeps them.
     """
 
     many_units: int
     unit_gain: float
     few_units: int
     row_step: int
+    many_positions: int
+    gathered: int
 
 
 def dearer(one: float | None, several: Sequence[float | None]) -> str:
@@ -87,6 +95,7 @@ NO_REWRITE_PAYS: Final = PlanCosts(
     side_by_side=sys.maxsize,
     moved_products=sys.maxsize,
     deep_sum=sys.maxsize,
+    window_gain=0.0,
     halo=1.0,
     key_block=sys.maxsize,
     results=1,
@@ -104,10 +113,13 @@ class Questions:
 
     costs: parameters of further rewrites. decided: for a plan that is compared with those of other
     sizes, returns the decision on a named question, given the decision at this size; parts that are
-    empty at this size are then kept. None for any other plan.
+    empty at this size are then kept. None for any other plan. in_parts: whether windows may be
+    computed in parts, whose numbers are other functions of a size than the rest of a plan: in
+    Winograd's tiles, along one axis after another, or in blocks of rows.
     """
 
     estimated_cost: Cost
     is_profitable: Callable[[Sequence[Computation]], bool]
     costs: PlanCosts
     decided: Decided | None = None
+    in_parts: bool = True

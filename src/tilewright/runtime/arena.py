@@ -1,19 +1,23 @@
 """Offsets in one arena from lifetimes, and the lower bound of the arena's size.
 
-Greedy: each buffer is placed in the smallest gap, or the lowest one, that is free for its whole
-lifetime. No single order is best for every model, so several are tried until one reaches the bound.
-The orders by size and by breadth are those of Pisarchyk and Lee, "Efficient Memory Management for
-Deep Neural Net Inference" (2020).
+Greedy: each buffer is placed at the lowest gap that is free for its whole lifetime. Some order of
+placing reaches the smallest arena: that of the offsets there. Two orders of Pisarchyk and Lee,
+"Efficient Memory Management for Deep Neural Net Inference" (2020), are tried, by size and by
+breadth; if neither reaches the bound, hill climbing goes on from the better one: the buffer at the
+top of the arena is placed earlier.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import random
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import Final
 
 from tilewright.runtime.abi import ALIGNMENT
+
+_PLACEMENTS: Final = 20_000  # of single buffers while climbing: at most a second
+_UPHILL: Final = 0.1  # probability of a step to a larger arena
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,35 +66,59 @@ def assign_offsets(
     profile = live_bytes(lives, alignment)
     bound = max(profile, default=0)
     best = Arena((), 0)
-    for order, fit in product(_ORDERS, _FITS):
-        keys = order(lives, profile)
-        found = _placed(lives, keys, fit, alignment)
+    for keys in (_by_size(lives), _by_breadth(lives, profile)):
+        order = sorted(range(len(lives)), key=keys.__getitem__)
+        found = _placed(lives, order, alignment)
         if not best.offsets or found.total < best.total:
             best = found
         if best.total <= bound:
+            return best
+    return _climbed(lives, best, bound, alignment)
+
+
+def _climbed(
+    lives: Sequence[Lifetime],
+    start: Arena,
+    bound: int,
+    alignment: int,
+) -> Arena:
+    """The smallest arena found by hill climbing over orders, from that of the offsets in `start`.
+
+    A step takes a buffer at the top, and one that was placed before it and is in its way: they
+    change places, or the first moves in front of the second. The same for the same lifetimes.
+    """
+    choose = random.Random(0)
+    best = now = start
+    order = sorted(range(len(lives)), key=start.offsets.__getitem__)
+    for _ in range(_PLACEMENTS // len(lives)):
+        if best.total <= bound:
             break
+        ends = [at + _aligned(v.size, alignment) for v, at in zip(lives, now.offsets)]
+        top = choose.choice([n for n in order if ends[n] == now.total])
+        behind = order.index(top)
+        before = [
+            k for k, n in enumerate(order[:behind]) if _together(lives[n], lives[top])
+        ]
+        if not before:
+            break
+        front = choose.choice(before)
+        trial = list(order)
+        if choose.random() < 0.5:
+            trial[front], trial[behind] = trial[behind], trial[front]
+        else:
+            trial.insert(front, trial.pop(behind))
+        found = _placed(lives, trial, alignment)
+        if found.total <= now.total or choose.random() < _UPHILL:
+            order, now = trial, found
+        if found.total < best.total:
+            best = found
     return best
-
-
-# A free gap as (offset, bytes that stay free in it): the least is taken.
-Fit = Callable[[int, float], tuple[float, float]]
-# What each lifetime is sorted by.
-Order = Callable[[Sequence[Lifetime], Sequence[int]], Sequence[tuple[int, ...]]]
 
 
 def _by_size(
     lives: Sequence[Lifetime],
-    _: Sequence[int],
 ) -> list[tuple[int, ...]]:
     return [(-v.size, v.first) for v in lives]
-
-
-def _by_area(
-    lives: Sequence[Lifetime],
-    _: Sequence[int],
-) -> list[tuple[int, ...]]:
-    """Bytes times steps: buffers that conflict with the most others are placed first."""
-    return [(-v.size * (v.last - v.first + 1), v.first) for v in lives]
 
 
 def _by_breadth(
@@ -100,60 +128,17 @@ def _by_breadth(
     return [(-max(profile[v.first : v.last + 1]), -v.size, v.first) for v in lives]
 
 
-def _by_length(
-    lives: Sequence[Lifetime],
-    _: Sequence[int],
-) -> list[tuple[int, ...]]:
-    return [(v.first - v.last, -v.size, v.first) for v in lives]
-
-
-def _by_start(
-    lives: Sequence[Lifetime],
-    _: Sequence[int],
-) -> list[tuple[int, ...]]:
-    return [(v.first, -v.size) for v in lives]
-
-
-def _lowest(
-    offset: int,
-    left: float,
-) -> tuple[float, float]:
-    return offset, left
-
-
-def _tightest(
-    offset: int,
-    left: float,
-) -> tuple[float, float]:
-    return left, offset
-
-
-_ORDERS: Final[tuple[Order, ...]] = (
-    _by_size,
-    _by_breadth,
-    _by_area,
-    _by_length,
-    _by_start,
-)
-_FITS: Final[tuple[Fit, ...]] = (_lowest, _tightest)
-
-
-def _placed(
-    lives: Sequence[Lifetime], keys: Sequence[tuple[int, ...]], fit: Fit, alignment: int
-) -> Arena:
+def _placed(lives: Sequence[Lifetime], order: Iterable[int], alignment: int) -> Arena:
+    """The buffers placed one after another."""
     # Each its offset, end and lifetime; sorted by offset.
     placed: list[tuple[int, int, Lifetime]] = []
     offsets = [0] * len(lives)
     total = 0
-    for n in sorted(range(len(lives)), key=keys.__getitem__):
+    for n in order:
         life = lives[n]
         size = _aligned(life.size, alignment)
-        taken = [
-            (start, end)
-            for start, end, other in placed
-            if other.first <= life.last and life.first <= other.last
-        ]
-        offset = _gap(taken, size, fit)
+        taken = [(a, b) for a, b, other in placed if _together(other, life)]
+        offset = _gap(taken, size)
         offsets[n] = offset
         placed.append((offset, offset + size, life))
         placed.sort(key=lambda p: p[0])
@@ -161,21 +146,19 @@ def _placed(
     return Arena(tuple(offsets), total)
 
 
-def _gap(
-    taken: Sequence[tuple[int, int]],
-    size: int,
-    fit: Fit,
-) -> int:
-    """The offset of a gap of `size` bytes between the taken ranges, which are sorted; else the
-    end."""
-    free: list[tuple[int, float]] = []
+def _together(a: Lifetime, b: Lifetime) -> bool:
+    """Whether both are alive at some step."""
+    return a.first <= b.last and b.first <= a.last
+
+
+def _gap(taken: Sequence[tuple[int, int]], size: int) -> int:
+    """The lowest offset of `size` free bytes beside the taken ranges, which are sorted."""
     end = 0
     for start, stop in taken:
         if start - end >= size:
-            free.append((end, start - end - size))
+            break
         end = max(end, stop)
-    free.append((end, float("inf")))
-    return min(free, key=lambda gap: fit(*gap))[0]
+    return end
 
 
 def _aligned(

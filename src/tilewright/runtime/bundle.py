@@ -33,8 +33,8 @@ from tilewright.runtime import abi, buffer, digest, manifest
 from tilewright.runtime.model import CompiledModel, check
 from tilewright.runtime.packed import StoredConstants
 
-FORMAT: Final = 8
-RANGED: Final = 9  # of a model for ranges of shapes; see `runtime.ranged_bundle`
+FORMAT: Final = 10
+RANGED: Final = 11  # of a model for ranges of shapes; see `runtime.ranged_bundle`
 SUFFIX: Final = ".tw"
 
 _MARK: Final = b"tilewright-artifact "
@@ -82,12 +82,16 @@ def write(
 ) -> None:
     """`save` for a cache; `durable` and `private` are as for `write_whole`.
 
-    Raises OSError, and ArtifactError for the model.
+    private: also with all constants as kernels read them, so that none is packed at load, at up to
+    16 times the size. Raises OSError, and ArtifactError for the model.
     """
     check(model)
     try:
         write_whole(
-            path, lambda file: _write(model, file), durable=durable, private=private
+            path,
+            lambda file: _write(model, file, private),
+            durable=durable,
+            private=private,
         )
     except TypeError as error:
         raise ArtifactError(
@@ -121,10 +125,10 @@ def opened(path: str | os.PathLike[str], read: Callable[[BinaryIO], T]) -> T:
         raise error.at(str(path)) from error.__cause__
 
 
-def _write(model: CompiledModel, file: BinaryIO) -> None:
+def _write(model: CompiledModel, file: BinaryIO, whole: bool) -> None:
     codes = {folder: getattr(model, folder) for folder in FOLDERS}
-    head = {"format": FORMAT, **manifest.encode(model)}
-    pack(file, model.held.stored(), codes, head)
+    head = {"format": FORMAT, **manifest.encode(model, whole)}
+    pack(file, model.held.stored(whole), codes, head)
 
 
 def pack(

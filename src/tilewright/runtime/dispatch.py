@@ -54,10 +54,18 @@ class SymbolicType:
 
 
 def show(extents: Collection[int]) -> str:
-    """`1 to 64`, or `1, 8, 64`."""
+    """`1 to 64`, `16 to 64 in steps of 16`, or `1, 8, 64`."""
     if isinstance(extents, range):
-        return f"{extents[0]} to {extents[-1]}"
+        steps = f" in steps of {extents.step}" if extents.step != 1 else ""
+        return f"{extents[0]} to {extents[-1]}{steps}"
     return ", ".join(map(str, extents))
+
+
+def nearest(extents: Collection[int], n: int) -> str:
+    """`96 or 128`: the extents next to another one, below and above."""
+    below = max((e for e in extents if e < n), default=None)
+    above = min((e for e in extents if e > n), default=None)
+    return " or ".join(str(e) for e in (below, above) if e is not None)
 
 
 class ShapeDispatch(ABC):
@@ -169,7 +177,8 @@ class ShapeDispatch(ABC):
                         f"{d} is {n}, and may be {show(self.allowed[d])}",
                         code="TW-SIZE",
                         where=f"input {v.name!r}, dimension {axis}",
-                        hint=f"give an extent within, or compile with another dims={{{d!r}: ...}}",
+                        hint=f"give {nearest(self.allowed[d], n)}, or compile with another "
+                        f"dims={{{d!r}: ...}}",
                     )
 
     def _named(self, args: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:

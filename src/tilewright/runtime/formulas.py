@@ -32,6 +32,16 @@ def value(formula: Formula, sizes: Mapping[str, int]) -> int:
     return OPERATIONS[name](value(a, sizes), value(b, sizes))
 
 
+def on(formula: Formula, names: Mapping[str, Formula]) -> Formula:
+    """A formula with formulas in the place of some sizes."""
+    if isinstance(formula, int):
+        return formula
+    if isinstance(formula, str):
+        return names.get(formula, formula)
+    name, a, b = formula
+    return [name, on(a, names), on(b, names)]
+
+
 def check(formula: Formula, sizes: Mapping[str, Any], depth: int = 0) -> None:
     """Raise ValueError unless it is a formula of these sizes without possible division by 0."""
     match formula:

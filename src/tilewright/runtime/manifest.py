@@ -116,8 +116,11 @@ MALFORMED: Final = (
 )
 
 
-def encode(model: CompiledModel) -> dict[str, Json]:
-    """Everything but objects and constants. Raises TypeError for an attribute JSON cannot hold."""
+def encode(model: CompiledModel, whole: bool = False) -> dict[str, Json]:
+    """Everything but objects and constants. Raises TypeError for an attribute JSON cannot hold.
+
+    whole: the file has all of the block of constants, as of `Constants.stored`.
+    """
     tensors: dict[Tensor, int] = {}
     steps = [_encode_step(step, tensors) for step in model.steps]
     return {
@@ -133,7 +136,7 @@ def encode(model: CompiledModel) -> dict[str, Json]:
         "aliases": [list(pair) for pair in model.aliases],
         "devices": dict(model.devices),
         "tensors": [_encode_tensor(t) for t in tensors],
-        "constants": model.held.to_json(),
+        "constants": model.held.to_json(whole),
         "steps": steps,
         "meta": encode_value(model.meta),
     }

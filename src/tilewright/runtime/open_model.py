@@ -6,7 +6,7 @@ workspaces, and the arena is laid out again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -24,14 +24,15 @@ Shape = tuple[Formula, ...]
 class OpenModel:
     """One native step, and how all of it depends on sizes.
 
-    model: at some sizes. sizes: their names, in the order of the code's block of sizes. inputs,
+    model: at some sizes. sizes: what the code's block of sizes holds. inputs,
     outputs, values: shapes of the model's ends and of the step's values after the workspace.
     lives: of the values in the arena the first and the last kernel, by position. touched: for each
     kernel the positions of its operands. workspace, thread_workspace: bytes, the most counts.
+    check: raises an error unless the code is right at some sizes.
     """
 
     model: CompiledModel
-    sizes: tuple[str, ...]
+    sizes: Shape
     inputs: tuple[Shape, ...]
     outputs: tuple[Shape, ...]
     values: tuple[Shape, ...]
@@ -39,6 +40,7 @@ class OpenModel:
     touched: tuple[tuple[int, ...], ...]
     workspace: tuple[Formula, ...]
     thread_workspace: tuple[Formula, ...]
+    check: Callable[[Mapping[str, int]], None] | None = None
 
     @property
     def step(self) -> NativeStep:
@@ -48,7 +50,9 @@ class OpenModel:
         return step
 
     def at(self, sizes: Mapping[str, int]) -> CompiledModel:
-        """The model at these sizes, on the same code and constants."""
+        """The model at these sizes, on the same code and constants. Raises as `check`."""
+        if self.check is not None:
+            self.check(sizes)
         step = self.step
         slots = [
             replace(s, tensor=_sized(s.tensor, shape, sizes))
@@ -75,12 +79,12 @@ class OpenModel:
             arena_bytes=arena.total,
             workspace=-(-workspace // abi.ALIGNMENT) * abi.ALIGNMENT,
             thread_workspace=_most(self.thread_workspace, sizes),
-            sizes=tuple(sizes[name] for name in self.sizes),
+            sizes=tuple(formulas.value(f, sizes) for f in self.sizes),
         )
 
 
-def check(opened: OpenModel) -> None:
-    """Raise ArtifactError unless the parts of an open model fit together."""
+def check(opened: OpenModel, names: Collection[str]) -> None:
+    """Raise ArtifactError unless the parts of an open model fit together; names: of the sizes."""
     steps, model = opened.model.steps, opened.model
     if len(steps) != 1 or not isinstance(steps[0], NativeStep):
         raise ArtifactError("code for all sizes is not one native step")
@@ -101,8 +105,8 @@ def check(opened: OpenModel) -> None:
         raise ArtifactError("code for all sizes has a kernel on tensors it has not")
     if any(_rank(s) != len(f) for s, f in zip(slots, opened.values, strict=True)):
         raise ArtifactError("code for all sizes has a tensor of another rank")
-    known = dict.fromkeys(opened.sizes)
-    shapes = (*opened.inputs, *opened.outputs, *opened.values)
+    known = dict.fromkeys(names)
+    shapes = (opened.sizes, *opened.inputs, *opened.outputs, *opened.values)
     for formula in (
         e
         for shape in (*shapes, opened.workspace, opened.thread_workspace)

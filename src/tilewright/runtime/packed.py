@@ -7,6 +7,9 @@ read in two orders). A file then has the weight, and the packing as data. It hol
     the block without such constants, in runs; those of 64 KiB and more begin as far into a page of
         the file as in memory, so that their pages can be mapped
     the weights, each at a multiple of 64 bytes, but for those that are in the block anyway
+
+A file of the model cache has the whole block, to be mapped, and then the weights: nothing is packed
+when it is read.
 """
 
 from __future__ import annotations
@@ -30,8 +33,9 @@ MOST_GROWTH: Final = 16  # times its bytes: no file asks for more memory
 PAGE: Final = 4096
 _ALONE: Final = 4 << 20  # bytes that one thread packs before another has started
 
-# The constants of a model in its manifest. weights: bytes of each.
+# The constants of a model in its manifest. block: what the file has of it. weights: bytes of each.
 CONSTANTS: Final = {
+    "block": schema.OneOf("form of a block", "whole", "unpacked"),
     "bytes": schema.Count,
     "weights": [schema.Count],
     "packings": [SHAPE],
@@ -79,20 +83,19 @@ class Constants:
     packed: tuple[PackedConstant, ...] = ()
     weights: tuple[Block, ...] = ()
 
-    @property
-    def stored_bytes(self) -> int:
-        """Bytes of what a file has of them."""
-        return self._layout.size
+    def stored_bytes(self, whole: bool = False) -> int:
+        """Bytes of what a file has of them; whole: with all of the block."""
+        return self._layout(whole).size
 
-    @property
-    def _layout(self) -> _Layout:
-        return _Layout.of(len(self.block), self.packed, list(map(len, self.weights)))
+    def _layout(self, whole: bool) -> _Layout:
+        sizes = list(map(len, self.weights))
+        return _Layout.of(len(self.block), () if whole else self.packed, sizes)
 
-    def stored(self) -> Block:
-        """What a file has of them."""
+    def stored(self, whole: bool = False) -> Block:
+        """What a file has of them; whole: with all of the block."""
         if not self.packed:
             return self.block
-        layout = self._layout
+        layout = self._layout(whole)
         found = np.zeros(layout.size, np.uint8)
         for at, size, place in layout.runs:
             found[place : place + size] = self.block[at : at + size]
@@ -100,10 +103,11 @@ class Constants:
             found[place : place + len(weight)] = weight
         return found
 
-    def to_json(self) -> dict[str, Any]:
-        """As JSON of the shape `CONSTANTS`."""
+    def to_json(self, whole: bool = False) -> dict[str, Any]:
+        """As JSON of the shape `CONSTANTS`, of what `stored` returns."""
         packings = list(dict.fromkeys(p.packing for p in self.packed))
         return {
+            "block": "whole" if whole or not self.packed else "unpacked",
             "bytes": len(self.block),
             "weights": list(map(len, self.weights)),
             "packings": [p.to_json() for p in packings],
@@ -149,17 +153,18 @@ class StoredConstants:
         )
         sizes = described["weights"]
         _check(total, packed, sizes)
-        layout = _Layout.of(total, packed, sizes)
+        is_whole = described["block"] == "whole"
+        layout = _Layout.of(total, () if is_whole else packed, sizes)
         if layout.size != len(self.data):
             raise ValueError(
                 f"it has {len(self.data)} bytes of constants, not {layout.size}"
             )
-        if not packed:
-            return Constants(self.data)
-        if total > MOST_GROWTH * layout.size:
-            raise ValueError(f"{total} bytes of constants are made of {layout.size}")
         places = zip(sizes, layout.weights, strict=True)
         weights = tuple(self.data[place : place + size] for size, place in places)
+        if is_whole or not packed:
+            return Constants(self.data[:total], packed, weights)
+        if total > MOST_GROWTH * layout.size:
+            raise ValueError(f"{total} bytes of constants are made of {layout.size}")
         parts = [FilePart(at, size, place) for at, size, place in layout.runs]
         block = arena_of(total, self.data, parts, self.file, self.offset)
         _pack(block, packed, weights)
@@ -194,7 +199,7 @@ class _Layout:
         for size in weights:
             places.append(end)
             end += _aligned(size)
-        return _Layout(runs, places, end if packed else total)
+        return _Layout(runs, places, end if packed or weights else total)
 
 
 def _check(

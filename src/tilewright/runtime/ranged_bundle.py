@@ -46,7 +46,7 @@ _EXTENTS: Final = (schema.OneOf("set of extents", "range", "list"), [schema.Coun
 _FORMULAS: Final = [[schema.Anything]]
 _OPENED: Final[Mapping[str, schema.Shape]] = {
     "model": schema.Object,
-    "sizes": [schema.Text],
+    "sizes": [schema.Anything],
     "inputs": _FORMULAS,
     "outputs": _FORMULAS,
     "values": _FORMULAS,
@@ -177,7 +177,8 @@ def _value(v: SymbolicType) -> Json:
 
 def _extents(extents: Collection[int]) -> Json:
     if isinstance(extents, range):
-        return ["range", [extents[0], extents[-1]]]
+        step = [extents.step] if extents.step != 1 else []
+        return ["range", [extents[0], extents[-1], *step]]
     return ["list", list(extents)]
 
 
@@ -218,12 +219,17 @@ def _decode(
         outputs=tuple(map(_decode_value, head["outputs"])),
         allowed={name: _decode_extents(e) for name, e in head["allowed"]},
         single={tuple(key): model_of(data) for key, data in head["single"]},
-        shared=tuple(_decode_shared(d, model_of(d["model"])) for d in head["shared"]),
+        shared=tuple(
+            _decode_shared(d, model_of(d["model"]), [n for n, _ in head["allowed"]])
+            for d in head["shared"]
+        ),
         meta=manifest.decode_mapping(head["meta"]),
     )
 
 
-def _decode_shared(data: Json, model: CompiledModel) -> SharedModel:
+def _decode_shared(
+    data: Json, model: CompiledModel, names: Collection[str]
+) -> SharedModel:
     made = OpenModel(
         model=model,
         sizes=tuple(data["sizes"]),
@@ -235,7 +241,7 @@ def _decode_shared(data: Json, model: CompiledModel) -> SharedModel:
         workspace=tuple(data["workspace"]),
         thread_workspace=tuple(data["thread_workspace"]),
     )
-    open_model.check(made)
+    open_model.check(made, names)
     covers = data["covers"]
     extents = tuple(map(_decode_extents, covers["extents"]))
     return SharedModel(made, Cover(extents, frozenset(map(tuple, covers["without"]))))
@@ -252,5 +258,5 @@ def _decode_extents(data: Json) -> Collection[int]:
     kind, numbers = data
     if kind == "list":
         return tuple(numbers)
-    least, most = numbers
-    return range(least, most + 1)
+    least, most, *step = numbers
+    return range(least, most + 1, *step)

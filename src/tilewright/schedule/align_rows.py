@@ -11,7 +11,6 @@ from collections.abc import Mapping
 
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import Buffer
-from tilewright.loops.analysis.access import Index
 from tilewright.loops.nodes import Alloc, Kernel, Unit
 from tilewright.loops.walk import walk
 from tilewright.schedule import edit
@@ -46,7 +45,7 @@ def align_rows(kernel: Kernel) -> Kernel:
 
 def _with(kernel: Kernel, copies: Mapping[Buffer, Buffer]) -> Kernel:
     """The kernel with other buffers; raises ScheduleError for a Unit that cannot have them."""
-    moves = {old: _to(new) for old, new in copies.items()}
+    moves = {old: edit.onto(new) for old, new in copies.items()}
     body = edit.rewrite(kernel.body, {}, moves=moves)
     after = kernel.with_body(edit.with_allocs(body, copies))
     return settled(kernel, after, "align_rows")
@@ -71,10 +70,3 @@ def _aligned(b: Buffer) -> Buffer | None:
     if length % PAGE == 0:
         length += LINE
     return Buffer(b.name, (*outer, length // size), b.dtype, b.scope)
-
-
-def _to(buffer: Buffer) -> edit.Move:
-    def move(index: Index) -> tuple[Buffer, Index]:
-        return buffer, index
-
-    return move

@@ -194,15 +194,16 @@ def renamed(stmt: Stmt, taken: set[str], suffix: str) -> tuple[Stmt, dict[str, s
             b = s.buffer
             name = fresh(taken, b.name + suffix)
             table[b.name] = name
-            copies[b] = Buffer(name, b.extents, b.dtype, b.scope)
-            moves[b] = _to(copies[b])
+            copies[b] = Buffer(name, b.extents, b.dtype, b.scope, b.swizzle)
+            moves[b] = onto(copies[b])
     new = rewrite(stmt, {}, values, moves)
     if copies:
         new = with_allocs(new, copies)
     return new, table
 
 
-def _to(buffer: Buffer) -> Move:
+def onto(buffer: Buffer) -> Move:
+    """Every access at its own index, in another buffer."""
     return lambda index: (buffer, index)
 
 

@@ -18,7 +18,6 @@ from tilewright.loops.nodes import SIZE, Kernel
 from tilewright.loops.printer import show_kernel
 from tilewright.loops.walk import loops_of
 from tilewright.schedule import tree
-from tilewright.schedule.equal import check_equal
 from tilewright.schedule.trace import Step, Trace, apply
 
 
@@ -175,6 +174,8 @@ class History:
         Raises VerifyError that names the first output, element and values that differ. Slow (about
         a million statements a second): for small sizes.
         """
+        from tilewright.schedule.equal import check_equal
+
         check_equal(self.original, self.kernel, seed)
 
     def __str__(self) -> str:

@@ -43,6 +43,7 @@ from tilewright.schedule.primitives import split as _split
 from tilewright.schedule.primitives import storage_align as _storage_align
 from tilewright.schedule.primitives import store_at as _store_at
 from tilewright.schedule.primitives import store_with as _store_with
+from tilewright.schedule.primitives import swizzle as _swizzle
 from tilewright.schedule.primitives import tensorize as _tensorize
 from tilewright.schedule.primitives import tile as _tile
 from tilewright.schedule.primitives import transform_layout as _transform_layout
@@ -90,6 +91,7 @@ class Schedule(History):
     transform_layout = _transform_layout.transform_layout
     reshape = _reshape.reshape
     storage_align = _storage_align.storage_align
+    swizzle = _swizzle.swizzle
     compute_at = _compute_at.compute_at
     duplicate = _duplicate.duplicate
     reverse_compute_at = _reverse_compute_at.reverse_compute_at

@@ -62,6 +62,7 @@ WHIMS = PlanCosts(
     side_by_side=1,
     moved_products=0,
     deep_sum=2,
+    window_gain=2.0,
     halo=100.0,
     key_block=16,
     results=100,

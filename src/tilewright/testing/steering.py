@@ -25,6 +25,7 @@ FACTS = {
     "padded": "",
     "winograd": "",
     "split-sum": "",
+    "split-window": "",
     "separated": "",
     "kept-across": "",
     "kept-serial": "",

@@ -80,7 +80,7 @@ RECIPES = (
 )
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)  # each seed draws of all operators
 @pytest.mark.parametrize("seed", range(24))
 def test_random_networks(seed):
     graph = random_network(seed)

@@ -116,6 +116,7 @@ def test_expressions(name):
 FUNCTIONS = "sqrt exp log sin cos tan atan tanh sinh cosh asin acos".split()
 
 
+@pytest.mark.sampled(3)  # a root, a power, a periodic and a hyperbolic function
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions(name):
     def expression(m, b, s, w, f, x, y):
@@ -133,6 +134,7 @@ CONDITIONS = [
 ]
 
 
+@pytest.mark.sampled(2)  # repeated, mirrored, and constant
 @pytest.mark.parametrize("name", CONDITIONS)
 def test_boundary_conditions(name):
     def make(m, b, s, w, f):

@@ -33,13 +33,13 @@ def expected(factor, pixels=PIXELS):
 def calls(monkeypatch):
     """The names of the Funcs that are computed from now on, and on which threads."""
     found: list[tuple[str, int]] = []
-    plain = hl.Func.realize
+    plain = hl.Func._realized
 
     def counted(self, *args, **options):
         found.append((self.name(), threading.get_ident()))
         return plain(self, *args, **options)
 
-    monkeypatch.setattr(hl.Func, "realize", counted)
+    monkeypatch.setattr(hl.Func, "_realized", counted)
     return found
 
 
@@ -116,6 +116,33 @@ def test_async_at_a_loop_changes_nothing():
     g.compute_at(h, y).async_()
     assert "alloc g" in repr(h.kernel([11, 7]))
     np.testing.assert_array_equal(h.realize([11, 7]), expected(3))
+
+
+def test_what_is_computed_at_a_loop_is_remembered(monkeypatch):
+    """The values and the refusals are those of the `halide` package."""
+    _, p, f, g, h = chain()
+    yo, yi = hl.vars("yo yi")
+    h.split(y, yo, yi, 2).parallel(yo)
+    g.compute_at(h, yo).vectorize(x, 4).memoize()
+    found = calls(monkeypatch)
+    for factor in (3, 3, 4, 3):
+        p.set(factor)
+        np.testing.assert_array_equal(h.realize([11, 7]), expected(factor))
+    assert [n for n, _ in found if n == "g"] == ["g", "g"]
+    g.compute_at(h, x)
+    with pytest.raises(ScheduleError, match="no such loop"):
+        g.compute_at(h, hl.Var("z"))
+        h.realize([4, 4])
+    g.store_root().compute_at(h, yi)
+    with pytest.raises(ScheduleError, match="computed at one loop and stored at anot"):
+        h.realize([4, 4])
+    g.store_at(h, yi)
+    np.testing.assert_array_equal(h.realize([11, 7]), expected(3))
+    with pytest.raises(ScheduleError, match="memoize: it is an output"):
+        g.realize([4, 4])
+    f.compute_at(g, y).memoize()
+    with pytest.raises(ScheduleError, match="read outside of g too"):
+        h.realize([4, 4])
 
 
 def test_only_at_root():

@@ -42,6 +42,24 @@ int tw_spread(buf_t *in, int32_t scale, float offset, buf_t *image, buf_t *out) 
   return 0;
 }
 int tw_fails(buf_t *out) { return out->host ? 7 : 0; }
+/* out(x, y) = in(x, y) + in(x + 1, y); log: how many calls, and the region of each */
+int tw_logs(buf_t *in, buf_t *log, buf_t *out) {
+  if (!in->host || !out->host) {
+    in->dim[0] = out->dim[0];
+    in->dim[0].extent++;
+    in->dim[1] = out->dim[1];
+    return 0;
+  }
+  int32_t *row = (int32_t *)log->host, *place = row + 1 + 4 * (*row)++;
+  for (int d = 0; d < 2; d++) {
+    *place++ = out->dim[d].min;
+    *place++ = out->dim[d].extent;
+  }
+  for (int y = out->dim[1].min; y < out->dim[1].min + out->dim[1].extent; y++)
+    for (int x = out->dim[0].min; x < out->dim[0].min + out->dim[0].extent; x++)
+      *at(out, x, y) = *at(in, x, y) + *at(in, x + 1, y);
+  return 0;
+}
 """
 
 
@@ -109,6 +127,28 @@ def test_a_function_of_ctypes_and_several_values() -> None:
     assert np.asarray(g.realize([1])).tolist() == [56]
 
 
+def test_a_function_is_told_the_type_of_its_values() -> None:
+    """`halide_type_t`: a byte each of code and bits."""
+    told = []
+
+    @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+    def tell(address: int) -> int:
+        told[:] = [ctypes.c_uint8.from_address(address + n).value for n in (32, 33)]
+        return 0
+
+    x = hl.Var("x")
+    for made, want in (
+        (hl.Bool(), [1, 1]),
+        (hl.Int(16), [0, 16]),
+        (hl.BFloat(16), [4, 16]),
+    ):
+        plain, out = hl.Func("plain"), hl.Func("out")
+        plain.define_extern(tell, [], made, 1)
+        out[x] = plain[x]
+        out.realize([3])
+        assert told == want, made
+
+
 def test_what_is_wrong_is_said() -> None:
     f, g, x = hl.Func("f"), hl.Func("g"), hl.Var("x")
     with pytest.raises(InputError, match="no function 'tw_none'"):
@@ -125,6 +165,87 @@ def test_what_is_wrong_is_said() -> None:
     g[x] = f[x] + 1
     with pytest.raises(ExecutionError, match="the function returned 7"):
         g.realize([3])
-    f.compute_at(g, x)
-    with pytest.raises(ScheduleError, match="at root, once in each run"):
+    f.memoize()
+    with pytest.raises(ScheduleError, match="memoize: a C function computes it"):
         g.realize([3])
+
+
+# -- at a loop
+
+
+def logged(m: Any, schedule: Any) -> tuple[Any, Any, Any]:
+    """A Func of an extern one of a Func, and the calls."""
+    x, y = m.Var("x"), m.Var("y")
+    f, g, out = m.Func("f"), m.Func("g"), m.Func("out")
+    calls = np.zeros(1000, np.int32)
+    f[x, y] = x * x + 3 * y
+    given = [m.ExternFuncArgument(f), m.ExternFuncArgument(m.Buffer(calls))]
+    g.define_extern("tw_logs", given, m.Int(32), 2)
+    out[x, y] = g[x + 1, y] - g[x, y + 1]
+    f.compute_root()
+    schedule(m, g, out, x, y)
+    return out, g, calls
+
+
+SCHEDULES = {
+    "root": lambda m, g, out, x, y: g.compute_root(),
+    "row": lambda m, g, out, x, y: g.compute_at(out, y),
+    "point": lambda m, g, out, x, y: g.compute_at(out, x),
+    "tiles": lambda m, g, out, x, y: (
+        out.tile(x, y, m.Var("xo"), m.Var("yo"), m.Var("xi"), m.Var("yi"), 4, 2),
+        g.compute_at(out, m.Var("xo")),
+    ),
+    "columns": lambda m, g, out, x, y: (
+        out.reorder(y, x).split(x, x, m.Var("xi"), 3, m.TailStrategy.GuardWithIf),
+        g.compute_at(out, x),
+    ),
+    "fused": lambda m, g, out, x, y: (
+        out.tile(x, y, m.Var("xo"), m.Var("yo"), m.Var("xi"), m.Var("yi"), 4, 2),
+        out.fuse(m.Var("xo"), m.Var("yo"), m.Var("t")).vectorize(m.Var("xi"), 2),
+        g.compute_at(out, m.Var("t")),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize("size", [(8, 4), (10, 5)])
+def test_at_a_loop_it_is_called_for_the_regions_of_halide(name: str, size: Any) -> None:
+    found, regions = [], []
+    for m in (hl, theirs):
+        out, _, calls = logged(m, SCHEDULES[name])
+        found.append(np.asarray(out.realize(list(size))))
+        several = calls[1 : 1 + 4 * calls[0]].reshape(-1, 4).tolist()
+        regions.append([*dict.fromkeys(map(tuple, several))])
+    np.testing.assert_array_equal(*found)
+    assert regions[0] == regions[1] and len(regions[0]) == len({*regions[0]})
+
+
+def test_at_a_loop_of_a_reader_that_is_at_a_loop() -> None:
+    out, g, calls = logged(hl, lambda m, g, out, x, y: g.compute_root())
+    yo, yi, x, y, h = *hl.vars("yo yi x y"), hl.Func("h")
+    h[x, y] = out[x, y] + out[x, y + 1]
+    want = np.asarray(h.realize([6, 5]))
+    h.split(y, yo, yi, 2, hl.TailStrategy.GuardWithIf)
+    out.compute_at(h, yo)
+    g.compute_at(out, y)
+    calls[:] = 0
+    np.testing.assert_array_equal(h.realize([6, 5]), want)
+    rows = calls[1 : 1 + 4 * calls[0]].reshape(-1, 4)[:, 2:].tolist()
+    assert rows == [[n, 2] for n in range(6)]
+
+
+def test_a_loop_that_does_not_hold_its_readers_is_refused() -> None:
+    x, y, z, h = *hl.vars("x y z"), hl.Func("h")
+    out, g, _ = logged(hl, lambda m, g, out, x, y: g.compute_at(out, z))
+    with pytest.raises(ScheduleError, match=r"no such loop.*compute_at\(out, x\)"):
+        out.realize([4, 4])
+    g.compute_at(out, x)
+    h[x, y] = out[x, y] + g[x, y]
+    out.compute_root()
+    with pytest.raises(ScheduleError, match="read outside of out too"):
+        h.realize([4, 4])
+    g.compute_at(h, y)
+    with pytest.raises(ScheduleError, match="read outside of h too"):
+        h.realize([4, 4])
+    out.compute_at(h, y)
+    assert h.realize([4, 4]) is not None

@@ -37,6 +37,7 @@ def loops(f: Any) -> int:
     return str(steady(f.kernel([64, 24]))).count("for f.x.i")
 
 
+@pytest.mark.sampled(2)  # one loop, and all
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_results_are_those_of_halide(name: str) -> None:
     found = [blur(m, SCHEDULES[name]).realize([64, 24]) for m in (hl, theirs)]

@@ -59,6 +59,95 @@ def test_stores_and_loads(name, capfd):
     assert lines(ours) == lines(want) and len(lines(ours)) >= 8
 
 
+def begins_and_ends(text):
+    """The lines about realizations, whatever Funcs and pipelines are numbered by."""
+    words = ("Begin", "End", "Tag", "Produce", "Consume")
+    found = [x for x in text.splitlines() if x.startswith(words)]
+    return [re.sub(r"(\w+?)(\$\d+|_\d+)?\.0\(", r"\1.0(", x) for x in found]
+
+
+def realized(m, schedule):
+    names = ("x", "y", "xo", "xi", "yo", "yi")
+    v = {name: m.Var(name) for name in names}
+    x, y = v["x"], v["y"]
+    f, g, h, r = m.Func("f"), m.Func("g"), m.Func("h"), m.RDom([(0, 2)], "r")
+    f[x, y] = m.Tuple([x + y, m.f32(x)])
+    g[x, y] = f[x, y][0] + f[x + 1, y][0]
+    g[x, y] += r.x * f[x, y + 1][0]
+    h[x, y] = g[x, y - 1] * 2
+    for func in (f, g, h):
+        func.trace_realizations()
+    g.add_trace_tag("of two definitions")
+    schedule(f, g, h, v)
+    return h
+
+
+REALIZED = {
+    "root": lambda f, g, h, v: (f.compute_root(), g.compute_root()),
+    "row": lambda f, g, h, v: (f.compute_root(), g.compute_at(h, v["y"])),
+    "both at a row": lambda f, g, h, v: (
+        f.compute_at(h, v["y"]),
+        g.compute_at(h, v["y"]),
+    ),
+    "inlined": lambda f, g, h, v: g.compute_at(h, v["x"]) and None,
+    "tiles": lambda f, g, h, v: (
+        h.tile(v["x"], v["y"], v["xo"], v["yo"], v["xi"], v["yi"], 4, 2),
+        h.vectorize(v["xi"], 2).unroll(v["yi"]),
+        g.compute_at(h, v["xo"]).vectorize(v["x"], 2),
+        f.compute_at(h, v["yo"]),
+    ),
+    "columns": lambda f, g, h, v: (
+        h.reorder(v["y"], v["x"]).split(v["x"], v["xo"], v["xi"], 3),
+        f.compute_root(),
+        g.compute_at(h, v["xo"]),
+    ),
+    "fused": lambda f, g, h, v: (
+        h.fuse(v["x"], v["y"], v["xo"]),
+        f.compute_root(),
+        g.compute_root().split(v["x"], v["xo"], v["xi"], 2),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REALIZED)
+def test_realizations(name, capfd):
+    ours, want = both(lambda m: realized(m, REALIZED[name]), [8, 4], capfd)
+    assert begins_and_ends(ours) == begins_and_ends(want)
+    assert len(begins_and_ends(ours)) >= 10
+
+
+@pytest.mark.parametrize("tail", ["GuardWithIf", "ShiftInwards"])
+def test_regions_of_partial_tiles(tail, capfd):
+    def tiled(m):
+        x, xo, xi, f, g = *map(m.Var, ("x", "xo", "xi")), m.Func("f"), m.Func("g")
+        f[x] = m.f64(x)
+        g[x] = f[x] + f[x + 1]
+        g.split(x, xo, xi, 4, getattr(m.TailStrategy, tail))
+        f.compute_at(g, xo).trace_realizations().trace_stores().trace_loads()
+        return g
+
+    ours, want = both(tiled, [6], capfd)
+    assert begins_and_ends(ours) == begins_and_ends(want)
+    assert {*lines(ours)} == {*lines(want)}
+
+
+def test_a_sliding_window_computes_its_first_rows_before_the_loop(capfd):
+    """Where Halide computes them in the first iteration."""
+    x, y, f, g = *hl.vars("x y"), hl.Func("f"), hl.Func("g")
+    f[x, y] = x + y
+    g[x, y] = f[x, y] + f[x, y + 1]
+    f.store_root().compute_at(g, y).trace_realizations()
+    g.realize([2, 3])
+    told = begins_and_ends(capfd.readouterr().out)
+    assert told[2:5] == [
+        "Begin realization f.0(0, 2, 0, 4)",
+        "Produce f.0(0, 2, 0, 1)",
+        "End produce f.0(0, 2, 0, 1)",
+    ]
+    rows = [x for x in told if x.startswith("Consume")]
+    assert rows == [f"Consume f.0(0, 2, {n}, 1)" for n in (1, 2, 3)]
+
+
 def reduction(m):
     x, r, f = m.Var("x"), m.RDom([(0, 3)]), m.Func("sums")
     f[x] = m.Tuple([m.f32(x) * 0.5, m.i32(x)])

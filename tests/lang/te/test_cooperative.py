@@ -77,6 +77,7 @@ def check(s: t.Schedule, args: list[t.Tensor]) -> None:
     np.testing.assert_allclose(c, a.T @ b, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.covering(1)  # even and ragged sizes; with virtual threads and without
 @pytest.mark.parametrize("virtual", [False, True])
 @pytest.mark.parametrize("sizes", [(32, 32, 8), (29, 19, 7)])
 def test_what_threads_share_is_fetched_between_phases(

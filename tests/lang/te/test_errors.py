@@ -71,14 +71,6 @@ EXPRESSIONS: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: _one(lambda i: (t.sum(A[i, k], axis=k), t.max(A[i, k], axis=k))),
         "several reductions in one body",
     ),
-    "dtypes": (
-        lambda: _one(lambda i: A[i, 0] + N[i]),
-        r"compute C: Add: operands are float32 and int32: A\[i, 0\] and N\[i\].*astype",
-    ),
-    "dtypes-select": (
-        lambda: _one(lambda i: t.if_then_else(i < 4, A[i, 0], N[i])),
-        r"A\[i, 0\] is float32, N\[i\] is int32.*astype\('float32'\)",
-    ),
     "condition": (
         lambda: _one(lambda i: t.if_then_else(i, 1.0, 2.0)),
         "the condition is int64, not bool",
@@ -321,3 +313,16 @@ def test_a_line_says_at_once_what_is_wrong_with_it() -> None:
         InputError, match="create_schedule: there is nothing to compute"
     ):
         t.create_schedule([])
+
+
+def test_stages_are_not_computed_inside_one_another():
+    a = t.placeholder((8,), name="A")
+    b = t.compute((8,), lambda i: a[i] + 1, name="B")
+    c = t.compute((8,), lambda i: b[i] + 1, name="C")
+    d = t.compute((8,), lambda i: c[i] + 1, name="D")
+    s = t.create_schedule(d.op)
+    s[b].compute_at(s[c], s[c].op.axis[0])
+    s[c].compute_at(s[d], s[d].op.axis[0])
+    with pytest.raises(ScheduleError, match="cannot be computed inside itself"):
+        s[d].compute_at(s[b], s[b].op.axis[0])
+    t.lower(s, [a, d])

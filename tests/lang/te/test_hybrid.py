@@ -204,10 +204,6 @@ def test_a_loop_that_may_not_run_together_is_an_error():
             "    out[0] = int32(a[0])",
             r"int32 is stored in out, of float32.*float32\(value\)",
         ),
-        (
-            "    out[0] = a[0] + int32(1) * int32(a[0])",
-            "float32 is combined with int32",
-        ),
         ("    out[0] = hurry(a[0])", "a call of hurry"),
         ("    assert 1 > 2", "an assert that does not hold"),
         ("    n = output_tensor((a[0],))", "extents are constants"),

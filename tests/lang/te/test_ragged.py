@@ -57,7 +57,7 @@ def test_a_sparse_matrix_product(target):
 def test_as_tvms_topi_writes_it_and_what_reads_it():
     def row(i, j):
         k = t.reduce_axis((0, start[i + 1] - start[i]), name="k")
-        n = start[i] + k.astype("int32")
+        n = start[i] + k
         return t.max(data[n] * x[at[n], j], axis=k)
 
     Y = t.compute((ROWS, 8), row, name="Y")

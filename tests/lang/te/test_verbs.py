@@ -91,7 +91,7 @@ def _cache_write(s: t.Schedule, c: Case) -> None:
 
 
 def _cache_write_late(s: t.Schedule, c: Case) -> None:
-    """What was said about the loops stays with the computation."""
+    """Earlier requests about the loops stay with the computation."""
     C = c.outputs[0]
     (y, x), (k,) = s[C].op.axis, s[C].op.reduce_axis
     yo, xo, ko, yi, xi, ki = s[C].tile(y, x, k, 4, 8, 8)
@@ -200,7 +200,7 @@ SIZES = {
 
 
 def check(s: t.Schedule, case: Case) -> None:
-    """Right, verified, and what its trace replays to."""
+    """The program is right and verified, and its trace replays to it."""
     verify(s.kernel)
     again = replay(s.schedule.original, Trace.from_json(s.trace.to_json()))
     assert repr(again) == repr(s.kernel)
@@ -363,7 +363,7 @@ def test_pairs() -> None:
 
 
 def test_axes_held_before_cache_write_are_the_copys() -> None:
-    """As TVM's product with a write cache has it: `C.op.axis` goes on to be of `s[C]`."""
+    """As in TVM's product with a write cache: `C.op.axis` still belongs to `s[C]`."""
     c = matmul(9, 7, 10)
     (C,) = c.outputs
     s = t.create_schedule(C.op)

@@ -61,7 +61,7 @@ ZERO, ONE = const(0.0, F), const(1.0, F)
 
 @st.composite
 def index(draw: st.DrawFn, loops: list[Var]) -> Expr:
-    """Non-negative, so that any offset lies inside a large enough buffer."""
+    """Non-negative, so that any offset is inside a buffer that is large enough."""
     e: Expr = const(draw(st.integers(0, 3)))
     for v in draw(st.lists(st.sampled_from(loops), min_size=0, max_size=3)):
         part: Expr = v * draw(st.sampled_from([1, 1, 2, 3, 4, 8]))
@@ -332,7 +332,7 @@ def test_the_promise_is_about_plain_stores_of_one_statement() -> None:
 
 
 def test_the_promise_is_about_the_tiles_asked_for() -> None:
-    """Other tiles of another size do not meet those where theirs do."""
+    """The promise covers the requested tile size; tiles of another size conflict elsewhere."""
     other = Overlap(TILE * 4, const(5)) + LANE
     body = Store(Y, (PROMISED,), X[PROMISED]), Store(X, (other,), Y[other])
     kernel = replace(tiles(*body), outputs=(X, Y))
@@ -340,7 +340,7 @@ def test_the_promise_is_about_the_tiles_asked_for() -> None:
 
 
 def test_fission_of_overlapping_tiles() -> None:
-    """What is stored again may be read later; what is written later may not be stored again."""
+    """Elements may be read after they are stored again, not stored again after a later write."""
     z = Buffer("z", (10,), F)
     first = Store(Y, (PROMISED,), X[PROMISED])
 
@@ -356,11 +356,11 @@ def test_fission_of_overlapping_tiles() -> None:
     )
 
 
-# -- what the lemma proves by itself
+# -- proofs by the lemma alone
 
 
 def lemma(first: Stmt, second: Stmt, *around: For) -> tuple[set[str] | None, ...]:
-    """The loops, of the innermost one around both statements, that agree where Y is met."""
+    """The loops around both statements that agree wherever both access the same element of Y."""
     body = block(first, second)
     for f in reversed(around):
         body = f.replace(body=body)
@@ -401,7 +401,7 @@ def test_what_is_made_of_outer_loops_is_fixed() -> None:
 
 
 def test_an_outer_loop_may_count_more_in_one_access() -> None:
-    """o*2 + v and o + v meet in iterations v that are o apart."""
+    """o*2 + v and o + v access one element in iterations v that are o apart."""
     assert lemma(
         set_to(OUTER * 2 + V), set_to(OUTER + V), run(OUTER, 3), run(V, 4)
     ) == (
@@ -504,7 +504,7 @@ def test_starts_in_quotients_and_remainders(parts: Parts) -> None:
 
 
 def test_parts_that_two_accesses_count_differently_are_not_joined() -> None:
-    """y[2 * (x // 2), x % 2] and y[x // 2, x % 2] meet where x is 2 and 4: in two tiles."""
+    """y[2 * (x // 2), x % 2] for x = 2 is y[x // 2, x % 2] for x = 4: in two tiles."""
     t = Buffer("T", (10, 10), F)
     half, rest = PROMISED // 2, PROMISED % 2
     body = Store(t, (half * 2, rest), t[half, rest])
@@ -522,7 +522,8 @@ def test_what_with_a_remainder_makes_the_whole() -> None:
     assert quotients(Mod(V, four)) == (V // 4,)
     assert quotients(Mod(V // 3, four)) == (V // 3 // 4, V // 12)
     assert quotients(Mod(V // OUTER, four)) == (V // OUTER // 4,)
-    for odd in (const(0), const(-3), OUTER):
+    assert quotients(Mod(V, OUTER)) == (V // OUTER,)
+    for odd in (const(0), const(-3)):
         assert not quotients(Mod(V, odd))
     assert quotients(Mod(V // 4, three))[1] is quotients(Mod(V // 3, four))[1]
 

@@ -158,7 +158,7 @@ class Programs:
         return AT[v] if kind < 0.95 else v * other
 
 
-# -- what happens in them
+# -- the accesses of an execution
 
 
 @dataclass(frozen=True)
@@ -276,7 +276,7 @@ def nest(kernel: Kernel) -> list[For]:
 
 
 def judge(verdict: Verdict, conflict: bool, kernel: Kernel, what: str) -> None:
-    """No conflict is permitted, none is made up, and isl gives up for a reason only."""
+    """No verdict permits a conflict or invents one, and isl gives up only for a stated reason."""
     assert not (conflict and isinstance(verdict, Legal)), f"{what} of {kernel}"
     if isinstance(verdict, Illegal):
         assert conflict, f"{what} of {kernel}: {verdict.reason}"
@@ -380,7 +380,7 @@ def test_statements_lag_only_if_they_keep_their_order(batch: int) -> None:
 
 
 class Tiles:
-    """Programs on tiles of 4 of 10 elements, of which those stored twice store equal values."""
+    """Programs on overlapping tiles of 4 of 10 elements; elements stored twice get equal values."""
 
     def __init__(self, seed: int) -> None:
         self.r = random.Random(seed)
@@ -431,7 +431,7 @@ def test_tiles_that_overlap_change_places_only_if_results_do_not() -> None:
     assert seen[Legal] >= 30 and seen[Illegal] >= 30
 
 
-# -- the lemmas by themselves
+# -- the lemmas alone
 
 
 @pytest.mark.sampled(8)

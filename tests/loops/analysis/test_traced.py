@@ -41,7 +41,7 @@ def some(seed: int) -> Kernel:
     return kernel
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)  # each batch draws of all forms
 @pytest.mark.parametrize("batch", range(4))
 def test_what_a_trace_shows(batch):
     for seed in range(batch, SEEDS, 4):
@@ -100,7 +100,7 @@ def elements(box: Region, run: Run, b: Buffer) -> set[tuple[int, ...]]:
     return set(product(*ranges))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)  # each batch draws of all forms
 @pytest.mark.parametrize("batch", range(4))
 def test_where_accesses_meet(batch):
     """`agreeing` against all pairs of iterations of every loop, alone and with the one inside."""

@@ -62,6 +62,7 @@ def test_every_family_has_code_that_spills_nothing(arch, name):
     assert "flat_load" not in made and "flat_store" not in made
 
 
+@pytest.mark.sampled(3)  # waves of 64 and of 32, few and many registers
 @pytest.mark.parametrize("name", ["tiles", "rows"])
 @pytest.mark.parametrize("arch", ["gfx90a", "gfx942", "gfx1030", "gfx1100"])
 def test_waves_are_those_that_llvm_finds(arch, name):

@@ -32,7 +32,7 @@ SPECIAL = [
     2.7,
     300.0,
 ]
-FLOATS = (dtypes.float32, dtypes.float64)
+FLOATS = (dtypes.float32, dtypes.float64, dtypes.bfloat16)
 
 
 def clamps(x: Expr) -> list[Expr]:
@@ -41,8 +41,9 @@ def clamps(x: Expr) -> list[Expr]:
     def c(value: float) -> Const:
         return Const(value, x.dtype)
 
+    almost = 1 - 2.0**-40  # 1 as a float32
     near = [Max(x, c(bound)) for bound in (0.0, -0.0, 0.5, -0.5, 0.99)]
-    far = [Max(x, c(bound)) for bound in (1.0, -1.0, 7.0, -7.0)]
+    far = [Max(x, c(bound)) for bound in (1.0, -1.0, 7.0, -7.0, almost, -almost)]
     upper = (255.0, 0.0, 0.5, -3.0, -0.5)
     return [
         *near,
@@ -53,6 +54,7 @@ def clamps(x: Expr) -> list[Expr]:
         *(Min(Max(x, c(0.0)), c(bound)) for bound in upper),
         *(Min(c(bound), Max(c(0.0), x)) for bound in upper),
         *(Min(Min(Max(x, c(0.0)), c(300.0)), c(bound)) for bound in upper),
+        Min(c(300.0), Min(Max(x, c(0.0)), c(2.0))),
         Min(Max(x, c(-7.0)), c(255.0)),
         Min(x, c(5.0)),
     ]

@@ -1,4 +1,4 @@
-"""The cost model: its constants are documented and stand in one place; what it answers."""
+"""The cost model: its constants are documented and in one place; its estimates."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HARMLESS = {0, 1, 2, 1e-9, 1e-6}  # counting, halves and pairs; ties, and what d
 V4 = machine("x86-64-v4")
 COSTS = cost_model(V4)
 
-# Numbers that say what something is, not what it costs: file, and the function around or the name.
+# Numbers that are not costs: file, and the enclosing function or the name.
 STRUCTURE = {
     ("graph/passes/decompose.py", "_parts"),  # an opset
     ("graph/passes/simplify.py", "FOLD_BYTES"),  # what a compilation may cost
@@ -77,7 +77,7 @@ STRUCTURE = {
 
 
 def numbers(tree: ast.Module) -> Iterator[tuple[str, float]]:
-    """Every number that is neither an index nor a candidate, with the place that it stands in."""
+    """Every number that is neither an index nor a candidate, with its place."""
     for top in tree.body:
         target = top.targets[0] if isinstance(top, ast.Assign) else top
         target = top.target if isinstance(top, ast.AnnAssign) else target

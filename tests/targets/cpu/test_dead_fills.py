@@ -1,4 +1,4 @@
-"""Fills that go and fills that stay: what is read of a buffer is the same."""
+"""Fills that are removed and fills that stay: reads of a buffer see the same values."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def results(kernel: Kernel) -> np.ndarray:
 
 
 def goes(text: str) -> bool:
-    """Whether the fill goes; the kernel computes the same."""
+    """Whether the fill is removed; the kernel computes the same."""
     kernel = parse(text.strip().split("\n"))
     verify(kernel)
     made = dead_fills(kernel)
@@ -106,7 +106,7 @@ def test_a_fill_that_other_values_follow() -> None:
 
 
 def test_a_statement_that_never_runs_stores_nothing() -> None:
-    """The even elements are then those of the fill."""
+    """The even elements then keep the fill's value."""
     never = ("for z in {}:", "  for a in 32:", "    t[a * 2] = x[a]")
     odd = ("for b in 32:", "  t[b * 2 + 1] = x[b]")
     assert goes(written(*never, *odd).format(1))

@@ -12,6 +12,7 @@ from tilewright.loops.nodes import Kernel
 from tilewright.loops.parser import parse
 from tilewright.targets.cpu.compile import llvm_ir
 from tilewright.targets.cpu.machine import host, machine
+from tilewright.targets.permitted import IndexSet, Permitted
 
 
 def parsed(text: str) -> Kernel:
@@ -169,3 +170,59 @@ kernel k(A: float32[16]) -> O: float32[32]:
     assert not is_whole(kernel)
     masks = llvm_ir(kernel, machine("x86-64-v4")).count("call void @llvm.masked.store")
     assert masks > 2
+
+
+def test_each_lane_has_an_array_of_its_own() -> None:
+    """Lanes take turns in it: what one stores beside its element is of the next lane."""
+    assert not is_whole(
+        parsed("""
+kernel k(A: float32[16], B: float32[16]) -> O: float32[16]:
+  for x in 16 vector:
+    alloc t: float32[32]:
+      t[x * 2] = A[x]
+      t[x * 2 + 1] = B[x]
+      O[x] = t[x * 2] + t[x * 2 + 1] * 2.0
+""")
+    )
+
+
+def test_places_that_no_ranges_prove_are_checked() -> None:
+    kernel = parsed("""
+kernel k(A: float32[16], P: int64[1]) -> O: float32[64]:
+  for x in 16 vector:
+    O[P[0] + x * 2] = A[x]
+    O[P[0] + x * 2 + 1] = 2.0
+""")
+    a, p, o = kernel.params
+    for first, outside in ((0, False), (32, False), (33, True), (-1, True)):
+        arrays = {
+            a: np.ones(16, np.float32),
+            p: np.array([first]),
+            o: np.zeros(64, "f4"),
+        }
+        status = run_native(kernel, arrays, machine=host())
+        assert (status != 0) == outside
+        assert outside or (arrays[o][first : first + 32 : 2] == 1).all()
+
+
+def test_places_that_lanes_share_in_part_are_not_in_order() -> None:
+    assert not is_whole(
+        parsed("""
+kernel k(A: float32[16]) -> O: float32[160]:
+  for y in 3:
+    for x in 16 vector:
+      O[x * 2 + x * y // 5 * 16] = A[x]
+      O[x * 2 + x * y // 5 * 16 + 1] = 2.0
+""")
+    )
+
+
+def test_sanitized_code_checks_each_store() -> None:
+    stores = ("O[x * 2] = A[x]", "O[x * 2 + 1] = B[x]", "P[x] = O[x]")
+    kernel = parsed(STORES.format(*stores))
+    out = kernel.outputs[0]
+    every = (IndexSet.over(0, [(1, 64)]),)
+    text = llvm_ir(
+        kernel, machine("x86-64-v4"), permitted={out: Permitted(every, every)}
+    )
+    assert text.count("internal constant") == 6  # what each access is called in reports

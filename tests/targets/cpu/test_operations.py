@@ -279,6 +279,7 @@ def test_indices_as_floats(dtype: DType, start: int) -> None:
     )
 
 
+@pytest.mark.covering(1)  # each level, each offset
 @pytest.mark.parametrize("level", [None, "x86-64-v2", "x86-64-v3"])
 @pytest.mark.parametrize("offset", [0, 128, -5])
 def test_rounding_to_narrow_integers_is_one_conversion(

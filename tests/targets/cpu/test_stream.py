@@ -1,4 +1,4 @@
-"""Large results pass the caches by where they lie on boundaries; elsewhere nothing changes."""
+"""Large aligned results bypass the caches; other results are stored as before."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def scheduled(
 
 
 def placed(shape: tuple[int, ...], offset: int) -> Any:
-    """An array of float32 that begins `offset` elements behind a boundary of 64 bytes."""
+    """An array of float32 that begins `offset` elements after a 64-byte boundary."""
     n = int(np.prod(shape))
     return aligned(4 * (n + offset)).view(np.float32)[offset:].reshape(shape)
 
@@ -144,8 +144,8 @@ def noted(
     name: str = "x86-64-v4",
     asked: list[Any] | None = None,
 ) -> dict[str, Any]:
-    """The loops of a kernel that get the note by default, and what it says. asked: gets what may
-    be chosen."""
+    """The annotated loops of a kernel by default, with the annotation. asked: receives the
+    candidates."""
 
     def choose(name: str, options: Any, good: Any) -> Any:
         if asked is not None:

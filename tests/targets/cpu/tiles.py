@@ -1,7 +1,7 @@
 """Tiles without a processor that has them: compiled kernels whose tile instructions are calls.
 
-The kernel's LLVM text is taken as it is, but for the names of the tile instructions, which become
-functions of this file working on arrays; addresses, strides and loops are those of the real code.
+Only the names of the tile instructions change in the kernel's LLVM text: they become functions of
+this file that work on arrays; addresses, strides and loops are those of the real code.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TYPES = {_I8: "i8", _I64: "i64", _PTR: "ptr"}
 
 
 class Tiles:
-    """Eight tile registers and what the instructions do to them (Intel's SDM, volume 2)."""
+    """Eight tile registers and the instructions on them (Intel's SDM, volume 2)."""
 
     def __init__(self) -> None:
         self.registers: np.ndarray[Any, Any] | None = None

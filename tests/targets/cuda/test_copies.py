@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.loops.gpu_kernels import judged, kernel
 from tests.targets.cuda.running import SM80, load_counted, program, run
 from tests.targets.simt.products import (
     arrays,
@@ -21,7 +22,7 @@ from tilewright.compute.build import map_
 from tilewright.expr.nodes import Buffer, Select, const
 from tilewright.ir.node import transform
 from tilewright.loops import launch_interp
-from tilewright.loops.launch import Barrier, LaunchProgram, Wait
+from tilewright.loops.launch import Barrier, Commit, LaunchProgram, Wait
 from tilewright.loops.lower import lower
 from tilewright.loops.nodes import ASYNC, Stmt, block
 from tilewright.loops.parser import parse_program
@@ -43,6 +44,7 @@ from tilewright.targets.cuda.cost import (
     stage_counts,
     tensor_tiles,
     tensor_tiling,
+    together,
 )
 from tilewright.targets.cuda.emit import ptx
 from tilewright.targets.cuda.machine import machine
@@ -148,7 +150,7 @@ TILE = (16, 16, 8, 16, 16)
 
 
 def staged() -> LaunchProgram:
-    """Tiles of which the next are copied while some are used."""
+    """Tiles: the next ones are copied while the current ones are used."""
     point = tiled(CASE, SM80.simt, tile=TILE, stages=2)
     return Cuda(SM80).launches(point.schedule.kernel)
 
@@ -171,6 +173,7 @@ def test_threads_wait_once_in_a_step_and_go_on_after_the_copies():
     assert "st.shared" not in text
 
 
+@pytest.mark.covering(1)  # each kind, each place
 @pytest.mark.parametrize("kind", [Wait, Barrier])
 @pytest.mark.parametrize("number", range(2))
 def test_each_of_them_is_needed(kind, number):
@@ -189,6 +192,112 @@ def test_an_older_gpu_copies_through_registers():
     assert "cp.async" not in text and "st.shared.v4" in text
     _, (made,) = load_counted(p, of, given)
     assert np.array_equal(made, want)
+
+
+# -- more than two stages
+
+LONG = product(18, 16, 56)
+
+
+def in_stages(stages: int) -> LaunchProgram:
+    point = tiled(LONG, SM80.simt, tile=TILE, stages=stages)
+    return Cuda(SM80).launches(point.schedule.kernel)
+
+
+@pytest.mark.parametrize("stages", [3, pytest.param(4, marks=pytest.mark.slow)])
+def test_a_step_waits_for_its_own_tiles_only(stages):
+    p = in_stages(stages)
+    left = [at.stmt.pending for at in walk(p.launches[0].body) if is_wait(at.stmt)]
+    assert left == [stages - 2, 0]
+    assert count(p, Barrier) == 2
+    assert count(p, Commit) == stages  # of each tile before the steps, and in a step
+    assert str(parse_program(str(p).split("\n"))) == str(p)
+    given = arrays(p)
+    want = expected(LONG, given)
+    assert np.array_equal(interpreted(p, arrays(p)), want)
+    _, (made,) = load_counted(p, SM80, given)
+    assert np.array_equal(made, want)
+    text = ptx(p, SM80)
+    assert f"cp.async.wait_group \t{stages - 2}" in text
+    assert text.count("cp.async.commit_group") >= stages
+
+
+def is_wait(s: Stmt) -> bool:
+    return isinstance(s, Wait)
+
+
+def lax(p: LaunchProgram) -> LaunchProgram:
+    """A program whose steps leave one group more in flight."""
+    return parse_program(str(p).replace("wait 1", "wait 2").split("\n"))
+
+
+def reused(p: LaunchProgram) -> LaunchProgram:
+    """A program with a stage less than its steps expect."""
+    return parse_program(str(p).replace("% 3,", "% 2,").split("\n"))
+
+
+def ungrouped(p: LaunchProgram) -> LaunchProgram:
+    """A program whose steps do not end their groups."""
+    lines = str(p).split("\n")
+    last = max(n for n, line in enumerate(lines) if line.strip() == "commit")
+    return parse_program([*lines[:last], *lines[last + 1 :]])
+
+
+@pytest.mark.parametrize("fault", [lax, reused, ungrouped])
+def test_a_fault_planted_in_three_stages_is_a_race(fault):
+    p = fault(in_stages(3))
+    assert str(p) != str(in_stages(3))
+    with pytest.raises(RaceError):
+        interpreted(p, arrays(p))
+
+
+def test_ptx_that_waits_for_too_little_reads_what_was_there_before():
+    right, wrong = (fault(in_stages(3)) for fault in (lambda p: p, lax))
+    given = arrays(right)
+    same = dict(zip(wrong.params, given.values(), strict=True))
+    made = [load_counted(p, SM80, x)[1][0] for p, x in ((right, given), (wrong, same))]
+    assert not np.array_equal(*made)
+
+
+def test_as_few_steps_as_stages():
+    """The loop has but one iteration."""
+    case = product(18, 16, 24)
+    p = Cuda(SM80).launches(tiled(case, SM80.simt, tile=TILE, stages=3).schedule.kernel)
+    given = arrays(p)
+    assert np.array_equal(interpreted(p, arrays(p)), expected(case, given))
+    for number in range(count(p, Wait)):
+        with pytest.raises(RaceError):
+            interpreted(without(p, Wait, number), arrays(p))
+
+
+FIRST_ONLY = """\
+kernel k(x: float32[8, 64]) -> y: float32[5, 64]:
+  alloc t: float32[4, 64] in shared:
+    for i in 16 threadIdx.x:
+      for l in 4 vector:
+        t[0, i * 4 + l] = x[0, i * 4 + l]
+    for r in 2:
+      for i1 in 64 threadIdx.x:
+        t[r + 1, i1] = x[r + 1, i1]
+    for k in 5:
+      for i2 in 16 threadIdx.x:
+        for l2 in 4 vector:
+          t[(k + 3) % 4, i2 * 4 + l2] = x[k + 3, i2 * 4 + l2]
+      for j in 64 threadIdx.x:
+        y[k, j] = t[k % 4, 63 - j]"""
+
+
+@pytest.mark.parametrize(("first", "left"), [(0, 0), (1, 1)])
+def test_what_is_copied_before_a_loop_is_waited_for_when_it_is_used(first, left):
+    """The first tile that is copied decides, since the loop itself would leave two in flight."""
+    text = FIRST_ONLY.replace("t[0,", f"t[{first},").replace("t[r + 1,", "t[r * 2,")
+    s = Schedule(kernel(text if first else FIRST_ONLY))
+    for lane in ("l", "l2"):
+        s.annotate(lane, ASYNC, 1)
+    p = to_launches(s.kernel, 32, async_copies=True)
+    waits = [at.stmt.pending for at in walk(p.launches[0].body) if is_wait(at.stmt)]
+    assert waits == [left]
+    judged(s.kernel, p)
 
 
 # -- notes
@@ -265,6 +374,7 @@ NO_COPIES = {
     "serial": ({"kind": "serial"}, "the loop is serial"),
     "registers": ({"scope": "register"}, "from global to register memory"),
     "apart": ({"value": lambda x, i: x[i % 32 * 2]}, "not beside one another"),
+    "in part": ({"value": lambda x, i: x[i - i % 3]}, "not beside one another"),
     "8 elements": ({"lanes": 8}, "it has 32 bytes, not 4, 8, 16"),
 }
 
@@ -276,16 +386,16 @@ def test_a_note_at_what_is_no_copy_is_refused(name):
         to_launches(copied(**how).kernel, 32, async_copies=True)
 
 
-# -- what is chosen
+# -- choices
 
 
-def test_two_tiles_are_the_default_where_copies_arrive_later():
+def test_several_tiles_are_the_default_where_copies_arrive_later():
     def stages(k: int, n: int = 512) -> int:
         p = product_of(classify(product(512, n, k, float16, float32)))
         t = tensor_tiling(p, tensor_tiles(p, SM80)[0])
         return best_stages(t, SM80)
 
-    assert stages(1024) == 2
+    assert stages(1024) == 3
     assert stages(1024, 511) == 1  # rows are not aligned, so threads copy
     assert stages(16) == 1  # one step
     t = tensor_tiling(
@@ -294,3 +404,14 @@ def test_two_tiles_are_the_default_where_copies_arrive_later():
     )
     assert stage_counts(t, SM80) == [1, 2]
     assert stage_counts(t, replace(SM80, block_shared=112 << 10)) == [1]
+
+
+def test_more_stages_are_the_default_where_one_step_is_too_short_for_a_copy():
+    p = product_of(classify(product(512, 512, 1024, float16, float32)))
+    t = tensor_tiling(p, TensorTile(64, 64, 64, 2, 2))
+    assert stage_counts(t, SM80) == [1, 2, 3, 4]
+    assert [together(t, SM80, n) for n in (1, 2, 3, 4)] == [4, 3, 2, 1]
+    assert best_stages(t, SM80) == 3
+    few = replace(SM80, block_shared=64 << 10)
+    assert stage_counts(t, few) == [1, 2]
+    assert best_stages(t, few) == 2

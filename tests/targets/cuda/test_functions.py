@@ -1,4 +1,4 @@
-"""Functions give the same bits as on a processor: it is the same emitter and the same polynomials.
+"""Functions have the same bits as on a CPU: the emitter and the polynomials are the same.
 
 PTX is run by an interpreter (`testing/ptx`); nothing here has run on a GPU.
 """
@@ -31,7 +31,7 @@ def values(dtype: str) -> np.ndarray:
 
 
 def both(expression: str, dtype: str, out: str) -> tuple[np.ndarray, np.ndarray]:
-    """What PTX gives, and what an x86-64 without AVX-512 gives, of `x[i]`."""
+    """The results for `x[i]` as PTX, and on an x86-64 without AVX-512."""
     at = "blockIdx.x * 256 + threadIdx.x"
     p = program(f"""
 program k(x: {dtype}[{N}]) -> y: {out}[{N}]:
@@ -96,7 +96,7 @@ def test_a_constant_of_float16():
 
 @pytest.mark.parametrize("sign", ["<<", ">>"])
 def test_a_shift_by_more_than_there_are_bits_is_0(sign):
-    """Also by 2**32 and more, of which 32 bits are fewer."""
+    """Also by 2**32 and more, whose low 32 bits are a small number."""
     p = program(f"""
 program k(x: uint64[4], n: uint64[4]) -> y: uint64[4]:
   launch k(x, n, y) grid [1, 1, 1] threads [4, 1, 1]:

@@ -91,6 +91,7 @@ def test_a_schedule_with_instructions_means_what_it_meant():
     tensorized("tf32", extents=(32, 16, 16), step=8).verify()
 
 
+@pytest.mark.sampled(3)  # each architecture, three of the types
 @pytest.mark.skipif(report.ptxas() is None, reason="ptxas was not found")
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("of", DTYPES)

@@ -1,5 +1,7 @@
 """Whole networks as PTX, run by its interpreter: the same bits as on a processor."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -32,16 +34,20 @@ def outputs(exe: tw.Executable, case: Case) -> tuple[np.ndarray, ...]:
     return found if isinstance(found, tuple) else (found,)
 
 
-def both(name: str) -> list[tuple[np.ndarray, np.ndarray]]:
+def both(name: str, saved: Path | None = None) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The outputs of a network as PTX and as native code; saved: the PTX is loaded from there."""
     case = NETWORKS[name]()
     ours = tw.compile(case.graph, target="cuda", mcpu="sm_80", math="exact")
     theirs = tw.compile(case.graph, mcpu="x86-64-v3", math="exact")
     assert {p[0] for p in ours.placements} == {"cuda"}
+    if saved is not None:
+        ours.save(saved)
+        ours = tw.load(saved)
     found = [outputs(exe, case) for exe in (ours, theirs)]
     return list(zip(*found, strict=True))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.slow  # `test_the_saved_network` compares one of them
 @pytest.mark.parametrize("name", SAME)
 def test_a_network_has_the_same_bits(interpreted, name):
     for ours, theirs in both(name):
@@ -77,12 +83,8 @@ def test_a_network_is_compiled_and_saved_without_a_gpu(tmp_path, monkeypatch):
 
 
 def test_the_saved_network_runs_where_there_is_a_device(tmp_path, interpreted):
-    case = NETWORKS["lenet"]()
-    exe = tw.compile(case.graph, target="cuda")
-    exe.save(tmp_path / "lenet.tw")
-    found = outputs(tw.load(tmp_path / "lenet.tw"), case)
-    for a, b in zip(found, outputs(exe, case), strict=True):
-        assert np.array_equal(a, b)
+    for ours, theirs in both("lenet", tmp_path / "lenet.tw"):
+        assert np.array_equal(ours, theirs)
 
 
 @pytest.mark.sampled(2)

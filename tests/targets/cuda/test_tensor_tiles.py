@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -29,11 +30,14 @@ from tilewright.runtime import devices
 from tilewright.schedule.space.patterns import classify
 from tilewright.targets.cuda import report
 from tilewright.targets.cuda.cost import (
+    RowLayout,
     TensorTile,
-    best_room,
+    best_rows,
+    block_bytes,
     fragment_request,
     operand_requests,
     result_requests,
+    row_layouts,
     tensor_tiles,
     tensor_tiling,
 )
@@ -41,7 +45,11 @@ from tilewright.targets.cuda.emit import llvm_ir, ptx
 from tilewright.targets.cuda.intrinsics import PRODUCTS
 from tilewright.targets.cuda.machine import machine
 from tilewright.targets.cuda.target import Cuda
-from tilewright.targets.cuda.tensor_tiles import NAME, TensorCores
+from tilewright.targets.cuda.tensor_tiles import (
+    NAME,
+    TensorCores,
+    with_one_column,
+)
 from tilewright.targets.simt.code import PTX, DeviceProgram
 from tilewright.targets.simt.products import product_of
 from tilewright.testing.ptx import device
@@ -154,9 +162,9 @@ def test_what_it_rounds_is_within_the_intrinsic_s_tolerance(dtype):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stages", [1, 2])
+@pytest.mark.parametrize("stages", [1, 2, 3])
 def test_threads_do_not_race_and_no_barrier_is_needless(stages):
-    case = product(9, 20, 20, float16, float32)
+    case = product(9, 20, 20 if stages < 3 else 36, float16, float32)
     p = launches(scheduled(case, tensor_tile=SMALL, stages=stages))
     given = arrays(p)
     want = expected(case, given)
@@ -182,29 +190,49 @@ def test_llvm_knows_that_the_whole_warp_comes_to_a_product():
 # -- what the model counts
 
 
-NO_ROOM = {"A.room": 0, "B.room": 0}
+AS_THEY_ARE = {"A.rows": (0, False), "B.rows": (0, False)}
+PADDED = {"A.rows": (8, False), "B.rows": (8, False)}
 COUNTED = {
     "float16": (product(64, 128, 64, float16, float32), (64, 64, 32, 2, 2), {}),
-    "conflicts": (product(32, 64, 128, float16, float32), (32, 64, 64, 1, 4), NO_ROOM),
+    "conflicts": (
+        product(32, 64, 128, float16, float32),
+        (32, 64, 64, 1, 4),
+        AS_THEY_ARE,
+    ),
+    "padded": (product(32, 32, 64, float16, float32), (32, 32, 32, 2, 1), PADDED),
     "turned": (turned(64, 32, 32), (64, 32, 32, 4, 1), {}),
     "int8": (product(32, 32, 64, int8, int32), (32, 32, 64, 2, 1), {}),
+    "three": (product(32, 64, 64, float16, float32), (32, 64, 16, 1, 4), {"stages": 3}),
 }
 
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", COUNTED)
 def test_requests_turns_and_products_are_those_of_the_closed_forms(name):
-    case, tile, rooms = COUNTED[name]
-    point = scheduled(case, tensor_tile=tile, **rooms)
-    found, _ = load_counted(launches(point), SM80)
-    p = product_of(classify(case))
+    check_counted(*COUNTED[name])
+
+
+def check_counted(
+    case: Case,
+    tile: tuple[int, ...],
+    values: Mapping[str, object],
+    is_whole: bool = True,
+) -> None:
+    """Compare what the interpreter of PTX counts with the model. is_whole: no tile has padding, of
+    which nothing is loaded."""
+    point = scheduled(case, tensor_tile=tile, **values)
+    program = launches(point)
+    found, _ = load_counted(program, SM80)
+    p = with_one_column(product_of(classify(case)))
     t = tensor_tiling(p, TensorTile(*tile))
     blocks, times = t.plan.blocks, t.plan.blocks * t.plan.steps
     chosen = {x.name: x.value for x in point.parameters}
-    rooms = {x: chosen[f"{x.buffer.name}.room"] for x in (p.left, p.right)}
+    rows = {x: RowLayout(*chosen[f"{x.buffer.name}.rows"]) for x in (p.left, p.right)}
     fetched, stored, loaded = zip(
-        *(operand_requests(t, x, n, SM80) for x, n in rooms.items()), strict=True
+        *(operand_requests(t, x, r, SM80) for x, r in rows.items()), strict=True
     )
+    used = sum(b.size * b.dtype.itemsize for b in program.launches[0].shared)
+    assert used == block_bytes(t, rows, chosen["mm.stages"])
     first, last = result_requests(t, SM80)
     for kind, of_steps, of_block in (
         (AccessKind("global", False), fetched, ()),
@@ -212,18 +240,46 @@ def test_requests_turns_and_products_are_those_of_the_closed_forms(name):
         (AccessKind("shared", False), loaded, (last,)),
     ):
         asked = [(times, r) for r in of_steps] + [(blocks, r) for r in of_block]
-        assert found.requests[kind] == sum(n * r.requests for n, r in asked)
-        assert found.turns[kind] == sum(n * r.requests * r.turns for n, r in asked)
+        requests = sum(n * r.requests for n, r in asked)
+        turns = sum(n * r.requests * r.turns for n, r in asked)
+        if is_whole or kind.memory == "shared":
+            assert (found.requests[kind], found.turns[kind]) == (requests, turns)
+        else:
+            assert 0.9 * requests < found.requests[kind] <= requests
+            assert 0.7 * turns < found.turns[kind] <= turns
     assert found.products == times * t.products
 
 
-def test_rows_with_room_between_are_loaded_without_conflicts():
+def test_swizzled_rows_are_stored_and_loaded_without_conflicts():
+    for case in (turned(128, 128, 128), product(128, 128, 128, float16, float32)):
+        p = product_of(classify(case))
+        for tile in tensor_tiles(p, SM80):
+            t = tensor_tiling(p, tile)
+            for x, words in ((p.left, 4), (p.right, 2)):
+                rows = best_rows(t, x, SM80)
+                assert rows == (0, True)
+                _, stored, loaded = operand_requests(t, x, rows, SM80)
+                assert (stored.turns, loaded.turns) == (4, words)
+
+
+def test_rows_with_neither_room_nor_swizzle_conflict():
     p = product_of(classify(turned(128, 128, 128)))
     t = tensor_tiling(p, TensorTile(128, 128, 64, 2, 4))
     for x, words in ((p.left, 4), (p.right, 2)):
-        assert best_room(t, x, SM80) == 8
-        assert fragment_request(t, x, 8, SM80).turns == words
-        assert fragment_request(t, x, 0, SM80).turns == 8 * words
+        assert fragment_request(t, x, RowLayout(8), SM80).turns == words
+        assert fragment_request(t, x, RowLayout(0), SM80).turns == 8 * words
+    padded, swizzled = (
+        block_bytes(t, {p.left: r, p.right: r}, 2)
+        for r in (RowLayout(8), RowLayout(0, True))
+    )
+    assert padded - swizzled == 2 * 2 * 128 * 16
+
+
+def test_rows_that_no_matrix_is_loaded_from_are_not_swizzled():
+    p = product_of(classify(product(64, 64, 64, int8, int32)))
+    t = tensor_tiling(p, TensorTile(64, 64, 64, 2, 2))
+    swizzled = [RowLayout(0, True) in row_layouts(t, x) for x in (p.left, p.right)]
+    assert swizzled == [True, False]
 
 
 # -- what is refused
@@ -259,7 +315,7 @@ REFUSED = [
     (HALVES, TensorCores(SM80, True), "not exact: it adds in its own order"),
     (
         HALVES,
-        TensorCores(replace(SM80, block_shared=4 << 10), False),
+        TensorCores(replace(SM80, block_shared=2 << 10), False),
         "no tile fits",
     ),
 ]
@@ -271,17 +327,24 @@ def test_what_they_cannot_do_is_refused_with_the_reason(case, cores, why):
     assert cores.with_sketch([], plain(case), case) == []
 
 
-def test_a_convolution_of_many_dimensions_is_refused():
+def test_results_in_another_order_are_refused():
     (c,) = convolution(8, 8, 16, 1, 1)
     p = product_of(classify([c]))
     assert "no instruction" in CORES.refusal(p)
-    assert "more than one" in CORES.refusal(with_halves(p))
-
-
-def with_halves(p):
-    """The dimensions of a product with factors of float16."""
-    (q,) = (product_of(classify(HALVES)),)
-    return replace(q, columns=p.columns, sums=p.sums)
+    q = product_of(classify(HALVES))
+    several = replace(q, rows=p.columns, columns=p.columns, sums=p.sums)
+    assert "several row dimensions and several column" in CORES.refusal(several)
+    a, b = Buffer("A", (8, 8, 16), float16), Buffer("B", (16, 24), float16)
+    y = Buffer("Y", (8, 24, 8), float32)
+    mixed = reduce_(
+        "mm",
+        y,
+        (16,),
+        "add",
+        lambda i, f, j, k: Cast(a[i, j, k], float32) * Cast(b[k, f], float32),
+    )
+    back = map_("back", Buffer("Z", (8, 8, 24), float32), lambda i, j, f: y[i, f, j])
+    assert "not stored row by row" in reason([mixed, back])
 
 
 def test_exact_products_of_integers_are_allowed():
@@ -324,7 +387,7 @@ def test_tiles_fit_the_machine(of, sizes):
     assert large >= 64 * 64 if sizes[0] > 1000 else large < 128 * 128
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.sampled(2)  # with ldmatrix and cp.async
 @pytest.mark.skipif(report.ptxas() is None, reason="there is no ptxas")
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 def test_ptxas_holds_a_tile_of_128_by_128_in_registers(arch):

@@ -126,7 +126,7 @@ def test_mutilated_programs_are_refused_or_run(data: st.DataObject) -> None:
 
 
 def test_parts_of_a_chain_overlap() -> None:
-    """Two chains on different data: the second one's reads run beside the first one's work."""
+    """Two chains on different data: the second one's reads overlap the first one's work."""
     one = GOOD.splitlines()[2:]
     apart = [line.replace("dram[32]", "dram[64]") for line in one]
     single = npu.time(npu.parse(HEAD + "\n".join(one)), FULL)
@@ -142,7 +142,7 @@ def test_parts_of_a_chain_overlap() -> None:
 
 
 def test_chains_do_not_change_results() -> None:
-    """Each operator in a chain of its own, in half precision: the same bits."""
+    """Each operator in its own chain, in half precision: the same bits."""
     machine = npu.MACHINES["wide"]
     mapped = npu.map_onto(chain(128), machine)
     code = []

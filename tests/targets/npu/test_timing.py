@@ -17,7 +17,7 @@ from tilewright.targets.npu.timing import UNITS, _Clock
 
 FULL = npu.MACHINES["full"]
 
-# Reads of parts of what was written, of several writes at once, apart, transposed and repeated.
+# Reads of parts of a write, of several writes, strided, transposed and repeated.
 OVERLAPPING = """
 .input x dram[0] 64x64
 .output y dram[4096] 256
@@ -108,7 +108,7 @@ def test_reads_of_parts_wait_as_element_by_element() -> None:
 
 @pytest.mark.parametrize("gap", [*range(0, 160, 16), 33, 95])
 def test_only_what_overlaps_waits(gap: int) -> None:
-    """A read of 32 elements from behind `gap` others, after a write of elements 64 to 95.
+    """A read of 32 elements that starts at `gap`, after a write of elements 64 to 95.
 
     Reads from 33 and from 95 share one element with it, the first or the last; those from 32 and
     from 96 share none.

@@ -1,4 +1,4 @@
-"""Groups of Computations that GPUs have schedules for, and what programs of them do."""
+"""Groups of Computations with GPU schedules, and a check of their programs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def softmax(m: int, n: int, t: DType = float32) -> Group:
 
 
 def centered(m: int, n: int, t: DType = float32) -> Group:
-    """Each row less its mean, by what is left of it squared; the mean is a result too."""
+    """Each row minus its mean, over its squared deviation; the mean is a result too."""
     x, y = Buffer("x", (m, n), t), Buffer("y", (m, n), t)
     total, mean = Buffer("total", (m,), t), Buffer("mean", (m,), t)
     square = Buffer("square", (m,), t)
@@ -133,7 +133,7 @@ def check(
     run: Callable[[LaunchProgram, dict[Buffer, Any]], Any] = launch_interp.run,
     rtol: float = 1e-5,
 ) -> None:
-    """A program of the kernel does on these arrays what its loops say."""
+    """The kernel's program computes the same on these arrays as its loops."""
     wanted = {b: a.copy() for b, a in arrays.items()}
     with np.errstate(all="ignore"):
         interp.run(kernel, wanted)

@@ -33,7 +33,7 @@ FORMS = {
 }
 
 
-@pytest.mark.covering(1)
+@pytest.mark.sampled(7)  # each form; machines of each kind
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("of", ALL.values(), ids=ALL)
 def test_a_tile_fits_the_machine(of, form):
@@ -58,6 +58,7 @@ def test_large_products_have_large_tiles(of):
     assert small.rows * small.columns < large.rows * large.columns
 
 
+@pytest.mark.sampled(3)  # without warps, with them, with tensor cores
 @pytest.mark.parametrize("of", ALL.values(), ids=ALL)
 def test_a_large_product_is_in_tiles_and_a_tiny_one_is_not(of):
     for size, first in ((1024, "tiles"), (4, "by element")):

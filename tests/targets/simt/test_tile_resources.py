@@ -10,6 +10,7 @@ from tilewright.targets.cuda.machine import machine
 needs_ptxas = pytest.mark.skipif(report.ptxas() is None, reason="there is no ptxas")
 
 
+@pytest.mark.sampled(2)  # the architecture with fewer registers
 @needs_ptxas
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 def test_a_tile_of_128_by_128_is_in_registers(arch):

@@ -82,9 +82,9 @@ def test_one_step_has_nothing_to_fetch_ahead():
     assert stages.candidates == (1,)
 
 
-def test_two_stages_are_for_machines_that_have_the_memory():
-    few = replace(SM80, shared=24 << 10)
-    for of, possible in ((SM80, (1, 2)), (few, (1,))):
+def test_stages_are_for_machines_that_have_the_memory():
+    for shared, possible in ((164, (1, 2, 3, 4)), (56, (1, 2, 3)), (24, (1,))):
+        of = replace(SM80, shared=shared << 10)
         point = tiled(product(128, 128, 256), of, tile=(64, 64, 32, 16, 16))
         (stages,) = (x for x in point.parameters if x.name == "mm.stages")
         assert stages.candidates == possible

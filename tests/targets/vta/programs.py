@@ -1,4 +1,4 @@
-"""Random programs that are legal: small rectangles and nests over few elements, so they meet."""
+"""Random legal programs: small rectangles and nests over few elements, so that they conflict."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ LEGAL: dict[str, st.SearchStrategy[Instruction]] = {
 
 
 def legal(config: VTAConfig) -> list[st.SearchStrategy[Instruction]]:
-    """All kinds of instructions. Stores stay behind the micro-ops."""
+    """All kinds of instructions. Stores come after the micro-ops."""
     size = config.spaces[MemoryId.OUT].dram_bytes
     behind = -(-4 * (UOPS + 1) // size)
     store = st.builds(
@@ -179,7 +179,7 @@ def show_all() -> list[Instruction]:
 
 @st.composite
 def images(draw: st.DrawFn, config: VTAConfig = DEFAULT) -> bytes:
-    """A DRAM image that begins with micro-ops, and with one of zeros behind them."""
+    """A DRAM image that begins with micro-ops, followed by one of zeros."""
     rng = np.random.default_rng(draw(small(1 << 30)))
     dram = rng.integers(0, 256, dram_size(config), np.uint8)
     indices = rng.integers(0, 12, (3, UOPS))
@@ -193,7 +193,7 @@ FIRST = Load(memory_type=MemoryId.UOP, dram_base=0, y_size=1, x_size=32, x_strid
 
 @st.composite
 def partly_ordered(draw: st.DrawFn) -> tuple[bytes, bytes]:
-    """A program in which some stages wait for the one before, and the end for everything."""
+    """A program in which some stages wait for the previous one, and the end for everything."""
     c, before = Commands(Dram()), VtaModule.COMPUTE
     body = draw(st.lists(st.one_of(*legal(DEFAULT)), min_size=1, max_size=8))
     for memory in (
@@ -221,7 +221,7 @@ def partly_ordered(draw: st.DrawFn) -> tuple[bytes, bytes]:
 
 
 def order(c: Commands, before: VtaModule, now: VtaModule) -> None:
-    """What comes in one stage waits for what was recorded in the other."""
+    """The next commands of one stage wait for the recorded ones of the other."""
     apart = {before, now} == {VtaModule.LOAD, VtaModule.STORE}
     path = [before, VtaModule.COMPUTE, now] if apart else [before, now]
     for giver, taker in pairwise(path):

@@ -22,7 +22,7 @@ FEW_BITS = [
 ]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)  # weights of 4 bits
 @pytest.mark.parametrize(("name", "by"), FEW_BITS)
 def test_numbers_of_less_than_a_byte(name: str, by: str, tmp_path: Path) -> None:
     """On the machine as on the CPU, saved and loaded, and what floats give of rounded operands."""

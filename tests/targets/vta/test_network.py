@@ -448,7 +448,7 @@ CLIPS = {
 }
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(7)  # each way to requantize
 @pytest.mark.parametrize("by", ["shift", "multiplier", "channel"])
 @pytest.mark.parametrize("bounds", CLIPS)
 def test_a_bounded_relu_is_taken_along(bounds: str, by: str) -> None:

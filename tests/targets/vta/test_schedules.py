@@ -119,7 +119,7 @@ PRIMES = {  # -> what two virtual threads use of the matrix unit, at least
 }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)  # two prime extents
 @pytest.mark.parametrize("c", PRIMES, ids=lambda c: "x".join(map(str, c.size)))
 def test_blocks_of_prime_extents_overlap(c: Convolution) -> None:
     """They need not divide the extent: the last one is as large as the others."""
@@ -168,6 +168,7 @@ LAYERS = {  # -> what two virtual threads use of the matrix unit, at least
 }
 
 
+@pytest.mark.sampled(3)  # the first layer and a late one
 @pytest.mark.parametrize("name", LAYERS)
 def test_the_model_of_the_time_is_near_the_simulator(name: str) -> None:
     c, least = LAYERS[name]

@@ -1,4 +1,4 @@
-"""Programs written in te on the machine: what a user schedules by hand, and what is refused."""
+"""Programs in te on the machine: schedules by hand, and refusals."""
 
 from __future__ import annotations
 
@@ -235,7 +235,7 @@ def test_max_pooling() -> None:
 
 @pytest.mark.parametrize("stride", [1, 2])
 def test_a_convolution(stride: int) -> None:
-    """Padding as a stage of its own, in the memory of the inputs, as VTA's tutorials have it."""
+    """Padding as a separate stage in the memory of the inputs, as in VTA's tutorials."""
     size, out = 8, 8 // stride
     X = t.placeholder((2, size, size, 16), "int8", name="X")
     W = t.placeholder((4, 2, 3, 3, 16, 16), "int8", name="W")
@@ -315,7 +315,7 @@ def test_loads_wait_for_stores_through_dram() -> None:
 
 
 def test_batch_normalization_and_what_follows() -> None:
-    """A factor and a summand per channel, a residual, ReLU, shift and clip, behind a product."""
+    """A factor and a summand per channel, a residual, ReLU, shift and clip, after a product."""
     A = t.placeholder((8, 2, 16), "int8", name="A")
     B = t.placeholder((3, 2, 16, 16), "int8", name="B")
     F, G = (t.placeholder((3, 16), "int32", name=n) for n in "FG")

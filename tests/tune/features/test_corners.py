@@ -1,4 +1,4 @@
-"""What is counted in places that small kernels do not come to."""
+"""Features of cases that small kernels do not reach."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_threads_in_loops_in_threads():
     # Of the loop over P by those of the loop directly inside: 8 * 16 by 16; of J by those of K.
     assert found[0].patterns[0].thread_count == 8
     assert found[2].patterns[0].thread_count == 4
-    # x[i, 0] stands still inside of both.
+    # x[i, 0] is invariant in both.
     assert found[0].patterns[1].thread_count == 8
     assert found[2].patterns[1].thread_reuse == 4
 

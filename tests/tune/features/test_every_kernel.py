@@ -60,7 +60,7 @@ def check_network(network: str, machine: str) -> int:
     return len(found)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(7)  # small caches, and large ones
 @pytest.mark.parametrize("machine", MACHINES)
 def test_kernels_of_a_network_have_features(machine):
     network = dict(zip(MACHINES, SMALL, strict=True))[machine]
@@ -74,7 +74,7 @@ def test_kernels_of_all_networks_have_features(machine):
         assert check_network(network, machine) > 0
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(8)  # each seed draws of all kinds
 @pytest.mark.parametrize("first", range(0, 160, 20))
 def test_random_kernels_have_features(first):
     for seed in range(first, first + 20):

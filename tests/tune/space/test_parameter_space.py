@@ -116,12 +116,12 @@ def test_ten_tiles_of_a_large_number_cost_few_trees():
         Parameter("L0", Interval(lambda T0: n // T0, lambda T0: n // T0)),
     ]
     for i in range(1, 10):
-        # What is left is a parameter of its own: the only context of what comes after.
+        # The rest is a separate parameter: the only context of later ones.
         rest = eval(f"lambda L{i - 1}, T{i}: L{i - 1} // T{i}")
         chained.append(Parameter(f"T{i}", Divisors(f"L{i - 1}")))
         chained.append(Parameter(f"L{i}", Interval(rest, rest)))
     space = ParameterSpace(*chained)
-    # 40 factors of two in eleven boxes, of which the last is what is left.
+    # 40 factors of two in eleven boxes; the last takes the rest.
     assert space.size == prod(range(41, 51)) // prod(range(1, 11))
     assert space.contexts < 20_000
     assert space.index(space[space.size - 1]) == space.size - 1

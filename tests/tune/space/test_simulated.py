@@ -78,8 +78,15 @@ def perceptron():
     return network(model(text, w=(8, 7), v=(7, 5)))
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("pes", [1, 8, 40])
+@pytest.mark.parametrize(
+    "pes",
+    # One after another, some at a time, and all at once.
+    [
+        pytest.param(1, marks=pytest.mark.slow),
+        8,
+        pytest.param(40, marks=pytest.mark.slow),
+    ],
+)
 def test_expansions_are_those_of_the_exploration(pes):
     net = perceptron()
     exploration = explore(net, [pes])

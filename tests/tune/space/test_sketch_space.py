@@ -33,7 +33,7 @@ class Toy:
         self.runs = Counter()
 
     def tiles(self, choose: Choices) -> Schedule:
-        """One more question behind an outer tile; a tile of 6 is refused."""
+        """One more choice after an outer tile; a tile of 6 is refused."""
         self.runs["tiles"] += 1
         s = loop(self.n)
         outer = choose("outer", [d for d in range(1, self.n + 1) if self.n % d == 0], 4)
@@ -57,7 +57,7 @@ class Toy:
         return SketchSpace([Sketch("tiles", self.tiles), Sketch("plain", self.plain)])
 
 
-# The divisors of 12 but 6, each with its own divisors; 1 asks no more.
+# The divisors of 12 but 6, each with its own divisors; 1 has no further choice.
 TILES = [(1,), (2, 1), (2, 2), (3, 1), (3, 3), (4, 1), (4, 2), (4, 4)] + [
     (12, d) for d in (1, 2, 3, 4, 6, 12)
 ]
@@ -210,7 +210,7 @@ def test_refusals():
 
 
 def product(m: int, n: int, k: int) -> SketchSpace:
-    """A product with a ReLU behind it, on a processor with AVX2."""
+    """A product followed by a ReLU, on a processor with AVX2."""
     x, w = Buffer("x", (m, k), float32), Buffer("w", (k, n), float32)
     t, y = Buffer("t", (m, n), float32), Buffer("y", (m, n), float32)
     mm = reduce_("mm", t, (k,), "add", lambda i, j, p: x[i, p] * w[p, j])

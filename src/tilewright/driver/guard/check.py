@@ -53,13 +53,15 @@ def validate(
     effort: int = EFFORT,
     shares: Sequence[int] = (3,),
     seed: int = 0,
+    sizes: Sequence[int] = (),
 ) -> Verdict:
     """Run a compiled kernel alone on random data in guarded memory and judge its results.
 
     fixed: which of `signature.values` were constants at compile time. known: contents of constants;
     only those of integers are used. effort: a limit on the expression nodes evaluated for the
     expected results. If a kernel needs more, only some of its results are compared, at its real
-    extents and edges first. shares: thread counts to run it with, besides 1.
+    extents and edges first. shares: thread counts to run it with, besides 1. sizes: the values of
+    the sizes that the code reads, where it is for many; the signature is the one at these sizes.
 
     The kernel runs in a forked process, so that a crash ends only that process. In every run, a
     protected page directly follows (or precedes) each tensor, inputs are read-only, and outputs and
@@ -73,7 +75,8 @@ def validate(
             code="TW-CHECK",
             hint=f"Unset {flags.CHECK.name}; tilewright verify compares the whole model",
         )
-    job = _Job(signature, code, fixed, dict(known or {}), effort, tuple(shares), seed)
+    known = dict(known or {})
+    job = _Job(signature, code, fixed, known, effort, tuple(shares), seed, sizes)
     verdict = Verdict(signature.name, kind, ", ".join(map(_type, _outputs(signature))))
     found = apart(job.do, job.places, job.ended)
     events.emit("kernel-validated", kernel=signature.name, ok=not found.faults)
@@ -99,6 +102,7 @@ class _Job:
     effort: int
     shares: tuple[int, ...]
     seed: int
+    sizes: Sequence[int] = ()
     run: GuardedRun | None = None
     bench: KernelRunner | None = None
     refused: bool = False
@@ -131,7 +135,7 @@ class _Job:
         return replace(self.verdict, faults=(*self.verdict.faults, fault)[-_MOST:])
 
     def _all(self) -> Verdict:
-        self.bench = KernelRunner(self.signature, self.code, self.fixed)
+        self.bench = KernelRunner(self.signature, self.code, self.fixed, self.sizes)
         kinds = (
             ("reals", "integers")
             if any(b.dtype.is_float for b in self.inputs)

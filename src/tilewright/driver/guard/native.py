@@ -53,13 +53,14 @@ class GuardedRun:
 class KernelRunner:
     """Runs one kernel.
 
-    After a run, `held` maps numbers in the interface to tensors, and `said` is the report of
-    sanitized code.
+    sizes: the values of the sizes that the code reads. After a run, `held` maps numbers in the
+    interface to tensors, and `said` is the report of sanitized code.
     """
 
     signature: KernelSignature
     code: CompiledGroup
     fixed: Sequence[bool]
+    sizes: Sequence[int] = ()
     held: dict[int, Guarded] = field(default_factory=dict)
     others: list[Guarded] = field(default_factory=list)
     said: str = ""
@@ -136,6 +137,8 @@ class KernelRunner:
         slots = (ctypes.c_uint64 * abi.CTX_SLOTS).from_address(start)
         slots[abi.CTX_THREADS] = threads
         slots[abi.CTX_PARALLEL] = ctypes.cast(_PARALLEL, ctypes.c_void_p).value or 0
+        sizes = (ctypes.c_int64 * max(1, len(self.sizes)))(*self.sizes)
+        slots[abi.CTX_SIZES] = ctypes.addressof(sizes)
         pointers = [start, *addresses]
         kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(pointers))
         kind(self._image.address(symbol))(*pointers)

@@ -19,7 +19,7 @@ from tilewright.driver import steps
 from tilewright.driver.c_library import check_name
 from tilewright.driver.compilation import onnx_fallback
 from tilewright.driver.compile_lock import exclusive
-from tilewright.driver.dynamic import deciding_inputs
+from tilewright.driver.deciding_inputs import deciding_inputs
 from tilewright.driver.library.container import SUFFIXES, contained
 from tilewright.driver.library.interface import (
     LibraryDescription,

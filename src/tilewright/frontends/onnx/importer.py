@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from tilewright.frontends.onnx import functions, tensors
 from tilewright.frontends.onnx.attributes import attribute_value, resolved
 from tilewright.frontends.onnx.bodies import check_bodies
 from tilewright.frontends.onnx.external import ExternalData
+from tilewright.frontends.onnx.initializers import NO_DATA, Data
 from tilewright.frontends.onnx.order import check_text, ordered
 from tilewright.frontends.onnx.protos import domain_of, qualified, value_from_onnx
 from tilewright.frontends.onnx.reference import OnnxFallback
@@ -41,7 +43,7 @@ class ModelContext:
     """Data shared by a whole model.
 
     opsets: domain -> version. local: the model's functions. limit: bytes of memory. standard:
-    whether operators stay unchanged.
+    whether operators stay unchanged. data: what the main graph's initializers lack.
     """
 
     opsets: Mapping[str, int]
@@ -49,6 +51,7 @@ class ModelContext:
     external: ExternalData
     limit: int
     standard: bool = False
+    data: Data = field(default_factory=dict)
     unsupported: Unsupported = field(default_factory=Unsupported)
     fallback: OnnxFallback = field(default_factory=OnnxFallback)
     names: set[str] = field(default_factory=set)
@@ -163,7 +166,7 @@ def import_graph(
     typer = Typer(context.fallback, context.limit, decompose=not context.standard)
     scope = NameScope(context, typer)
     inputs = _inputs(proto, scope, free=free)
-    _initializers(proto, scope, free)
+    _initializers(proto, scope, free, context.data)
     _nodes(proto.node, scope, f"graph {proto.name!r}")
     outputs = _outputs(proto, scope)
     context.unsupported.raise_if_any()
@@ -218,13 +221,20 @@ def with_defaults(proto: Any) -> dict[str, Any]:
     return {info.name: info for info in proto.input if info.name in known}
 
 
-def _initializers(proto: Any, scope: NameScope, free: Collection[str] = ()) -> None:
+def _initializers(
+    proto: Any, scope: NameScope, free: Collection[str] = (), data: Data = NO_DATA
+) -> None:
     context = scope.context
-    dense = ((t.name, t, tensors.to_array) for t in proto.initializer)
-    sparse = ((t.values.name, t, tensors.from_sparse) for t in proto.sparse_initializer)
-    for name, tensor, read in (*dense, *sparse):
+    rules, limit = context.external, context.limit
+    reads: list[tuple[str, Callable[[str], Any]]] = []
+    for n, t in enumerate(proto.initializer):
+        dense = partial(tensors.to_array, t, rules, limit, raw=data.get(n))
+        reads.append((t.name, dense))
+    for t in proto.sparse_initializer:
+        reads.append((t.values.name, partial(tensors.from_sparse, t, rules, limit)))
+    for name, read in reads:
         where = f"initializer {name!r}"
-        array = read(tensor, context.external, context.limit, where)
+        array = read(where)
         context.count_constant(array, where)
         if name not in free:
             scope.define(name, scope.typer.constant(scope.fresh(name), array), where)

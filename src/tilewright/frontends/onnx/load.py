@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from tilewright.base import limits
 from tilewright.base.errors import (
@@ -18,10 +18,12 @@ from tilewright.base.errors import (
 )
 from tilewright.base.memory import memory_limit as memory_limit_of
 from tilewright.base.text import listing
-from tilewright.frontends.files import check_bytes, read
+from tilewright.frontends.files import check_bytes, checked, read, unreadable
+from tilewright.frontends.onnx.initializers import Data, scan
 from tilewright.graph.nodes import Graph, Value
 
 _BYTES = bytes | bytearray | memoryview
+_LARGE: Final = 1 << 20  # bytes of a file whose weights are read apart
 
 
 def load(
@@ -53,7 +55,7 @@ def load(
     else:
         path = None
     where = str(path) if path is not None else "the model"
-    model = _parse(source, path, limit, where)
+    model, data = _parse(source, path, limit, where)
     _check_versions(model, where)
     defaults = _defaults(model.graph, inputs)
     local = {
@@ -67,13 +69,14 @@ def load(
         ),
         limit,
         standard,
+        data,
     )
     try:
         with limits.compilation():
             graph = import_graph(model.graph, context, inputs)
         kept = (v for name, v in defaults.items() if name not in inputs)
         if defaults:
-            origin = _digest(model, context.external.digests)
+            origin = _digest(model, data, context.external.digests)
         else:
             origin = ""
         named = tuple(context.external.named)
@@ -105,8 +108,10 @@ def _defaults(graph: Any, inputs: Collection[str]) -> dict[str, Value]:
     return found
 
 
-def _digest(model: Any, external: Iterable[str] | None) -> str:
-    """A digest of everything that determines a model's meaning. external: digests of external data.
+def _digest(model: Any, data: Data, external: Iterable[str] | None) -> str:
+    """A digest of everything that determines a model's meaning.
+
+    data: as of `initializers.scan`. external: digests of external data.
 
     It is computed part by part, as messages above 2 GiB cannot be serialized.
     """
@@ -114,7 +119,7 @@ def _digest(model: Any, external: Iterable[str] | None) -> str:
     found = hashlib.sha256()
     parts = (
         (model.opset_import, model.functions, graph.input, graph.output, graph.node)
-        + (graph.initializer, graph.sparse_initializer)
+        + (_whole(graph.initializer, data), graph.sparse_initializer)
     )  # fmt: skip
     for repeated in parts:
         found.update(b"%d;" % len(repeated))
@@ -125,34 +130,62 @@ def _digest(model: Any, external: Iterable[str] | None) -> str:
     return found.hexdigest()
 
 
-def _parse(source: Any, path: Path | None, limit: int, where: str) -> Any:
+def _whole(tensors: Sequence[Any], data: Data) -> Sequence[Any]:
+    """Initializers with their data."""
+    found = list(tensors)
+    for n, raw in data.items():
+        found[n] = type(found[n])()
+        found[n].CopyFrom(tensors[n])
+        found[n].raw_data = raw.tobytes()
+    return found
+
+
+def _message(path: Path, limit: int) -> tuple[bytes, int, Data]:
+    """The message in a file, how many bytes the file has, and the data that `scan` leaves out."""
+    checked(path, limit)
+    size = path.stat().st_size if path.is_file() else 0
+    try:
+        if size >= _LARGE:
+            message, data = scan(path)
+            return message, size, data
+    except ValueError:
+        pass  # a damaged file is read as it is: the parser says what is wrong
+    except OSError as error:
+        raise unreadable(path, error) from None
+    whole = read(path, limit)
+    return whole, len(whole), {}
+
+
+def _parse(source: Any, path: Path | None, limit: int, where: str) -> tuple[Any, Data]:
+    """The model, and the data that its initializers lack."""
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
+    data: Data = {}
     if isinstance(source, onnx.ModelProto):
         model = source
     else:
         if path is not None:
-            data = read(path, limit)
+            message, size, data = _message(path, limit)
+        elif isinstance(source, _BYTES):
+            message, size = bytes(source), len(source)
         else:
-            data = source
-        if not isinstance(data, _BYTES):
             raise ModelError(
                 f"a {type(source).__name__} is not a model",
                 hint="Give a path, the bytes of an ONNX file, or an onnx.ModelProto",
             )
-        check_bytes(len(data), limit, where)
+        check_bytes(size, limit, where)
         try:
-            model = onnx.ModelProto.FromString(bytes(data))
+            model = onnx.ModelProto.FromString(message)
         except DecodeError:
             raise ModelError(
-                f"not an ONNX model, or a truncated one ({len(data):,} bytes)",
+                f"not an ONNX model, or a truncated one ({size:,} bytes)",
                 where=where,
                 hint="Fetch or export the file again",
             ) from None
     if not model.HasField("graph") or not (model.graph.node or model.graph.output):
         raise ModelError("not an ONNX model: it has no graph", where=where)
-    return model
+    return model, data
 
 
 def _check_versions(model: Any, where: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+from numpy.typing import NDArray
 
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import MemoryLimitError, ModelError
@@ -18,11 +19,17 @@ from tilewright.frontends.onnx.protos import dtype_from_onnx
 Array = np.ndarray[Any, Any]
 
 
-def to_array(tensor: Any, rules: ExternalData, limit: int, where: str) -> Array:
+def to_array(
+    tensor: Any,
+    rules: ExternalData,
+    limit: int,
+    where: str,
+    raw: NDArray[np.uint8] | None = None,
+) -> Array:
     """The array of a TensorProto.
 
-    limit: bytes of memory. Raises ModelError if the tensor is broken, MemoryLimitError if its shape
-    alone exceeds the limit.
+    limit: bytes of memory. raw: its data, if it lacks them. Raises ModelError if the tensor is
+    broken, MemoryLimitError if its shape alone exceeds the limit.
     """
     dtype = dtype_from_onnx(tensor.data_type, where)
     shape = tuple(int(d) for d in tensor.dims)
@@ -45,8 +52,9 @@ def to_array(tensor: Any, rules: ExternalData, limit: int, where: str) -> Array:
     size = -(-count * dtype.bits // 8)
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
         return _from_bytes(external.read(tensor, size, rules, where), dtype, shape)
-    if tensor.HasField("raw_data"):
+    if raw is None and tensor.HasField("raw_data"):
         raw = np.frombuffer(tensor.raw_data, np.uint8)
+    if raw is not None:
         if raw.size != size:
             raise ModelError(
                 f"its data has {raw.size} bytes, its shape {list(shape)} of {dtype} needs {size}",

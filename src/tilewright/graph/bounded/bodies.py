@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tilewright.expr.nodes import Buffer
+from tilewright.graph.bounded.data_dependent import CLOSED
 from tilewright.graph.bounded.extents import Dims
 from tilewright.graph.nodes import Graph, Operation, Value
-from tilewright.graph.ops.bounded_control import IF, LOOP
 from tilewright.graph.passes.decompose import decompose, native_program
 from tilewright.graph.renaming import rewire
 
 if TYPE_CHECKING:
     from tilewright.graph.bounded.bound import Env, OperatorWalk
-
-CONTROL = frozenset((IF, LOOP))
 
 
 @dataclass(eq=False)
@@ -79,13 +77,13 @@ class Body:
 
 def is_native(graph: Graph) -> bool:
     """Whether every operator has native code."""
-    if any(op.subgraphs and op.qualified not in CONTROL for op in graph.operations):
+    if any(op.subgraphs and op.qualified not in CLOSED for op in graph.operations):
         return False
     graph = decompose(graph)
     values = [v for v in graph.values if v.static]
     buffers = {v: Buffer(v.name, v.extents, v.dtype) for v in values if v.dtype}
     return all(
-        op.qualified in CONTROL
+        op.qualified in CLOSED
         or _empty(op)
         or native_program(op, graph.constants, buffers) is not None
         for op in graph.operations
@@ -95,20 +93,3 @@ def is_native(graph: Graph) -> bool:
 def _empty(op: Operation) -> bool:
     """Whether its results have no elements, so that nothing computes them."""
     return all(v.static and 0 in v.extents for v in op.writes)
-
-
-def over_bodies(graph: Graph, change: Callable[[Graph], Graph]) -> Graph:
-    """Apply a change to every closed body of the graph."""
-    if not any(op.qualified in CONTROL for op in graph.operations):
-        return graph
-
-    def changed(op: Operation) -> Operation:
-        if op.qualified not in CONTROL:
-            return op
-        attributes = {
-            k: change(a) if isinstance(a, Graph) else a
-            for k, a in op.attributes.items()
-        }
-        return replace(op, attributes=attributes)
-
-    return graph.with_operations([changed(op) for op in graph.operations])

@@ -26,6 +26,7 @@ from tilewright.graph.bounded import branches, indices, loops, parts, shapes, su
 from tilewright.graph.bounded.builder import BoundedBuilder
 from tilewright.graph.bounded.contents import KnownContents
 from tilewright.graph.bounded.context import RULES, BoundedContext, Results
+from tilewright.graph.bounded.data_dependent import SIZED, SOURCES, depends_on_data
 from tilewright.graph.infer import FallbackProvider, Typer, typed_subgraphs
 from tilewright.graph.nodes import DataDependent, Graph, Operation, Value
 from tilewright.graph.ops.registry import has_trait
@@ -33,19 +34,6 @@ from tilewright.graph.ops.traits import POINTWISE
 from tilewright.graph.renaming import name_outputs
 
 Env = dict[Value, Value]
-# Operators whose results may be open even if no operand is.
-SOURCES = frozenset(("Compress", "NonMaxSuppression", "NonZero", "Unique"))
-# Operators whose results may be sized by a number that is computed at run time.
-SIZED = {
-    "ConstantOfShape": (0,),
-    "Expand": (1,),
-    "Range": (0, 1, 2),
-    "Reshape": (1,),
-    "Slice": (1, 2),
-    "TopK": (1,),
-}
-# Operators that create data-dependent extents.
-STARTS = SOURCES | SIZED.keys()
 # Operators that run subgraphs, with data deciding which or how often.
 CONTROL: dict[str, Callable[[OperatorWalk, Operation, Env], Results | None]] = {
     "If": branches.branch,
@@ -61,11 +49,7 @@ def bound(
     fallback: FallbackProvider | None,
 ) -> Graph:
     """The graph with bounded tensors; unchanged if no extent depends on data."""
-    if not all(v.static for v in graph.inputs) or not any(
-        op.qualified in CONTROL
-        or (op.qualified in STARTS and not all(v.static for v in op.writes))
-        for op in graph.operations
-    ):
+    if not depends_on_data(graph):
         return graph
     limit = memory_limit() // 2
     typer = Typer(fallback, limit, dict(graph.constants))

@@ -16,6 +16,7 @@ from tilewright.compute.reducer import arg_reducer
 from tilewright.expr.nodes import INDEX, Buffer, Expr, FloorDiv, Max, Min, const
 from tilewright.expr.nodes import call as apply
 from tilewright.graph.ops.broadcasting import wide, wide_dtype, widened
+from tilewright.graph.ops.pool_gradient import max_pool_gradient
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
 from tilewright.graph.ops.traits import SELECTS, SPATIAL
 from tilewright.graph.ops.windows import Windows, windows
@@ -135,6 +136,7 @@ register(
         reference=_max_arrays,
         flops=_window_flops,
         traits=SPATIAL | SELECTS,
+        gradient=max_pool_gradient,
     )
 )
 

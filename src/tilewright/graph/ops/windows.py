@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
-from tilewright.expr.nodes import Buffer, Expr, Le, Lt, Select, as_expr, const
+from tilewright.expr.nodes import And, Buffer, Expr, Le, Lt, Select, as_expr, const
 from tilewright.graph.ops.registry import OpCall
 
 
@@ -37,14 +38,8 @@ class Windows:
             found.append(step - self.begin[n] if self.begin[n] else step)
         return tuple(found)
 
-    def read(
-        self,
-        x: Buffer,
-        lead: Sequence[Any],
-        place: Sequence[Expr],
-        outside: Any,
-    ) -> Expr:
-        """`x[lead, place]`, or `outside` (a number) if a window reaches into the padding."""
+    def inside(self, place: Sequence[Expr]) -> Expr | None:
+        """Whether an input position is not in the padding; None if no window reaches there."""
         guards: list[Expr] = []
         for n, at in enumerate(place):
             reach = (self.outputs[n] - 1) * self.strides[n] - self.begin[n]
@@ -53,12 +48,20 @@ class Windows:
                 guards.append(Le(const(0), at))
             if reach >= self.inputs[n]:
                 guards.append(Lt(at, const(self.inputs[n])))
+        return reduce(And, guards) if guards else None
+
+    def read(
+        self,
+        x: Buffer,
+        lead: Sequence[Any],
+        place: Sequence[Expr],
+        outside: Any,
+    ) -> Expr:
+        """`x[lead, place]`, or `outside` (a number) if a window reaches into the padding."""
         load = x[(*lead, *place)]
-        if not guards:
+        inside = self.inside(place)
+        if inside is None:
             return load
-        inside = guards[0]
-        for g in guards[1:]:
-            inside = inside & g
         return Select(inside, load, as_expr(outside, x.dtype))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tilewright.base.errors import InputError
-from tilewright.graph.rules.check import check
 from tilewright.graph.rules.rule import Rule
 
 _registered: dict[str, Rule] = {}
@@ -21,6 +20,8 @@ def register(rule: Rule) -> Rule:
             code="TW-RULE",
             hint="Choose another name, or call `unregister` first",
         )
+    from tilewright.graph.rules.check import check
+
     check(rule)
     _registered[rule.name] = rule
     return rule

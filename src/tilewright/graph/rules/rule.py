@@ -51,7 +51,8 @@ class SampleApplication:
 # Operands to try a rule on: an array for a tensor (None: omitted) or a Value with its type; a value
 # for an attribute; a Given for an applied operator.
 Sample = Mapping[Any, Any]
-Samples = Callable[[np.random.Generator], Sample | Graph]
+# Of a random generator. As text: `np.random` would be loaded by it.
+Samples = Callable[["np.random.Generator"], Sample | Graph]
 
 
 class RegionPattern(Protocol):

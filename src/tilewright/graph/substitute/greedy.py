@@ -37,7 +37,8 @@ from tilewright.ir.passes import Pass
 
 # Distance in edges from a change beyond which matches stay valid: patterns are not deeper.
 REACH: Final = 6
-# Share of the graph's arithmetic; steps that save less are ignored.
+# Share of the graph's arithmetic; steps that save less are not priced, which takes milliseconds
+# each and found none worth taking (`python -m benchmarks.least_saving`).
 LEAST: Final = 1e-3
 
 Structure = tuple[object, ...]
@@ -79,12 +80,14 @@ def lower_arithmetic(
     rules: Sequence[Rule],
     pricing: Pricing,
     fallback: FallbackProvider | None = None,
+    least: float = LEAST,
 ) -> tuple[Graph, tuple[Substitution, ...]]:
     """The graph after the steps that pay, and the steps; deterministic.
 
-    pricing: the cost of a step, evaluated for steps that save at least LEAST of the arithmetic.
+    pricing: the cost of a step, evaluated for steps that save more than a share `least` of the
+    arithmetic.
     """
-    return _Greedy(rules, pricing, fallback).lowered(graph)
+    return _Greedy(rules, pricing, fallback, least).lowered(graph)
 
 
 class _Greedy:
@@ -95,7 +98,9 @@ class _Greedy:
         rules: Sequence[Rule],
         pricing: Pricing,
         fallback: FallbackProvider | None,
+        least: float,
     ) -> None:
+        self._least = least
         self._rules = [(r, r.names) for r in rules]
         self._pricing = pricing
         self._fallback = fallback
@@ -156,7 +161,7 @@ class _Greedy:
         roots: Iterable[Operation],
     ) -> list[_Candidate]:
         """Every match at one of the roots that saves enough arithmetic."""
-        least = LEAST * self._arithmetic(graph)
+        least = self._least * self._arithmetic(graph)
         at = self._by_root(graph)
         fixed = fixed_values(graph)
         found: list[_Candidate] = []

@@ -8,6 +8,7 @@ from typing import Any
 
 from tilewright.base.errors import UnsupportedError
 from tilewright.compute.nodes import Computation
+from tilewright.driver.compile_lock import exclusive
 from tilewright.driver.schedulable import Plain, Schedulable
 from tilewright.driver.schedule_records import (
     ScheduleRecord,
@@ -45,7 +46,8 @@ def by_default(
 
     def usual(origin: ProgramOrigin | None) -> Function:
         machine = registry.target(target, exact=exact, description=description)
-        kernel = machine.default_schedule(plain, computations, ()).kernel
+        with exclusive():
+            kernel = machine.default_schedule(plain, computations, ()).kernel
         account = partial(by_sketches, plain, computations, machine)
         return Function(
             kernel, target, threads, description, account, exact, False, origin

@@ -2,7 +2,8 @@
 `debug_to_file` writes them.
 
 A Func that a C function computes is another. The rest of the pipeline reads their values like those
-of an image. They are computed at root.
+of an image, so they are computed before it. At a loop, too, all that its iterations need is made
+first: remembered as a whole, or by a call of the C function for the region of each iteration.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from typing import Any, Final
 import numpy as np
 
 from tilewright.base.errors import InputError, ScheduleError
-from tilewright.lang.halide.levels import Scheduled
+from tilewright.lang.halide.levels import Level, Scheduled
+from tilewright.lang.halide.parts import check_place
 from tilewright.lang.halide.syntax.image import Image
 from tilewright.lang.halide.syntax.memory import in_memory
 from tilewright.lang.halide.syntax.pipeline import Pipeline, ordered
@@ -32,8 +34,8 @@ Compute = Callable[[Scheduled], Arrays]
 def separated(whole: Pipeline) -> Pipeline:
     """The pipeline in which the separately computed Funcs are inputs.
 
-    Raises ScheduleError if one is to be computed inside a loop, and InputError for an output that a
-    C function computes.
+    Raises ScheduleError for one that is to be computed where it cannot be, and InputError for an
+    output that a C function computes.
     """
     for f in whole.outputs:
         if isinstance(f, Scheduled) and f.extern is not None:
@@ -48,22 +50,32 @@ def separated(whole: Pipeline) -> Pipeline:
     if not given:
         return whole
     for f in given:
-        _check_at_root(f)
+        _check_level(f, whole)
     funcs, images = ordered(whole.outputs, given)
     return replace(whole, funcs=funcs, images=images)
 
 
-def _check_at_root(f: Scheduled) -> None:
+def check_outputs(outputs: Sequence[Any]) -> None:
+    """Raise ScheduleError for an output that is to be remembered."""
+    for f in outputs:
+        if isinstance(f, Scheduled) and f.remembers:
+            raise ScheduleError(
+                "memoize: it is an output, which is written to the caller's memory",
+                where=f"Func {f.name()}",
+                hint="keep the realized Buffer, or memoize a Func that the output reads",
+            )
+
+
+def _check_level(f: Scheduled, whole: Pipeline) -> None:
     level = f.compute
     inside = level is not None and level.func is not None
-    if f.extern is not None:
-        if f.remembers or inside:
-            raise ScheduleError(
-                "define_extern: it is computed at root, once in each run",
-                where=f"Func {f.name()}",
-                hint="without memoize and compute_at",
-            )
-    elif level is None or inside:
+    if f.extern is not None and f.remembers:
+        raise ScheduleError(
+            "memoize: a C function computes it, once in each run",
+            where=f"Func {f.name()}",
+            hint="memoize a Func that reads it",
+        )
+    if f.extern is None and (level is None or (inside and f.file is not None)):
         verbs = {"memoize": f.remembers, "debug_to_file": f.file, "async_": True}
         verb = next(name for name, said in verbs.items() if said)
         raise ScheduleError(
@@ -71,6 +83,17 @@ def _check_at_root(f: Scheduled) -> None:
             where=f"Func {f.name()}",
             hint="compute_root() too: it is computed separately, before its consumers",
         )
+    if f.remembers and f.store is not None and not _same(level, f.store):
+        raise ScheduleError(
+            "memoize: it is computed at one loop and stored at another",
+            where=f"Func {f.name()}, {f.store.line}",
+            hint="without store_at: all its values are remembered",
+        )
+    check_place(f, whole)
+
+
+def _same(a: Level | None, b: Level) -> bool:
+    return a is not None and a.func is b.func and a.var == b.var
 
 
 def _is_apart(f: Any) -> bool:

@@ -11,15 +11,16 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
-from tilewright.base.dtypes import DType
+from tilewright.base.dtypes import DType, dtype_of
 from tilewright.base.errors import ExecutionError, InputError
 from tilewright.lang.halide.syntax.expr import Expr, as_expr
 from tilewright.lang.halide.syntax.func import Func
 from tilewright.lang.halide.syntax.image import Image
+from tilewright.lang.halide.syntax.types import Type
 
 Box = Sequence[tuple[int, int]]  # (min, extent) of each dimension, x first
 Array = np.ndarray[Any, Any]
@@ -49,9 +50,6 @@ class _Buffer(ctypes.Structure):
     )
 
 
-_CODES: Final = {"int": 0, "uint": 1, "bool": 1, "float": 2}
-
-
 @dataclass(frozen=True, eq=False, slots=True)
 class ExternFuncArgument:
     """A Func, an image, or a number that an extern function is given."""
@@ -71,33 +69,58 @@ class Extern:
         self,
         dtypes: Sequence[DType],
         box: Box,
+        parts: Sequence[Box],
         read: Callable[[Any, Box], list[Array]],
         number: Callable[[Expr], Any],
     ) -> tuple[Array, ...]:
-        """Its results over a region; read: the values of a Func over another; number: of an Expr.
+        """Its results over a region, of which the function is called for each of the parts.
 
-        Raises ExecutionError where the function returns an error.
+        read: the values of a Func over another region; number: of an Expr. Raises ExecutionError
+        where the function returns an error.
         """
-        asked = [_buffer(d, box) for d in dtypes]
+        calls = [self._asked(dtypes, part, number) for part in parts]
+        inputs: list[tuple[Box, list[Array]] | None] = []
+        for n, argument in enumerate(self.arguments):
+            if not isinstance(argument, Func):
+                inputs.append(None)
+                continue
+            regions = [_region(queries[n][0]) for _, queries in calls]
+            hull = _hull(regions)
+            inputs.append((hull, read(argument, hull)))
+        shape = [n for _, n in reversed(box)]
+        made = tuple(np.zeros(shape, d.numpy) for d in dtypes)
+        for part, (asked, queries) in zip(parts, calls, strict=True):
+            given: list[Any] = []
+            for several, found in zip(queries, inputs, strict=True):
+                given += several if found is None else _inputs(several, *found)
+            wide = [_region(b) for b in asked]
+            results = self._computed(dtypes, wide, given)
+            for whole, result, has in zip(made, results, wide, strict=True):
+                whole[_place(box, part)] = result[_place(has, part)]
+        return made
+
+    def _asked(
+        self, dtypes: Sequence[DType], part: Box, number: Callable[[Expr], Any]
+    ) -> tuple[list[_Buffer], list[list[Any]]]:
+        """The first call: the regions that it computes at once, and what it reads for them."""
+        asked = [_buffer(d, part) for d in dtypes]
         queries = [_query(a, number) for a in self.arguments]
         self._call([q for several in queries for q in several], asked)
-        given: list[Any] = []
-        for argument, several in zip(self.arguments, queries, strict=True):
-            if not isinstance(argument, Func):
-                given += several
-                continue
-            region = _region(several[0])
-            arrays = map(np.ascontiguousarray, read(argument, region))
-            pairs = zip(argument.symbols, arrays, strict=True)
-            given += [_buffer(s.dtype, region, a) for s, a in pairs]
-        wide = [_region(b) for b in asked]
-        made = [
-            np.zeros([n for _, n in reversed(r)], d.numpy)
-            for r, d in zip(wide, dtypes, strict=True)
-        ]
-        results = [_buffer(d, r, a) for d, r, a in zip(dtypes, wide, made, strict=True)]
+        return asked, queries
+
+    def _computed(
+        self, dtypes: Sequence[DType], regions: Sequence[Box], given: Sequence[Any]
+    ) -> list[Array]:
+        """The second call: the results, over these regions."""
+        made: list[Array] = []
+        results = []
+        for region, dtype in zip(regions, dtypes, strict=True):
+            shape = [extent for _, extent in reversed(region)]
+            array = np.zeros(shape, dtype.numpy)
+            made.append(array)
+            results.append(_buffer(dtype, region, array))
         self._call(given, results)
-        return tuple(_part(a, r, box) for a, r in zip(made, wide, strict=True))
+        return made
 
     def _call(self, given: Sequence[Any], results: Sequence[_Buffer]) -> None:
         arguments = (
@@ -168,8 +191,8 @@ def _buffer(dtype: DType, region: Box, array: Array | None = None) -> _Buffer:
         stride *= extent
     made = _Buffer()
     made.host = None if array is None else array.ctypes.data
-    made.code, made.lanes = _CODES[dtype.kind], 1
-    made.bits = 1 if dtype.is_bool else dtype.bits
+    kind = Type(dtype)
+    made.code, made.bits, made.lanes = kind.code().value, kind.bits(), 1
     made.dimensions = len(region)
     made.dim = ctypes.cast(dims, ctypes.POINTER(_Dimension))
     made._kept = dims, array
@@ -180,9 +203,30 @@ def _region(b: _Buffer) -> list[tuple[int, int]]:
     return [(b.dim[n].min, b.dim[n].extent) for n in range(b.dimensions)]
 
 
-def _part(array: Array, has: Box, wanted: Box) -> Array:
-    """What is wanted of an array that has more."""
+def _hull(regions: Sequence[Box]) -> list[tuple[int, int]]:
+    """The smallest region around all."""
+    hull = []
+    for ranges in zip(*regions, strict=True):
+        low = min(low for low, _ in ranges)
+        hull.append((low, max(low + n for low, n in ranges) - low))
+    return hull
+
+
+def _inputs(
+    several: Sequence[_Buffer], has: Box, arrays: Sequence[Array]
+) -> list[_Buffer]:
+    """The values of a Func over the region that a first call asked for."""
+    made = []
+    for query, array in zip(several, arrays, strict=True):
+        region = _region(query)
+        own = np.ascontiguousarray(array[_place(has, region)])
+        made.append(_buffer(dtype_of(own.dtype), region, own))
+    return made
+
+
+def _place(has: Box, wanted: Box) -> tuple[slice, ...]:
+    """Where a region is in the array of a larger one."""
     place = []
     for (low, _), (first, extent) in zip(reversed(has), reversed(wanted), strict=True):
         place.append(slice(first - low, first - low + extent))
-    return array[tuple(place)]
+    return tuple(place)

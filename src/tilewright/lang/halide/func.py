@@ -18,11 +18,13 @@ from tilewright.lang.halide.apart import (
 )
 from tilewright.lang.halide.extern import extern
 from tilewright.lang.halide.levels import Scheduled
+from tilewright.lang.halide.parts import parts
 from tilewright.lang.halide.runs import Runnable, check_data, number
 from tilewright.lang.halide.syntax.absent import absent
 from tilewright.lang.halide.syntax.domain import Var
 from tilewright.lang.halide.syntax.image import ImageParam as Given
 from tilewright.lang.halide.syntax.output import OutputImageParam
+from tilewright.lang.halide.syntax.pipeline import Pipeline as Stages
 from tilewright.lang.halide.syntax.pipeline import ordered
 from tilewright.lang.halide.syntax.types import plain as plain_type
 from tilewright.lang.halide.syntax.wrap import cloned, wrapped
@@ -68,12 +70,13 @@ class Func(Scheduled, Runnable):
         super().__init__(*declared)
 
     def _apart(
-        self, box: Sequence[Any], target: Any, threads: int | None
+        self, stages: Stages, target: Any, threads: int | None
     ) -> tuple[Any, ...]:
-        """The arrays of its values over a region: remembered ones, or computed now."""
+        """The arrays of its values, as a pipeline needs them: remembered, or computed now."""
+        box = list(reversed(stages.boxes[self]))
 
         def make() -> tuple[Any, ...]:
-            found = self.realize(box, target, threads)
+            found = self._realized(box, target, threads)
             several = found if isinstance(found, tuple) else (found,)
             return tuple(np.asarray(b) for b in several)
 
@@ -85,8 +88,11 @@ class Func(Scheduled, Runnable):
                 return [np.asarray(b) for b in several]
 
             dtypes = [s.dtype for s in self.symbols]
-            sizes = [(fixed(a, self.name()), fixed(n, self.name())) for a, n in box]
-            return self.extern.compute(dtypes, sizes, read, evaluate)
+            own, *regions = (
+                [(fixed(a, self.name()), fixed(n, self.name())) for a, n in part[::-1]]
+                for part in (stages.boxes[self], *parts(self, stages))
+            )
+            return self.extern.compute(dtypes, own, regions, read, evaluate)
         if not self.remembers:
             return make()
         whole = self._whole(box)
@@ -110,7 +116,8 @@ class Func(Scheduled, Runnable):
 
         function_name: of a function in this process, or one of ctypes. params: Funcs, images and
         numbers that it is given. types: of its values. arguments: Vars, or how many dimensions.
-        It is computed at root. Raises InputError where there is no such function.
+        It is computed before its readers, at a loop for the region of each iteration. Raises
+        InputError where there is no such function.
         """
         if self.defined():
             raise InputError(

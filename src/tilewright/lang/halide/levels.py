@@ -114,6 +114,7 @@ class Scheduled(Verbs, Storage, notation.Func):
         self.memory = MemoryType.Auto
         self.remembers = False
         self.is_async = False
+        self.tags: list[str] = []
         self.file: str | None = None  # that is written with its values
         self.folds: dict[str, tuple[int, str]] = {}
         self.ring: tuple[int, str] | None = None
@@ -180,7 +181,8 @@ class Scheduled(Verbs, Storage, notation.Func):
             tuple(self.definitions),
             tuple(plans),
             (self.compute, self.store, self.memory, self.layout),
-            (self.remembers, self.is_async, self.file, *sorted(self.traced)),
+            (self.remembers, self.is_async, self.file),
+            (*sorted(self.traced), *self.tags),
             (*self.folds.items(), self.ring),
             self.storage_key(),
         )
@@ -216,9 +218,10 @@ class Scheduled(Verbs, Storage, notation.Func):
         return self
 
     def memoize(self, eviction_key: Any = None) -> Self:
-        """Remember its values for the same inputs, Params and region, at root.
+        """Remember its values for the same inputs, Params and region.
 
-        Inputs are the same where all their elements are. Raises UnsupportedError for a key.
+        Inputs are the same where all their elements are. At a loop, all that its iterations need is
+        computed before it and remembered together. Raises UnsupportedError for a key.
         """
         if eviction_key is not None:
             raise UnsupportedError(
@@ -258,6 +261,16 @@ class Scheduled(Verbs, Storage, notation.Func):
     def trace_loads(self) -> Self:
         """Print each value that is read of it; the pipeline runs in the interpreter."""
         self.traced.add("Load")
+        return self
+
+    def trace_realizations(self) -> Self:
+        """Print where it is realized, produced and consumed, and over which regions."""
+        self.traced.add("Realization")
+        return self
+
+    def add_trace_tag(self, trace_tag: str) -> Self:
+        """Print a text with its type and region where a traced pipeline begins."""
+        self.tags.append(str(trace_tag))
         return self
 
     def hoist_storage(self, func: Scheduled | LoopLevel, var: Any = None) -> Self:

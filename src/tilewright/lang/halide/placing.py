@@ -75,7 +75,7 @@ def place(f: Scheduled, state: Replay) -> None:
     """
     level = f.compute
     if f in state.pipeline.outputs:
-        if level is not None and level.func is not None:
+        if level is not None and level.func is not None and not f.remembers:
             raise ScheduleError(
                 "it is the output, which is computed at root",
                 where=f"{f.name()}, {level.line}",

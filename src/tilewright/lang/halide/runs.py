@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,12 @@ from tilewright.compute.nodes import Computation
 from tilewright.driver.compile_lock import exclusive
 from tilewright.driver.options import Options
 from tilewright.driver.schedulable import Plain
+from tilewright.driver.schedule_records import by_hand
 from tilewright.expr.nodes import fixed
-from tilewright.lang.function import Function, scheduled
+from tilewright.lang.function import Function
 from tilewright.lang.function.choosing import by_hand_or_record, by_lines, is_native
 from tilewright.lang.halide.apart import (
+    check_outputs,
     separated,
     values,
     write_files,
@@ -35,6 +38,7 @@ from tilewright.lang.halide.autoschedule import (
 from tilewright.lang.halide.conditions import decided
 from tilewright.lang.halide.levels import Scheduled
 from tilewright.lang.halide.loop_nest import show as show_loop_nest
+from tilewright.lang.halide.realizations import marked
 from tilewright.lang.halide.replay import replay
 from tilewright.lang.halide.syntax import lower
 from tilewright.lang.halide.syntax.expr import Expr, as_expr
@@ -199,9 +203,12 @@ class Runnable(FileVerbs):
                     hint="drop them, or write the schedule of all Funcs",
                 )
             return autoscheduled(self._auto, plain, target, threads, strict, records)
-        made = replay(found, self.name()).schedule
+        state = replay(found, self.name())
+        made = state.schedule
         if tells(made.kernel.body):
-            return scheduled(made, "interp", threads, exact=strict)
+            account = partial(by_hand, made.kernel.name, made.trace)
+            kernel = marked(state, self.name())
+            return Function(kernel, "interp", threads, account=account, exact=strict)
         if touched is not None:
             return by_lines(made, target, threads, exact=strict, records=records)
         return by_hand_or_record(made, plain, target, threads, strict, records)
@@ -212,16 +219,21 @@ class Runnable(FileVerbs):
         """Compute the outputs: a Buffer, or a tuple of them, one per value.
 
         Given Buffers are computed into, and None is returned. Raises InputError where an image has
-        no data, and ExecutionError where a requirement does not hold.
+        no data, ExecutionError where a requirement does not hold, and ScheduleError for an output
+        that is to be remembered.
         """
+        check_outputs(self._outputs)
+        return self._realized(sizes, target, threads)
+
+    def _realized(self, sizes: Any, target: Any, threads: int | None) -> Any:
+        """As `realize`, of what is remembered, too."""
         self._check_requirements()
         function, stages = self._function(sizes, compile_for(target), threads)
         self._check_special(stages)
         check_data(stages.images)
 
         def compute(f: Any) -> tuple[Any, ...]:
-            box = list(reversed(stages.boxes[f]))
-            return f._apart(box, target, threads)  # type: ignore[no-any-return]
+            return f._apart(stages, target, threads)  # type: ignore[no-any-return]
 
         with values(stages.images, compute) as inputs:
             given = _buffers(sizes)

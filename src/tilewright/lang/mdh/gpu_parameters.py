@@ -2,6 +2,8 @@
 
     PRT.BLK.i, PRT.THR.i    parts for blocks and for the threads of a block, of cc dimensions;
                             what is left of a dimension is a loop of each thread
+    PRT.BLK.k               parts for blocks of a reduced dimension: each block has a partial
+                            result in global memory, and a second launch combines them in order
     PRT.SM.k                tiles of a reduced dimension: what a block reads of one is in its shared
                             memory at a time
     MEM.SM.<buffer>         whether a buffer is read by way of shared memory
@@ -9,18 +11,18 @@
 
 The result is in registers until its reductions are done (MDH's `C:RM`). Where a buffer goes by way
 of shared memory, all threads of the block fetch its part together. Dimensions beyond the third of a
-layer are flattened into z, as MDH does. A reduced dimension has no parts for blocks or threads:
-their results would have to be combined; the target's own sketches do that.
+layer are flattened into z, as MDH does. A reduced dimension has no parts for threads: the target's
+own sketches combine results between them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tilewright.base.errors import ScheduleError
-from tilewright.compute.nodes import CC, Dim
+from tilewright.compute.nodes import CC, PW, Dim
 from tilewright.expr.affine import affine
 from tilewright.lang.mdh.parameters import (
     PartedExpression,
@@ -29,6 +31,7 @@ from tilewright.lang.mdh.parameters import (
     room,
     split_layers,
 )
+from tilewright.lang.mdh.partial import PART, in_two_passes
 from tilewright.schedule import Schedule, tree
 from tilewright.schedule.primitives.split import Tail
 from tilewright.schedule.space.nest import fuse_all
@@ -51,13 +54,16 @@ class GpuCut(PartedExpression):
         for d in reversed(self.dims):
             name = d.var.name
             taken: list[str] = []
+            whole = BoundFormula(d.extent, ())
             if d.combine == CC:
                 most = room(self.threads, taken_threads)
                 yield parts("THR", name, d.extent, taken, most)
                 taken_threads.append(f"PRT.THR.{name}")
-                yield parts("BLK", name, d.extent, taken, BoundFormula(d.extent, ()))
+                yield parts("BLK", name, d.extent, taken, whole)
             else:
-                yield parts("SM", name, d.extent, taken, BoundFormula(d.extent, ()))
+                yield parts("SM", name, d.extent, taken, whole)
+                if d.combine == PW:
+                    yield parts("BLK", name, d.extent, taken, whole)
         choices = orders([d.var.name for d in self.dims])
         if len(choices) > 1:
             yield Parameter("ORD.RM", Set(*choices))
@@ -71,30 +77,56 @@ class GpuCut(PartedExpression):
         return [b.name for b in self.expression.inputs]
 
     def schedule(self, values: Mapping[str, Any]) -> Schedule:
-        """The nest of these values. Raises ScheduleError if it is not legal."""
-        s = self.plain()
+        """The nest of these values. Raises ScheduleError if it is not legal.
+
+        Of a reduction in parts for blocks there are two: of the parts, and of their results.
+        """
+        cut: dict[Dim, int] = {}
+        for d in self.dims:
+            count = values.get(f"PRT.BLK.{d.var.name}", 1)
+            if d.combine == PW and count > 1:
+                cut[d] = count
+        passes = in_two_passes(self.expression, cut)
+        s = self.plain(passes)
+        for found in passes:
+            part = replace(self, expression=found)
+            own = dict(values)
+            for d, count in cut.items():
+                name = d.var.name
+                own[f"PRT.BLK.{name}"] = 1
+                own[f"PRT.BLK.{name}{PART}"] = count
+                if found is not passes[0]:
+                    own[f"PRT.SM.{name}"] = 1
+            part.arrange_in(s, own)
+        return s
+
+    def arrange_in(self, s: Schedule, values: Mapping[str, Any]) -> None:
+        """The loops of the expression, in a schedule that may have others."""
         loops: dict[tuple[str, str], str] = {}
         for d in self.dims:
             name = f"{self.expression.name}.{d.var.name}"
             loops |= split_layers(s, name, d, NEST, values, rest="RM")
         staged = [b for b in self._staged() if values.get(f"MEM.SM.{b}")]
         nest = NEST if staged else ("BLK", "THR", "SM", "RM")
-        order = [key for layer in nest for key in self.layer(layer, values)]
-        order = [key for key in order if key in loops]
+        order: list[tuple[str, str]] = []
+        for layer in nest:
+            keys = self.layer(layer, values)
+            order += [key for key in keys if key in loops]
         starts = self.arrange(s, [(loops[key], key[1]) for key in order])
         made = _Nest(s, loops, order, starts)
         self._in_registers(made, phases=bool(staged))
         for buffer in staged:
             made.fetch(buffer)
         made.bind_all()
-        return s
 
     def _in_registers(self, made: _Nest, phases: bool) -> None:
         """Keep results in registers from their initialization until they are stored."""
         if all(d.combine == CC for d in self.dims):
             return
         tiles = made.of("SM") if phases else []
-        around = made.of("BLK") if tiles else made.of("BLK") + made.of("THR")
+        around = made.of("BLK")
+        if not tiles:
+            around = around + made.of("THR")
         free = [d for d in self.dims if d.combine == CC]
         for o in self.expression.outputs:
             if not around:
@@ -158,7 +190,8 @@ class _Nest:
             extent = tree.find_loop(self.s.kernel, loop, "bind")[0].trips
             assert n is not None and extent is not None
             if extent > n:
-                tail: Tail = "exact" if extent % n == 0 else "guard"
+                fits = extent % n == 0
+                tail: Tail = "exact" if fits else "guard"
                 loop = self.s.split(loop, n, tail)[1]
             self.s.bind(loop, f"threadIdx.{axis}")
 
@@ -166,11 +199,14 @@ class _Nest:
         """Bind the loops of blocks and threads, those beyond the third as one with it."""
         for layer, group in _AXES.items():
             found = self.of(layer)
-            for names in (found, [self.starts[n] for n in found if n in self.starts]):
+            starts = [self.starts[n] for n in found if n in self.starts]
+            for names in (found, starts):
                 inner = list(reversed(names))[:2]
-                rest = names[: len(names) - len(inner)]
+                count = len(names) - len(inner)
+                rest = names[:count]
                 if len(rest) > 1:
-                    rest = [fuse_all(self.s, rest) or rest[0]]
+                    fused = fuse_all(self.s, rest)
+                    rest = [fused or rest[0]]
                 for loop, axis in zip([*inner, *rest], "xyz", strict=False):
                     self.s.bind(loop, f"{group}.{axis}")
 

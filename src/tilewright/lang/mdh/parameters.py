@@ -56,11 +56,14 @@ class PartedExpression:
             name = d.var.name
             taken: list[str] = []
             if d.combine == CC:
-                yield parts("COR", name, d.extent, taken, room(self.cores, cores))
+                most = room(self.cores, cores)
+                yield parts("COR", name, d.extent, taken, most)
                 cores.append(f"PRT.COR.{name}")
             if d is vector:
-                yield parts("SIMD", name, d.extent, taken, BoundFormula(self.lanes, ()))
-            yield parts("REG", name, d.extent, taken, room(UNROLLED, unrolled))
+                lanes = BoundFormula(self.lanes, ())
+                yield parts("SIMD", name, d.extent, taken, lanes)
+            most = room(UNROLLED, unrolled)
+            yield parts("REG", name, d.extent, taken, most)
             unrolled.append(f"PRT.REG.{name}")
             yield parts("L2", name, d.extent, taken, BoundFormula(d.extent, ()))
         choices = orders([d.var.name for d in self.dims])
@@ -78,12 +81,12 @@ class PartedExpression:
                 return d
         return None
 
-    def plain(self) -> Schedule:
-        """The nest of the expression, with nothing done."""
+    def plain(self, passes: Sequence[Computation] = ()) -> Schedule:
+        """The nest of the expression, or those of its passes, with nothing done."""
         c = self.expression
         results = list(dict.fromkeys(o.tensor for o in c.outputs))
         params = [*(b for b in c.inputs if b not in results), *results]
-        return Schedule(lower(c.name, [c], params, results))
+        return Schedule(lower(c.name, list(passes) or [c], params, results))
 
     def schedule(self, values: Mapping[str, Any]) -> Schedule:
         """The nest of these values. Raises ScheduleError if it is not legal."""
@@ -92,9 +95,12 @@ class PartedExpression:
         loops: dict[tuple[str, str], str] = {}
         nest = NESTS[values.get("ASS.COR", "outer")]
         for d in self.dims:
-            loops |= split_layers(s, f"{c.name}.{d.var.name}", d, nest, values)
-        order = [key for layer in nest for key in self.layer(layer, values)]
-        order = [key for key in order if key in loops]
+            name = f"{c.name}.{d.var.name}"
+            loops |= split_layers(s, name, d, nest, values)
+        order: list[tuple[str, str]] = []
+        for layer in nest:
+            keys = self.layer(layer, values)
+            order += [key for key in keys if key in loops]
         starts = self.arrange(s, [(loops[key], key[1]) for key in order])
 
         def of_layer(layer: str) -> list[str]:
@@ -125,7 +131,10 @@ class PartedExpression:
         free = {d.var.name for d in self.dims if d.combine == CC}
         names = [loop for loop, _ in order]
         around = [loop for loop, dim in order if dim in free]
-        reduced = [n for n, (_, dim) in enumerate(order) if dim not in free]
+        reduced = []
+        for n, (_, dim) in enumerate(order):
+            if dim not in free:
+                reduced.append(n)
         if len(around) > 1:
             s.reorder(*around)
         if not reduced:

@@ -26,10 +26,9 @@ def parameter_space(
 
     target: "cpu", or a GPU ("opencl", "cuda"), whose layers are other ones (`gpu_parameters.py`).
     threads: the most of a block. lanes: the longest vector. cores: the most parts for cores, of
-    all dimensions together; None: no limit. Parts for cores, lanes, blocks and threads are of cc
-    dimensions only: results of others would have to be combined between them. Raises InputError for
-    what is not a single expression, UnsupportedError for one with a scan, whose steps have one
-    order.
+    all dimensions together; None: no limit. Parts for cores, lanes and threads are of cc dimensions
+    only: results of others would have to be combined between them. Raises InputError for what is
+    not a single expression, UnsupportedError for one with a scan, whose steps have one order.
     """
     if not isinstance(expression, Computation):
         raise InputError(

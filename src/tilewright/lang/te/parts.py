@@ -15,6 +15,7 @@ import numpy as np
 
 from tilewright.base.errors import InputError
 from tilewright.base.names import identifier
+from tilewright.driver.compile_lock import exclusive
 from tilewright.expr.nodes import fixed
 from tilewright.lang.function import Function
 from tilewright.lang.function.program import Program, host_profile, joined
@@ -41,8 +42,10 @@ class KernelStages:
         """The kernel at given sizes, with all records about its stages."""
         ops = [s.op for s in self.stages if s.within is None]
         label = identifier("_".join(t.name for t in self.outputs), "main_")
-        program = lower(label, ops, (*self.inputs, *self.outputs), self.outputs, sizes)
-        return replay(self.stages, program, Primitives(program.kernel)).schedule
+        params = (*self.inputs, *self.outputs)
+        with exclusive():
+            program = lower(label, ops, params, self.outputs, sizes)
+            return replay(self.stages, program, Primitives(program.kernel)).schedule
 
 
 def has_calls(stages: Sequence[Stage]) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 from tilewright.base.errors import InputError, ScheduleError
 from tilewright.base.names import identifier
 from tilewright.base.refused import refusing
+from tilewright.driver.compile_lock import exclusive
 from tilewright.lang.te import dataflow
 from tilewright.lang.te.parts import KernelStages, has_calls, parts, show
 from tilewright.lang.te.records import Handle, Line, scope_of
@@ -290,11 +291,14 @@ class Schedule:
                     where="lower",
                     hint="build makes a function of all; s.parts() has the kernels",
                 )
-        program = self._program(self._ops(), params, sizes, name)
-        if not self._caches:
-            return replay(self.stages, program, Primitives(program.kernel))
-        plain = self._program(self._plain, params, sizes, name)
-        return replay(self.stages, program, begin(program, plain.kernel, self._caches))
+        with exclusive():
+            program = self._program(self._ops(), params, sizes, name)
+            if self._caches:
+                plain = self._program(self._plain, params, sizes, name)
+                steps = begin(program, plain.kernel, self._caches)
+            else:
+                steps = Primitives(program.kernel)
+            return replay(self.stages, program, steps)
 
     @property
     def schedule(self) -> Primitives:

@@ -280,7 +280,10 @@ class Stage:
         """Inside a loop of a stage that reads it, only the part needed there."""
         line = self._line("compute_at", stage, loop)
         stage._leaf(loop, line)
-        if stage is self:
+        around: Stage | None = stage
+        while around is not None and around is not self:
+            around = None if around.attach is None else around.attach.stage
+        if around is self:
             raise _error(
                 line, "a stage cannot be computed inside itself", "name another stage"
             )

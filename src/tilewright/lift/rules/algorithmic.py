@@ -12,11 +12,13 @@ from tilewright.lift.conditions import (
     neutral,
     neutral_of,
     positive,
+    power,
 )
 from tilewright.lift.nodes import (
     Concat,
     Drop,
     Fill,
+    Fun,
     Gather,
     IndexFun,
     Iterate,
@@ -48,7 +50,7 @@ from tilewright.lift.rules.vocabulary import (
     n,
     term,
 )
-from tilewright.lift.types import TupleType
+from tilewright.lift.types import Length, TupleType
 
 # Holes for arrays.
 xs = term("xs", arr(a, n))
@@ -83,6 +85,12 @@ same = fun("f", a, a)
 fold = fun("f", b, a, b)
 fold_c = fun("g", c, b, c)
 tree = (associative(op, b), neutral(z, op, b))
+
+
+def shorter(size: Length) -> Fun:
+    """An array as the reductions of its runs of `size` elements."""
+    return fn(lambda xs: xs | Split(size) | Map(Reduce(op, z)) | Join())
+
 
 _MAPS = (
     Rule(
@@ -291,6 +299,18 @@ _REDUCTIONS = (
         bs | PartRed(op, z, m) | Reduce(op, z),
         bs | Gather(IndexFun("stride", (k,))) | PartRed(op, z, m) | Reduce(op, z),
         when=(divides(k, n), *tree, commutative(op, b)),
+    ),
+    Rule(
+        "reduce-iterate",
+        bs | Reduce(op, z),
+        bs | Iterate(hole(k), shorter(m)),
+        when=(power(n, m, k), *tree),
+    ),
+    Rule(
+        "partial-reduce-iterate",
+        bs | PartRed(op, z, m),
+        bs | Iterate(hole(k), shorter(j)),
+        when=(power(FloorDiv(n, m), j, k), *tree),
     ),
     Rule(
         "map-reduce",

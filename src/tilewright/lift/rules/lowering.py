@@ -155,10 +155,21 @@ RULES = (
         xs | To("global", MapSeq(f)),
     ),
     Rule(
+        "to-global-lcl",
+        xs | MapLcl(f, axis),
+        xs | To("global", MapLcl(f, axis)),
+    ),
+    Rule(
         "to-local",
         xs | MapLcl(f, axis),
         xs | To("local", MapLcl(f, axis)),
         when=(inside((MapWrg,)), read("local")),
+    ),
+    Rule(
+        "to-local-seq",
+        xs | MapSeq(f),
+        xs | To("local", MapSeq(f)),
+        when=(inside((MapLcl,)), read("local")),
     ),
     Rule(
         "to-private",

@@ -21,8 +21,8 @@ enumeration (`tests/loops/analysis/test_differential.py`).
    its distance is 0: two different values would leave a difference that nothing makes up.
 3. Same inputs. A term all of whose variables agree has distance 0. If its coefficients differ in a
    and b (p and q), it adds `(p - q) * value` to the rest.
-4. Whole from parts. Where `x // n` and `x % n` agree, so does x; `y // (m*n)` is a quotient of
-   `y // m` by n.
+4. Whole from parts. Where `x // n`, `x % n` and n agree, so does x, as n is not 0; `y // (m*n)` is
+   a quotient of `y // m` by n.
 5. Ideal reading. For tiles that overlap, see `overlap`: what holds where the accesses conflict in
    fact may be taken as given in the reading without overlaps.
 
@@ -56,9 +56,8 @@ def agreeing(
     without_overlap: read overlapping tiles as if they did not overlap, if they are the same tiles
     in both accesses (the caller knows that this is enough; see `overlap`).
     """
-    system = _System(
-        a.ranges, b.ranges, frozenset(band), _inner(a, band) | _inner(b, band)
-    )
+    varying = frozenset(band) | _inner(a, band) | _inner(b, band)
+    system = _System(a.ranges, b.ranges, varying)
     agreed: set[Expr] = {v for v in band if _fixed(a.ranges, v) and _fixed(b.ranges, v)}
     for forms in _readings(a, b, band, without_overlap):
         equations = [system.equation(i, j) for i, j in forms]
@@ -101,7 +100,7 @@ def idealized(
 
 
 class _Term(NamedTuple):
-    """An index term that depends only on the band and the loops around it.
+    """An index term, of anything but memory.
 
     coefficient: of its distance; 0 if its coefficients in the two instances differ. reach: the
     maximum contribution of the distance. agreed, differing: its contribution if its value is the
@@ -126,13 +125,13 @@ class _Equation(NamedTuple):
 class _System:
     """Equations between instances of two accesses.
 
-    one, two: the bounds in each; band, inner: the variables of the band, and those inside it.
+    one, two: the bounds in each. varying: the variables of the band and those inside it, of which
+    each instance has its own.
     """
 
     one: Env
     two: Env
-    band: frozenset[Var]
-    inner: frozenset[Var]
+    varying: frozenset[Var]
 
     def equation(self, i: Affine, j: Affine) -> _Equation:
         """The equation `i == j`, `i` in an instance of the first access, `j` of the second."""
@@ -142,9 +141,9 @@ class _System:
             p = i.coefficient(atom)
             q = j.coefficient(atom)
             used = variables(atom)
-            if any(v in self.inner or isinstance(v, Load) for v in used):
+            if any(isinstance(v, Load) for v in used):
                 rest = _plus(rest, self._difference(atom, p, q))
-            elif p != q or not used.isdisjoint(self.band):
+            elif p != q or not used.isdisjoint(self.varying):
                 terms.append(self._term(atom, p, q))
         return _Equation(tuple(terms), rest)
 
@@ -181,16 +180,27 @@ class _System:
             before = len(agreed)
             if not all(self._solve(e, agreed) for e in equations):
                 return False
-            for whole in _completed(agreed):
+            for whole in self._completed(agreed):
                 form = affine(whole)
                 self._solve(self.equation(form, form), agreed)
             if len(agreed) == before:
                 return True
 
+    def _completed(self, agreed: set[Expr]) -> list[Expr]:
+        """The expressions of which the quotient, the remainder and the divisor agree."""
+        remainders = (e for e in agreed if isinstance(e, Mod))
+        return [
+            e.lhs
+            for e in remainders
+            if e.lhs not in agreed
+            and self._agrees(e.rhs, agreed)
+            and any(q in agreed for q in quotients(e))
+        ]
+
     def _agrees(self, atom: Expr, agreed: set[Expr]) -> bool:
         if atom in agreed:
             return True
-        return all(v in agreed for v in variables(atom) if v in self.band)
+        return all(v in agreed for v in variables(atom) if v in self.varying)
 
     def _solve(self, e: _Equation, agreed: set[Expr]) -> bool:
         """Add the terms that one equation forces to agree; False if it has no solution."""
@@ -215,16 +225,6 @@ class _System:
             agreed.add(t.atom)
             reach -= t.reach
         return True
-
-
-def _completed(agreed: Collection[Expr]) -> list[Expr]:
-    """The expressions of which both the quotient and the remainder agree."""
-    remainders = (e for e in agreed if isinstance(e, Mod))
-    return [
-        e.lhs
-        for e in remainders
-        if e.lhs not in agreed and any(q in agreed for q in quotients(e))
-    ]
 
 
 def _times(x: Interval, c: int) -> Interval:

@@ -25,6 +25,12 @@ has a start inside of something else is left out of the ideal reading, which the
 says which x the tile has in fact, and x is elsewhere in the ideal reading. So are guards, and loops
 that run as far as others say, since these also hold at other places there (`Access.anywhere`).
 
+The ideal reading also needs that an index has o and i in x alone: T[x + j, i] may be one element of
+tiles at min(o*f, n-f) and of no tiles at o*f, since i says which x the tile has in fact. Split
+makes every index of x, and what adds a loop to the indices of a buffer in it, `expand`, makes plain
+minima of the starts there (`without_promise`): later, one element may be that of several tiles
+(`fold_storage`). The copies of `pipeline` need not: a tile reads what another one stores.
+
 Who asks: `lemmas` and `isl`, where `dependence` says that they may. A rewrite that changes an
 `Overlap` into anything else takes the promise back, which is always right.
 """
@@ -33,11 +39,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
+from typing import Any
 
 from tilewright.expr.affine import Affine, affine
-from tilewright.expr.nodes import Expr, Mod, Overlap, Var
+from tilewright.expr.nodes import Const, Expr, Min, Mod, Overlap, Var
 from tilewright.expr.reads import variables
-from tilewright.ir.node import postorder
+from tilewright.ir.node import postorder, transform
 from tilewright.loops.analysis.terms import quotients
 
 # The indices of two accesses, dimension by dimension.
@@ -79,6 +86,17 @@ def starts(e: Expr) -> tuple[Overlap, ...]:
     return tuple(n for n in postorder(e) if isinstance(n, Overlap))
 
 
+def without_promise(index: Sequence[Expr], loops: Collection[Var]) -> tuple[Expr, ...]:
+    """An index in which the starts of overlapping tiles of `loops` are minima."""
+
+    def step(node: Any) -> Any:
+        if isinstance(node, Overlap) and any(v in loops for v in variables(node)):
+            return Min(node.lhs, node.rhs)
+        return node
+
+    return tuple(transform(e, step) if _has_start(e, loops) else e for e in index)
+
+
 def rejoined(forms: Forms, loops: Collection[Var]) -> Forms:
     """Indices with one for each two that have a start in a quotient and in its remainder."""
     found = list(forms)
@@ -99,6 +117,8 @@ def _parts(
     for low, (i, _) in enumerate(forms):
         for atom, _ in i.terms:
             if not isinstance(atom, Mod) or not _has_start(atom, loops):
+                continue
+            if not isinstance(atom.rhs, Const):
                 continue
             for quotient in quotients(atom):
                 for high, (p, q) in enumerate(forms):

@@ -25,9 +25,11 @@ def is_zero(e: Expr) -> bool:
 def quotients(remainder: Mod) -> tuple[Expr, ...]:
     """What with `x % n` makes x: `x // n`, which is `y // (m*n)` where x is `y // m`."""
     whole, modulus = remainder.lhs, remainder.rhs
-    if not isinstance(modulus, Const) or modulus.value.real <= 0:
+    if isinstance(modulus, Const) and modulus.value.real <= 0:
         return ()
     plain = FloorDiv(whole, modulus)
+    if not isinstance(modulus, Const):
+        return (plain,)
     if not isinstance(whole, FloorDiv) or not isinstance(whole.rhs, Const):
         return (plain,)
     divisor = int(whole.rhs.value.real) * int(modulus.value.real)

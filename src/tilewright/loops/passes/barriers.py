@@ -19,7 +19,8 @@ dependence. A barrier is "global" only if a dependence on memory of the caller n
 
 Copies that arrive later. What an `async` loop writes is there for no thread before the thread that
 copies has waited: a dependence on such a write is one of the same thread, too, and one of its
-barriers has a wait in front.
+barriers has a wait in front. A wait leaves later groups of copies in flight where the dependences
+are so many iterations apart (`copy_groups.py`).
 
 A dependence that no gap serves is a race, and is refused with the two threads; so is one between
 blocks.
@@ -27,12 +28,13 @@ blocks.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations_with_replacement
 from typing import Final, NamedTuple
 
 from tilewright.base.errors import ScheduleError
-from tilewright.expr.nodes import Extent
+from tilewright.expr.nodes import Extent, const
 from tilewright.loops.analysis.access import Access
 from tilewright.loops.analysis.threads import (
     Conflict,
@@ -49,18 +51,21 @@ from tilewright.loops.nodes import (
     While,
     block,
 )
+from tilewright.loops.passes import gaps
 from tilewright.loops.passes.async_copies import arrives_later
-from tilewright.loops.passes.gaps import Gap, Path, Sequences
+from tilewright.loops.passes.copy_groups import MOST, group_ends, groups_in_flight
+from tilewright.loops.passes.gaps import Gap, Meetings, Path, Sequences, Way
 from tilewright.loops.passes.thread_program import ThreadProgram
-from tilewright.loops.walk import walk
+from tilewright.loops.walk import StatementPlace, walk
 
 
 class NeededBarrier(NamedTuple):
-    """A dependence: one of these gaps must have a barrier of this scope. waits: behind a wait."""
+    """A dependence: one of these gaps must have a barrier of this scope. way: these gaps in order
+    if the barrier has to be behind a wait, else empty."""
 
     gaps: frozenset[Gap]
     scope: str
-    waits: bool = False
+    way: Way = ()
 
 
 def with_barriers(program: ThreadProgram, grid: Sequence[Extent]) -> Stmt:
@@ -80,10 +85,20 @@ def with_barriers(program: ThreadProgram, grid: Sequence[Extent]) -> Stmt:
                 continue
             if scope == "global":
                 _refuse(a, b, blocks_conflict(a, b), "blocks")
-            for gaps, first in _dependences(tree, a, b):
-                needs.append(NeededBarrier(gaps, scope, arrives_later(first)))
+            for d in _dependences(tree, a, b):
+                needs.append(NeededBarrier(frozenset(d.gaps), scope, d.way))
     scopes = chosen(needs)
-    return tree.with_barriers(scopes, _waits(needs, scopes))
+    return tree.with_meetings(_meetings(tree, needs, scopes))
+
+
+def _meetings(
+    tree: Sequences, needs: Sequence[NeededBarrier], scopes: Mapping[Gap, str]
+) -> Meetings:
+    """The barriers, with the waits in front of them and the groups of copies that these leave."""
+    waits = _waits(needs, scopes)
+    ends = group_ends(tree) if waits else frozenset[Gap]()
+    left = groups_in_flight([n.way for n in needs if n.way], waits, ends)
+    return Meetings(scopes, left, ends if any(left.values()) else frozenset())
 
 
 def _distinct(s: Stmt) -> Stmt:
@@ -134,8 +149,13 @@ def _dependences(
 
 
 Reached = tuple[Access, Path]
-# The gaps that serve it, and the access that has to be first.
-Dependence = tuple[frozenset[Gap], Access]
+
+
+class Dependence(NamedTuple):
+    """gaps: that serve it. way: of a copy, the gaps on the way to the access that needs it."""
+
+    gaps: Way
+    way: Way = ()
 
 
 def _conflict(
@@ -166,11 +186,17 @@ def _within(
     found = _conflict(a, b, loops)
     if found is None:
         return
-    gaps = tree.after(one, level + 1) | tree.before(two, level + 1)
+    after, before = tree.after(one, level + 1), tree.before(two, level + 1, {})
     if apart:
-        yield gaps | tree.between(one[level], two[level]), a
-    elif gaps and part is a.place.stmt and part is not b.place.stmt:
-        yield gaps, a  # from the condition or extent of a statement to what is in it
+        up_to = after + tree.between(one[level], two[level])
+        way: Way = ()
+        if arrives_later(a):
+            skipped = _skipped(a, b, two[level + 1 :], loops)
+            way = up_to + tree.before(two, level + 1, skipped)
+        yield Dependence(up_to + before, way)
+    elif after + before and part is a.place.stmt and part is not b.place.stmt:
+        # From the condition or extent of a statement to what is in it.
+        yield Dependence(after + before)
     else:
         _refuse(a, b, found, "threads")
 
@@ -185,17 +211,54 @@ def _carried(
     """The dependences, either way, from an iteration of a loop to a later one."""
     around = first[1][level].sequence
     by = around.owner if isinstance(around.owner, For) else None
-    whole = frozenset(tree.behind(around, -1, len(around.parts)))
+    whole = tree.whole(around)
     either_way = [(first, then), (then, first)]
     for (a, one), (b, two) in either_way[: 1 if first[0] is then[0] else 2]:
-        gaps = tree.after(one, level) | tree.before(two, level)
-        if by is None or gaps >= whole:
-            if _conflict(a, b, outside, by) is not None:
-                yield gaps, a
-        elif _conflict(a, b, outside, by, "= 1") is not None:
-            yield gaps, a
-        elif _conflict(a, b, outside, by, ">= 2") is not None:
-            yield gaps | whole, a  # an iteration is between
+        after, before = tree.after(one, level), tree.before(two, level, {})
+        most = 2
+        if by is None or set(after + before) >= set(whole):
+            most = 1  # an iteration between adds no gap
+        if by is not None and arrives_later(a):
+            most = MOST
+        apart = _distance(a, b, outside, by, most)
+        if apart is not None:
+            way = after + whole * (apart - 1) + before
+            yield Dependence(way, way if arrives_later(a) else ())
+
+
+def _distance(
+    a: Access, b: Access, outside: Sequence[For], by: For | None, most: int
+) -> int | None:
+    """The least distance of two iterations that conflict, if it is less than `most`, else `most`;
+    None if there are no such iterations."""
+    if _conflict(a, b, outside, by) is None:
+        return None
+    distances = range(1, most)
+    near = (n for n in distances if _conflict(a, b, outside, by, f"= {n}") is not None)
+    return next(near, most)
+
+
+def _skipped(
+    a: Access, b: Access, steps: Path, same: Collection[For]
+) -> dict[gaps.Sequence, int]:
+    """Iterations of each loop around `b` alone, from its first on, that have no conflict with
+    `a`."""
+    loops = {s.sequence: s.sequence.owner for s in steps}
+    found = {}
+    for sequence, f in loops.items():
+        if isinstance(f, For) and f.trips:
+            counts = range(1, min(f.trips, MOST) + 1)
+            none = (n for n in counts if _conflict(a, _first(b, f, n), same) is None)
+            found[sequence] = max(none, default=0)
+    return found
+
+
+def _first(b: Access, f: For, count: int) -> Access:
+    """The access in the first iterations of a loop around it."""
+    some = f.replace(extent=const(count))
+    above = tuple(some if s is f else s for s in b.place.above)
+    ranges = {**b.ranges, f.var: (0, count - 1)}
+    return replace(b, place=StatementPlace(b.place.stmt, above), ranges=ranges)
 
 
 def _refuse(
@@ -230,7 +293,8 @@ _DOES: Final = {"load": "reads", "store": "writes", "update": "updates"}
 
 def chosen(needs: Iterable[NeededBarrier]) -> dict[Gap, str]:
     """A minimal set of gaps that serve all dependences, each with the scope of its barrier."""
-    left = sorted(dict.fromkeys(needs), key=_outermost, reverse=True)
+    distinct = {(n.gaps, n.scope, bool(n.way)): n for n in needs}
+    left = sorted(distinct.values(), key=_outermost, reverse=True)
     found: dict[Gap, None] = {}
     for need in left:
         if need.gaps.isdisjoint(found):
@@ -247,7 +311,7 @@ def chosen(needs: Iterable[NeededBarrier]) -> dict[Gap, str]:
 
 def _waits(needs: Sequence[NeededBarrier], gaps: Iterable[Gap]) -> set[Gap]:
     """Of the gaps that have barriers, those with a wait in front, as few as serve all."""
-    left = [n.gaps.intersection(gaps) for n in needs if n.waits]
+    left = [n.gaps.intersection(gaps) for n in needs if n.way]
     found: set[Gap] = set()
     for some in sorted(left, key=len):
         if found.isdisjoint(some):

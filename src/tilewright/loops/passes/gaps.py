@@ -7,12 +7,12 @@ uniform across threads. A gap is a position before a statement of a sequence, or
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tilewright.loops.analysis.effects import allocated
-from tilewright.loops.launch import Barrier, Wait
+from tilewright.loops.launch import Barrier, Commit, Wait
 from tilewright.loops.nodes import (
     IN_ORDER,
     Alloc,
@@ -68,7 +68,17 @@ class StatementSlot(NamedTuple):
 
 
 Path = list[StatementSlot]
-Gaps = frozenset[Gap]
+Way = tuple[Gap, ...]  # gaps in the order in which a thread comes to them
+
+
+@dataclass(frozen=True, slots=True)
+class Meetings:
+    """What is put into gaps, in this order. commits: where a group of copies ends. waits: how many
+    groups may still be in flight. scopes: of barriers."""
+
+    scopes: Mapping[Gap, str]
+    waits: Mapping[Gap, int] = field(default_factory=dict)
+    commits: frozenset[Gap] = frozenset()
 
 
 @dataclass(eq=False)
@@ -82,7 +92,6 @@ class Sequences:
     def __post_init__(self) -> None:
         self.registers = allocated(self.body)
         self.count = 0
-        self.waits: Gaps = frozenset()
         self.root = self.sequence(None, self.body, 0, True)
 
     def sequence(
@@ -127,30 +136,41 @@ class Sequences:
         self,
         path: Path,
         level: int,
-    ) -> Gaps:
+    ) -> Way:
         """The gaps after what a path leads to, in the sequences from a level on."""
-        return self.union(
-            self.behind(step.sequence, step.number, len(step.sequence.parts))
-            for step in path[level:]
-        )
+        found: list[Gap] = []
+        for step in reversed(path[level:]):
+            end = len(step.sequence.parts)
+            found += self.behind(step.sequence, step.number, end)
+        return tuple(found)
 
     def before(
         self,
         path: Path,
         level: int,
-    ) -> Gaps:
-        """The gaps before the end of a path, in the sequences from a level on."""
-        return self.union(
-            self.behind(step.sequence, -1, step.number) for step in path[level:]
-        )
+        skipped: Mapping[Sequence, int],
+    ) -> Way:
+        """The gaps before the end of a path, in the sequences from a level on.
+
+        skipped: iterations of the loops that own sequences before that of the path.
+        """
+        found: list[Gap] = []
+        for step in path[level:]:
+            found += self.whole(step.sequence) * skipped.get(step.sequence, 0)
+            found += self.behind(step.sequence, -1, step.number)
+        return tuple(found)
 
     def between(
         self,
         one: StatementSlot,
         two: StatementSlot,
-    ) -> Gaps:
+    ) -> Way:
         """The gaps between two statements of a sequence."""
-        return frozenset(self.behind(one.sequence, one.number, two.number))
+        return tuple(self.behind(one.sequence, one.number, two.number))
+
+    def whole(self, sequence: Sequence) -> Way:
+        """All gaps of a sequence."""
+        return tuple(self.behind(sequence, -1, len(sequence.parts)))
 
     def behind(
         self,
@@ -162,48 +182,36 @@ class Sequences:
         between."""
         for number in range(first + 1, last + 1):
             yield Gap(sequence, number)
-        for part in sequence.parts[first + 1 : max(last, 0)]:
-            for inner in self.inside.get(part, ()):
+            if number == last:
+                return
+            for inner in self.inside.get(sequence.parts[number], ()):
                 if inner.always:
-                    yield from self.behind(inner, -1, len(inner.parts))
+                    yield from self.whole(inner)
 
-    @staticmethod
-    def union(gaps: Iterable[Iterable[Gap]]) -> Gaps:
-        return frozenset(gap for some in gaps for gap in some)
+    def with_meetings(self, found: Meetings) -> Stmt:
+        """The body with what belongs into its gaps."""
+        return self.rebuilt(self.root, found)
 
-    def with_barriers(
-        self, scopes: Mapping[Gap, str], waits: Collection[Gap] = ()
-    ) -> Stmt:
-        """The body with a barrier in each of these gaps, and a wait before it in some of them."""
-        self.waits = frozenset(waits)
-        return self.rebuilt(self.root, scopes)
-
-    def rebuilt(
-        self,
-        sequence: Sequence,
-        scopes: Mapping[Gap, str],
-    ) -> Stmt:
+    def rebuilt(self, sequence: Sequence, found: Meetings) -> Stmt:
         made: list[Stmt] = []
         for number, part in enumerate((*sequence.parts, None)):
-            scope = scopes.get(Gap(sequence, number))
-            if Gap(sequence, number) in self.waits:
-                made.append(Wait())
-            if scope is not None:
-                made.append(Barrier(scope))
+            gap = Gap(sequence, number)
+            if gap in found.commits:
+                made.append(Commit())
+            if gap in found.waits:
+                made.append(Wait(found.waits[gap]))
+            if gap in found.scopes:
+                made.append(Barrier(found.scopes[gap]))
             if part is not None:
-                made.append(self.part(part, scopes))
+                made.append(self.part(part, found))
         return block(*made)
 
-    def part(
-        self,
-        s: Stmt,
-        scopes: Mapping[Gap, str],
-    ) -> Stmt:
+    def part(self, s: Stmt, found: Meetings) -> Stmt:
         if s not in self.inside:
             return s
         new = dict(zip(below(s), self.inside[s], strict=True))
         made: Stmt = s.map(
-            lambda child: self.rebuilt(new[child], scopes) if child in new else child
+            lambda child: self.rebuilt(new[child], found) if child in new else child
         )
         if isinstance(made, For) and made.kind not in IN_ORDER and _meets(made):
             return made.replace(kind="serial")

@@ -11,14 +11,12 @@ for each use.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.analysis.access import accesses_of
 from tilewright.loops.analysis.terms import variables
 from tilewright.loops.nodes import Alloc, For, Kernel, Stmt
 from tilewright.loops.passes.on_buffers import on_buffers
-from tilewright.loops.walk import loops_of, walk
+from tilewright.loops.walk import StatementPlace, loops_of, walk
 
 _WRITTEN_OUT = ("unroll", "vector")
 
@@ -28,23 +26,28 @@ def promote(kernel: Kernel, most: int) -> Kernel:
 
     An array can be where it is allocated in a loop, and all indices of its accesses are made of
     constants and of the variables of loops inside of the allocation that are written out or
-    vectors. No thread of a loop in it may share it. Its scope changes, nothing else.
+    vectors. No thread of a loop in it may share it. All this holds in every place that allocates
+    it. Its scope changes, nothing else.
     """
+    found: dict[Buffer, bool] = {}
+    for place in walk(kernel.body):
+        s = place.stmt
+        if isinstance(s, Alloc):
+            found[s.buffer] = found.get(s.buffer, True) and _fits(place, s, most)
     names = {
-        b: Buffer(b.name, b.extents, b.dtype, "stack") for b in _found(kernel, most)
+        b: Buffer(b.name, b.extents, b.dtype, "stack")
+        for b, fits in found.items()
+        if fits
     }
     return on_buffers(kernel, names) if names else kernel
 
 
-def _found(kernel: Kernel, most: int) -> Iterator[Buffer]:
-    for place in walk(kernel.body):
-        s = place.stmt
-        if not isinstance(s, Alloc) or not place.loops:
-            continue
-        b = s.buffer
-        small = b.static and b.size * b.dtype.itemsize <= most
-        if b.scope == "global" and small and _is_constant(b, s.body):
-            yield b
+def _fits(place: StatementPlace, s: Alloc, most: int) -> bool:
+    """Whether an array can be registers where a statement allocates it."""
+    b = s.buffer
+    if not place.loops or b.scope != "global" or not b.static:
+        return False
+    return b.size * b.dtype.itemsize <= most and _is_constant(b, s.body)
 
 
 def _is_constant(b: Buffer, body: Stmt) -> bool:

@@ -289,7 +289,7 @@ class _Block:
             extents = (*self.grid.values(), *extents)
             numbers = (*self.grid, *numbers)
             scope = "global"
-        mine = Buffer(b.name, extents, b.dtype, scope)
+        mine = Buffer(b.name, extents, b.dtype, scope, b.swizzle)
         (self.workspace if scope == "global" else self.shared).append(mine)
         self.moves[b] = lambda index: (mine, (*numbers, *index))
 

@@ -2,6 +2,7 @@
 
 A group that starts with a convolution with constant weights becomes the law's Computations
 (`compute/winograd.py`); the map after the convolution moves after the transform of the results.
+The groups of a grouped convolution are transformed one by one (`compute/channel_groups.py`).
 Both transforms need contiguous channels. If the model's inputs and outputs are stored otherwise, a
 group before and one after the layer move the data, if that pays.
 """
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from tilewright.base import events
 from tilewright.compute.build import map_
+from tilewright.compute.channel_groups import by_group
 from tilewright.compute.nodes import Computation
 from tilewright.compute.transforms import identity_dims, inline, order_dims, relayout
 from tilewright.compute.winograd import WINDOW, winograd
@@ -49,20 +51,87 @@ def transform_convolutions(
     around = _Around(set(constants), set(keep), DefUse(steps))
     found: list[Step] = []
     for step in steps:
-        form = _best(step, forms, around) if isinstance(step, FusionGroup) else None
-        around.done.add(step)
-        if form is None or not isinstance(step, FusionGroup):
-            found.append(step)
+        made = None
+        if isinstance(step, FusionGroup):
+            made = _transform(step, forms, around) or _by_group(step, forms, around)
+        found += made or [step]
+        around.done.update((step, *(made or ())))
+    return found
+
+
+def _transform(
+    step: FusionGroup, forms: WinogradForms, around: _Around
+) -> list[Step] | None:
+    """The groups of the cheapest form, with the copies before and after it."""
+    form = _best(step, forms, around)
+    if form is None:
+        return None
+    name = f"{step.name} F({form.tile},{WINDOW})"
+    events.emit("winograd", stage=name, tile=form.tile)
+    found: list[Step] = []
+    for c in form.before:
+        around.moved[c.inputs[0]] = c.outputs[0].tensor
+        found.append(FusionGroup(f"{name}.in", (c,), step.sources))
+    flops = _flops(form.group)
+    found.append(replace(step, name=name, computations=form.group, flops=flops))
+    for c in form.behind:
+        found.append(FusionGroup(f"{name}.out", (c,), step.sources))
+    return found
+
+
+def _by_group(
+    step: FusionGroup, forms: WinogradForms, around: _Around
+) -> list[Step] | None:
+    """Each group of a grouped convolution transformed; None if that does not pay.
+
+    requires: nothing else reads the result before the map.
+    """
+    if not _may_transform(step):
+        return None
+    first, *rest = step.computations
+    parts = by_group(first, rest[0] if rest else None)
+    if parts is None or (rest and not around.is_inner(first.outputs[0].tensor)):
+        return None
+    groups = [
+        replace(
+            step,
+            name=f"{step.name} group {n}",
+            computations=part,
+            flops=step.flops // len(parts),
+        )
+        for n, part in enumerate(parts)
+    ]
+    # All or none: a copy that one makes must not be read by others if it is dropped.
+    if any(_best(g, forms, around) is None for g in groups):
+        return None
+    return [s for g in groups for s in _transform(g, forms, around) or [g]]
+
+
+def open_forms(
+    steps: Sequence[Step],
+    group: FusionGroup,
+    tiles: Sequence[int],
+    constants: Collection[Buffer],
+    keep: Collection[Buffer],
+) -> list[FusionGroup]:
+    """The forms of a convolution of an open plan whose channels are last; a tile's size each.
+
+    steps: of the plan. keep: outputs of the model.
+    """
+    done = set(steps[: steps.index(group)])
+    around = _Around(set(constants), set(keep), DefUse(steps), done)
+    found = []
+    for tile in tiles if _may_transform(group) else ():
+        parts = _transformed(group, around, tile)
+        if parts is None or not all(map(around.is_whole, parts[1].inputs)):
             continue
-        name = f"{step.name} F({form.tile},{WINDOW})"
-        events.emit("winograd", stage=name, tile=form.tile)
-        for c in form.before:
-            around.moved[c.inputs[0]] = c.outputs[0].tensor
-            found.append(FusionGroup(f"{name}.in", (c,), step.sources))
-        flops = _flops(form.group)
-        found.append(replace(step, name=name, computations=form.group, flops=flops))
-        for c in form.behind:
-            found.append(FusionGroup(f"{name}.out", (c,), step.sources))
+        inputs, result = parts[1], parts[-1]
+        out = result.outputs[0]
+        multiplied = parts[2].outputs[0].tensor
+        read = next(a for a in result.accesses if a.buffer is multiplied)
+        last = _last(inputs.accesses[0].index, inputs.dims[-1].var)
+        if last is None and _last(out.index, read.index[-1]) is None:
+            found.append(replace(group, computations=parts))
     return found
 
 
@@ -88,8 +157,7 @@ class _Around:
 
     def is_inner(self, tensor: Buffer) -> bool:
         """Whether only the writing group uses a tensor, so that it need not exist."""
-        once = len(self.flow.writers[tensor]) == 1
-        if not once:
+        if len(self.flow.writers.get(tensor, ())) > 1:
             return False
         if tensor in self.keep:
             return False
@@ -135,7 +203,8 @@ def _may_transform(group: FusionGroup) -> bool:
     """Whether it may be a convolution that `winograd` accepts, optionally followed by a map."""
     if not 1 <= len(group.computations) <= 2:
         return False
-    window = [d for d in group.computations[0].combined_dims if d.extent == WINDOW]
+    combined = group.computations[0].combined_dims
+    window = [d for d in combined if d.static and d.extent == WINDOW]
     return len(window) >= 2
 
 
@@ -181,14 +250,30 @@ def _channels_last(tile: int, group: Group, moved: dict[Buffer, Buffer]) -> _For
     out = result.outputs[0]
     multiplied = product.outputs[0].tensor
     read = next(a for a in result.accesses if a.buffer is multiplied)
-    order = _last(out.index, read.index[-1])
-    whole = identity_dims(result) is not None  # unless it is part of a concatenation
-    if whole and order is not None:
+    channel = read.index[-1]
+    order = _last(out.index, channel)
+    if order is not None and identity_dims(result) is not None:
         last = _stored(out.tensor, order)
         behind = (_copy(out.tensor, last, order, into=False),)
         moved_result = relayout(result, {out.tensor: (last, order)})
         result = order_dims(moved_result)
+    elif order is not None:  # a part of a tensor
+        result, copied = _apart(result, channel)
+        behind = (copied,)
     return _Form(tile, (filters, inputs, product, result), before, behind)
+
+
+def _apart(result: Computation, channel: Expr) -> tuple[Computation, Computation]:
+    """A map that writes a tensor of its own, channels last, and the copy to where it wrote."""
+    (out,) = result.outputs
+    dims = sorted(result.dims, key=lambda d: d.var is channel)
+    tensor = Buffer(
+        f"{result.name}.last", tuple(d.extent for d in dims), out.tensor.dtype
+    )
+    place = Load(tensor, tuple(d.var for d in dims))
+    made = replace(out, tensor=tensor, index=place.index)
+    copied = Computation("channels_first", result.dims, (replace(out, value=place),))
+    return replace(result, dims=tuple(dims), outputs=(made,)), copied
 
 
 def _last(index: Sequence[Expr], v: Expr) -> tuple[int, ...] | None:

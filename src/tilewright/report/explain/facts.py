@@ -188,6 +188,11 @@ _WHY: Final[Mapping[str, Callable[[Mapping[str, Any]], tuple[str, str, str]]]] =
         f["stage"],
         f"{f['parts']} parts run in parallel",
     ),
+    "split-window": lambda f: (
+        "split window",
+        f["stage"],
+        f"{f['parts']} positions apart, without products of padding",
+    ),
     "recompute": lambda f: (
         "recompute",
         f["tensor"],

@@ -10,6 +10,7 @@ from tilewright.compute.guards import conjuncts
 from tilewright.expr.affine import Affine, affine
 from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import Buffer, Const, Expr, Le, Load, Lt, Select, const
+from tilewright.expr.simplify import simplify
 from tilewright.ir.node import postorder, substitute
 from tilewright.loops.analysis.access import (
     Env,
@@ -247,10 +248,10 @@ def _limit(part: Expr, load: Load) -> tuple[int, int | None, int | None]:
     """A comparison as a dimension and the least or greatest index in that dimension."""
     if isinstance(part, Lt | Le):
         # form >= 0
-        form = affine(part.rhs) - affine(part.lhs)
+        form = affine(simplify(part.rhs)) - affine(simplify(part.lhs))
         form = Affine(form.terms, form.const - (1 if isinstance(part, Lt) else 0))
         for d, i in enumerate(load.index):
-            index = affine(i)
+            index = affine(simplify(i))
             ratio = _ratio(form, index)
             if ratio > 0:
                 # index.terms = ratio * form.terms >= -ratio * form.const

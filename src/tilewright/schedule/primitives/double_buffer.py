@@ -1,4 +1,4 @@
-"""double_buffer: a staged buffer filled for the next iteration while this one uses it."""
+"""double_buffer: a staged buffer filled for later iterations while this one uses it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from tilewright.schedule.registry import primitive
 
 @primitive
 def double_buffer(
-    kernel: Kernel, buffer: str, loop: str | None = None
+    kernel: Kernel, buffer: str, loop: str | None = None, stages: int = 2
 ) -> tuple[Kernel, None]:
-    """Fill a staged buffer for the next iteration before this one uses it, in two copies.
+    """Fill a staged buffer for a later iteration before this one uses it, in two copies or more.
 
-    args: a buffer allocated in the body of a loop; the loop (None: the innermost one around).
-    requires: what pipeline requires, with the statements that write the buffer at lag 0 and all
-        others at lag 1.
+    args: a buffer allocated in the body of a loop; the loop (None: the innermost one around); the
+        number of copies: the buffer is filled `stages` - 1 iterations ahead.
+    requires: at least two copies; what pipeline requires, with the statements that write the
+        buffer at lag 0 and all others at lag `stages` - 1.
     before: for i in n: alloc b: { b = load(i); use(i, b) }
     after:  alloc b[2]: { b[0] = load(0)
                           for i in n-1: { b[(i+1) % 2] = load(i+1); use(i, b[i % 2]) }
@@ -38,11 +39,17 @@ def double_buffer(
         )
     f, place = tree.find_loop(kernel, around[-1].var.name, "double_buffer")
     stmts = sequence(f.body).stmts
-    stages = [int(old not in writes(s)) for s in stmts]
-    if set(stages) != {0, 1}:
+    if stages < 2:
+        raise ScheduleError(
+            f"double_buffer: {stages} copies hold no other iteration's elements",
+            where=f"buffer {buffer}",
+            hint="give it 2 stages or more",
+        )
+    lags = [(stages - 1) * (old not in writes(s)) for s in stmts]
+    if set(lags) != {0, stages - 1}:
         raise ScheduleError(
             f"double_buffer: no statement of loop {f.var.name} fills it for the others",
             where=f"buffer {buffer}",
             hint="stage it directly in the loop, with cache_read or compute_at",
         )
-    return pipelined(kernel, f, place, stages, "double_buffer"), None
+    return pipelined(kernel, f, place, lags, "double_buffer"), None

@@ -52,8 +52,8 @@ def duplicate(
     moves: dict[Buffer, edit.Move] = {}
     for b in group:
         name = fresh(taken, f"{b.name}.copy")
-        copies[b] = Buffer(name, b.extents, b.dtype, b.scope)
-        moves[b] = _to(copies[b])
+        copies[b] = Buffer(name, b.extents, b.dtype, b.scope, b.swizzle)
+        moves[b] = edit.onto(copies[b])
     env = environment(kernel.body)
     again, loops = _copied(made, moves, taken, env)
 
@@ -74,10 +74,6 @@ def duplicate(
         both = Alloc(b, Alloc(copy, outer.stmt.body))
         result = edit.put(result, outer, both)
     return result, (*(c.name for c in copies.values()), *loops)
-
-
-def _to(buffer: Buffer) -> edit.Move:
-    return lambda index: (buffer, index)
 
 
 def _copied(

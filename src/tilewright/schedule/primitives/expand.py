@@ -5,6 +5,7 @@ from __future__ import annotations
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.analysis.access import Index, environment
+from tilewright.loops.analysis.overlap import without_promise
 from tilewright.loops.nodes import Alloc, Kernel
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import check_one_place
@@ -20,7 +21,8 @@ def expand(kernel: Kernel, buffer: str, loop: str) -> tuple[Kernel, None]:
     Formally, iterations share no element, as before, and one iteration has as many of the buffer as
     before: a second place, maybe inside a parallel loop, would be another one.
     It gains a leading dimension for the loop and is allocated around it, so that the loop's body
-    can be parted (decompose_reduction, fission). Repeat for the loops further out.
+    can be parted (decompose_reduction, fission). Repeat for the loops further out. Its other
+    indices no longer promise anything of overlapping tiles that the loop is, or is in.
     before: for i in n: alloc c[1]: B(c[0])
     after:  alloc c[n, 1]: for i in n: B(c[i, 0])
     """
@@ -40,9 +42,10 @@ def expand(kernel: Kernel, buffer: str, loop: str) -> tuple[Kernel, None]:
     shape = (tree.trips(f, "expand"), *old.extents)
     new = Buffer(old.name, shape, old.dtype, old.scope)
     env = environment(kernel.body)
+    tiles = {f.var, *(g.var for g in place.loops)}
 
     def moved(index: Index) -> tuple[Buffer, Index]:
-        return new, (f.var, *index)
+        return new, (f.var, *without_promise(index, tiles))
 
     body = edit.without_alloc(f, old)
     body = edit.rewrite(body, env, moves={old: moved})

@@ -257,29 +257,40 @@ class _Padded:
                 and isinstance(new, Load)
                 and self._depends(node.index)
             ):
-                if neutral or not self._safe(node, self.all):
-                    new = Select(self.inside, new, _or_zero(value, node.dtype))
+                guard = self.inside if neutral else self._guard(node, self.all)
+                if guard is not None:
+                    new = Select(guard, new, _or_zero(value, node.dtype))
             elif isinstance(node, Select) and isinstance(new, Select):
                 new = self._merged(node, new, neutral)
             done[node] = new
         found: Expr = done[e]
         return found
 
-    def _safe(self, load: Load, env: intervals.Env) -> bool:
-        return within(load.index, load.buffer, env) is None
+    def _guard(self, load: Load, env: intervals.Env) -> Expr | None:
+        """Where all iterations may read an element; None if they may without a guard.
+
+        Where its index is inside, so that a copy of the buffer can have the padding; an index that
+        is read itself is only that of the old iterations.
+        """
+        inside = within(load.index, load.buffer, env)
+        if inside is None or not any(list(loads(i)) for i in load.index):
+            return inside
+        return self.inside
 
     def _merged(self, old: Select, new: Select, neutral: bool) -> Select:
         """A read that had a guard before has one guard afterwards too, if it needs more."""
-        inner = new.then
-        if not isinstance(inner, Select) or inner.condition is not self.inside:
+        inner, read = new.then, old.then
+        if not isinstance(inner, Select) or not isinstance(read, Load):
             return new
-        read = old.then
-        if not neutral and isinstance(read, Load) and new.condition is old.condition:
-            if self._safe(read, refine(self.all, old.condition)):
+        added: Expr = self.inside
+        if not neutral and new.condition is old.condition:
+            found = self._guard(read, refine(self.all, old.condition))
+            if found is None:
                 return Select(old.condition, inner.then, new.otherwise)
+            added = found
         if inner.otherwise is not new.otherwise:
             return new
-        return Select(And(new.condition, self.inside), inner.then, new.otherwise)
+        return Select(And(new.condition, added), inner.then, new.otherwise)
 
     def _neutral(self, s: Update) -> tuple[Expr, ...]:
         """The values of a step, which in the added iterations leave the result unchanged."""

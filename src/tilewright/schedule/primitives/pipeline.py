@@ -196,7 +196,7 @@ class _Parts:
         for b, n in copies.items():
             if n > 1:
                 shape = (n, *b.extents)
-                self.versions[b] = Buffer(b.name, shape, b.dtype, b.scope)
+                self.versions[b] = Buffer(b.name, shape, b.dtype, b.scope, b.swizzle)
 
     def _at(self, iteration: Expr, stmt: Stmt, env: Env) -> Stmt:
         moves = {old: _version(new, iteration) for old, new in self.versions.items()}

@@ -101,10 +101,13 @@ def register_vectors(s: Schedule, name: str, lanes: int) -> tuple[str, ...]:
     return (outer, inner)
 
 
-def written_out(s: Schedule, loops: Sequence[str], choose: Choices, name: str) -> None:
+def written_out(
+    s: Schedule, loops: Sequence[str], choose: Choices, name: str, most: int = 1
+) -> None:
     """Several steps of the innermost of the loops, one after another.
 
-    parameter: `<name>.unroll`, how many; 1 by default, and divisors of all.
+    parameter: `<name>.unroll`, how many: 1, and divisors of all; by default the largest that is at
+    most `most`.
     """
     there = existing(s, loops)
     if not there:
@@ -113,7 +116,8 @@ def written_out(s: Schedule, loops: Sequence[str], choose: Choices, name: str) -
     counts = [n for n in UNROLLED if extent % n == 0]
     if not counts:
         return
-    count = choose(f"{name}.unroll", (1, *counts), 1)
+    good = max(n for n in (1, *counts) if n <= max(1, most))
+    count = choose(f"{name}.unroll", (1, *counts), good)
     if count == extent:
         s.unroll(there[-1])
     elif count > 1:

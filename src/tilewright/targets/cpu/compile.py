@@ -26,6 +26,7 @@ from tilewright.runtime.elf import SHN_UNDEF, parse
 from tilewright.schedule.align_rows import align_rows
 from tilewright.schedule.steady import steady
 from tilewright.targets.cpu.copies_across import copies_across
+from tilewright.targets.cpu.cost import cost_model
 from tilewright.targets.cpu.dead_fills import dead_fills
 from tilewright.targets.cpu.emit import emit_module
 from tilewright.targets.cpu.frame_layout import plan_memory
@@ -39,7 +40,6 @@ from tilewright.targets.permitted import Permissions
 _DEPTH = 50_000
 SHALLOW = 300  # nodes below one another: any stack holds their walk
 STACK = 256 << 20  # bytes; what is not touched takes no memory
-SPILLED = 4  # register files: a larger array would hardly be in registers
 LEVEL = 2  # of LLVM's choice of instructions and registers, 0 to 3
 
 
@@ -141,7 +141,7 @@ def finished(kernel: Kernel, machine: CpuMachine, sanitized: bool = False) -> Ke
     kernel = row_vectors(dead_fills(kernel), machine)
     kernel = write_out(keep_sums(kernel, most))
     kernel = align_rows(steady(copies_across(kernel, machine.transpose)))
-    return promote(unroll_scatters(kernel), SPILLED * most)
+    return promote(unroll_scatters(kernel), cost_model(machine).spilled * most)
 
 
 def written(

@@ -143,6 +143,11 @@ class CostModel:
     stack: int = _constant(
         16_384, "bytes", "of an intermediate result; larger ones go to the workspace"
     )
+    spilled: int = _constant(
+        4,
+        "register files",
+        "of an array with constant indices on the stack, at most: a larger one is in memory anyway",
+    )
     second_bytes: float = _constant(
         32, "bytes per cycle", "that one core reads from the second cache", CALIBRATE
     )
@@ -201,8 +206,8 @@ class CostModel:
     exposed: float = _constant(
         0.25, "of the cycles", "of loads and the loop, that arithmetic does not hide"
     )
-    crossed: float = _constant(
-        7.0, "cycles", "a vector of results that leaves its tile transposed"
+    stored: float = _constant(
+        0.9, "cycles", "a store of results, or another step by which they leave a tile"
     )
     better: float = _constant(
         1.05, "times the speed", "is needed before results are transposed"
@@ -210,7 +215,10 @@ class CostModel:
     tile_rows: int = _constant(28, "rows", "of a register tile, at most")
     tile_vectors: int = _constant(8, "vectors", "of a row of a register tile, at most")
     tile_registers: int = _constant(1, "register", "besides those of a tile's rows")
-    taps: int = _constant(8, "steps", "of a window that is written out, at most")
+    taps: int = _constant(8, "steps", "of a window that are written out, at most")
+    few_steps: int = _constant(
+        4, "steps", "of a sum without products that is written out whole, at most"
+    )
 
     # Padding: a window's elements are read under guards, or from a copy that needs none.
     guarded_taps: int = _constant(
@@ -239,8 +247,17 @@ class CostModel:
     recomputed: float = _constant(
         1.1, "times the work", "that is allowed where neighboring blocks need the same"
     )
-    apart: float = _constant(
-        1.5, "cycles", "a lane of a vector whose lanes are on separate lines"
+    new_line: float = _constant(
+        0.9, "cycles", "a line of a vector's lanes that was not read just before"
+    )
+    apart_load: float = _constant(
+        1.0, "cycles", "a lane that is loaded by itself, without its line"
+    )
+    apart_store: float = _constant(1.2, "cycles", "a lane that is stored by itself")
+    ahead: int = _constant(
+        64,
+        "lines",
+        "that loads and stores fetch ahead: if fewer fit the first cache, they are lost again",
     )
     far_load: float = _constant(
         2.7,
@@ -249,7 +266,7 @@ class CostModel:
     )
     far_store: float = _constant(8.0, "cycles", "a lane of one that is written so")
     turned: float = _constant(
-        1.5, "times the speed", "is expected before vectors leave the last dimension"
+        1.2, "times the speed", "is expected before vectors leave the last dimension"
     )
     few_across: int = _constant(
         4, "elements", "side by side that vectors are read out of, and not transposed"
@@ -318,6 +335,11 @@ class CostModel:
     deep_sum: int = _constant(
         256, "products", "of a part of a sum, at least: it is written and read again"
     )
+    window_gain: float = _constant(
+        0.75,
+        "of the time",
+        "of a convolution with padding: at most so much is left by window position",
+    )
     halo: float = _constant(
         2.0, "times", "its size that a tensor may take with its border"
     )
@@ -371,10 +393,24 @@ class CostModel:
     row_step: int = _constant(
         4, "times", "the rows of a block that the next larger one has", RANGES
     )
+    many_positions: int = _constant(
+        64, "positions", "of an image at a time, at most: more gain nothing", RANGES
+    )
+    gathered: int = _constant(
+        1 << 19,
+        "bytes",
+        "that are gathered at a time, at most: half of a second cache of 1 MiB",
+        RANGES,
+    )
 
     def multiply_rate(self, lanes: int, itemsize: int) -> float:
         """Multiply-adds per cycle, with vectors of this many elements of this many bytes."""
-        return min(self.multiply_adds, self.multiplied / (lanes * itemsize))
+        register = 1 << (lanes * itemsize - 1).bit_length()
+        return min(self.multiply_adds, self.multiplied / register)
+
+    def products(self, lanes: int, itemsize: int) -> float:
+        """Products per cycle, with such vectors."""
+        return self.multiply_rate(lanes, itemsize) * lanes
 
     @property
     def plan(self) -> PlanCosts:
@@ -418,17 +454,14 @@ class CostModel:
         return m.has("avx") and size >= max(self.streamed, m.l3)
 
     def resident_rows(self, pitch: int) -> float:
-        """Rows, `pitch` bytes apart, that the first cache holds.
+        """Rows, `pitch` bytes apart, of which the first cache holds one line each.
 
         A way of a first cache is as large as a page, because it is found by the offset in the page.
         """
         if not pitch:
             return math.inf
-        return (
-            self.l1_way
-            // math.gcd(pitch, self.l1_way)
-            * max(1, self.machine.l1 // self.l1_way)
-        )
+        apart = max(self.machine.line, math.gcd(pitch, self.l1_way))
+        return self.l1_way // apart * max(1, self.machine.l1 // self.l1_way)
 
     def stays(self, rows: int, pitch: int) -> bool:
         """Whether the second cache keeps one line of each of this many rows, `pitch` bytes apart.

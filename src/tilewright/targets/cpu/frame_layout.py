@@ -18,14 +18,20 @@ from tilewright.runtime.abi import ALIGNMENT, REPORT_SIZE
 from tilewright.targets.llvm.statements import has_vector_loop
 
 STACK_LIMIT = 64 << 10
+# Bytes between the parts of two threads. A processor fetches ahead of what it reads, to the end of
+# the page at most; without a gap it takes lines that another thread is writing. With parts of one
+# page that made the second of two threads up to twice as slow as the first
+# (`python -m benchmarks.te_programs gemm-6-parallel --threads 2`).
+THREADS_APART = 4096
 
 
 @dataclass(slots=True)
 class FrameLayout:
     """Offsets in bytes of the buffers in the workspace; those on the stack have none.
 
-    shared: bytes of the common part. thread: bytes of each thread's part. report: the offset of
-    the report of sanitized code. They are expressions of the kernel's sizes where a buffer is.
+    shared: bytes of the common part. thread: bytes from one thread's part to the next. report: the
+    offset of the report of sanitized code. They are expressions of the kernel's sizes where a
+    buffer is.
     """
 
     offsets: dict[Buffer, Extent] = field(default_factory=dict)
@@ -53,6 +59,8 @@ def plan_memory(kernel: Kernel, reports: bool = False) -> FrameLayout:
         if left >= 0:
             plan.on_stack.add(b)
     _place(kernel.body, plan, 0, False, 1)
+    if plan.of_thread:
+        plan.thread = plan.thread + THREADS_APART
     if reports:
         plan.report = plan.shared
         plan.shared = plan.shared + REPORT_SIZE

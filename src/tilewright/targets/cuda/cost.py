@@ -2,7 +2,7 @@
 
 A step of a block takes as long as the slowest of: the tensor cores, instructions that are issued,
 turns of shared memory, bytes from the device's memory; then the waits that other blocks of the unit
-do not hide. With two tiles of each factor, copies that arrive later take place meanwhile. Rates are
+do not hide. With n tiles of each factor, asynchronous copies have n - 1 steps to arrive. Rates are
 NVIDIA's of an A100 (`machine.py`), and have not been measured here.
 """
 
@@ -14,7 +14,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from tilewright.compute.nodes import Dim
+from tilewright.expr.affine import affine
 from tilewright.expr.nodes import Load
+from tilewright.expr.swizzle import BLOCK, swizzled
 from tilewright.loops.passes.async_copies import BYTES
 from tilewright.targets.cuda.intrinsics import (
     COLUMNS,
@@ -27,6 +30,7 @@ from tilewright.targets.simt.cost import (
     LATENCY,
     OWN_REGISTERS,
     SECTOR,
+    STAGES,
     SYNC,
     WORD,
     WarpRequest,
@@ -43,10 +47,14 @@ FACTOR: Final = 32  # bytes of a factor's row along the sum, in one instruction
 FEEDING: Final = 4  # warps that keep the tensor cores of a unit busy: it has four
 # Instructions that put two elements in a word, of a factor whose neighbors along the sum are apart.
 PACKING: Final = 2
+# Instructions that find where a chunk of a swizzled tile is stored: the row's bits are known.
+SWIZZLING: Final = 2
 PADDINGS: Final = (0, 8, 16)  # bytes between rows of a factor's tile that may be tried
 MATRIX_ROWS: Final = 8  # that one turn of `ldmatrix` reads
 RESULT_PADDING: Final = 8  # elements between rows of the results
-STAGES: Final = (1, 2)  # tiles of a factor that a block may have at once
+COLUMN_PADDING: Final = (
+    4  # and between columns, where these are stored first, if it is divisible
+)
 KEPT: Final = 32  # tiles that a tuner may try, the best ones
 # Sides of a block's tile, and the warps along each.
 SHAPES: Final = (
@@ -61,7 +69,15 @@ SHAPES: Final = (
     (16, 64, 1, 2),
     (16, 32, 1, 1),
 )
+SIDES: Final = (16, 32, 64, 128)  # rows of a tile along their last dimension
 DEPTHS: Final = (32, 64, 128)  # bytes of a tile's rows along the sum
+
+
+class RowLayout(NamedTuple):
+    """The rows of a factor's tile. room: elements between them."""
+
+    room: int
+    is_swizzled: bool = False
 
 
 class TensorTile(NamedTuple):
@@ -76,10 +92,19 @@ class TensorTile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TensorTiling:
-    """A product of one row, column and sum in such tiles; `plan` has the sides of the block."""
+    """A product in such tiles; `plan` has the sides of the block.
+
+    Rows are those of several dimensions, of which the instructions go along the last; a step has
+    one iteration of each sum but `along`.
+    """
 
     tile: TensorTile
     plan: Tiling
+
+    @property
+    def along(self) -> Dim:
+        """The sum that the instructions go along."""
+        return along(self.plan.product)
 
     @property
     def threads(self) -> Mapping[str, int]:
@@ -92,6 +117,28 @@ class TensorTiling:
     def warps(self) -> int:
         """Warps of a block."""
         return self.tile.row_warps * self.tile.column_warps
+
+    @property
+    def columns_first(self) -> bool:
+        """Whether a block's results are stored by columns, each with its rows."""
+        return has_columns_first(self.plan.product)
+
+    @property
+    def result_row(self) -> tuple[int, int]:
+        """Elements of a block's results along their last dimension, and the room after these. With
+        it the stores of a warp have few bank conflicts."""
+        if not self.columns_first:
+            return self.tile.columns, RESULT_PADDING
+        size = self.plan.shares[self.plan.product.rows[-1]].size
+        return size, max(COLUMN_PADDING * size // self.tile.rows, 1)
+
+    @property
+    def result_steps(self) -> tuple[int, int]:
+        """Elements between neighboring results of a column, and between those of a row."""
+        size, room = self.result_row
+        if not self.columns_first:
+            return size + room, 1
+        return 1, self.tile.rows // size * (size + room)
 
     @property
     def factor(self) -> int:
@@ -112,30 +159,74 @@ class TensorTiling:
         return self.warps * down * across * (self.tile.depth // self.factor)
 
 
+def has_columns_first(product: Product) -> bool:
+    """Whether neighbors along the last row dimension are the neighbors among the sums."""
+    sides = [d.var for d in (*product.rows, *product.columns)]
+    found = [i for i in product.reduction.outputs[0].index if i in sides]
+    return found[-1] is product.rows[-1].var
+
+
+def along(product: Product) -> Dim:
+    """The sum over channels: that alone is an index of the left factor, the last of such; without
+    one the last of all."""
+    alone = [affine(i).terms for i in product.left.index]
+    found = [d for d in product.sums if ((d.var, 1),) in alone]
+    return (found or product.sums)[-1]
+
+
 def tensor_tiling(product: Product, tile: TensorTile) -> TensorTiling:
     """The product in these tiles."""
-    (row,), (column,), (along,) = product.rows, product.columns, product.sums
-    shares = {
-        row: DimensionShare(tile.rows, tile.row_warps, "threadIdx.y"),
-        column: DimensionShare(tile.columns, tile.column_warps, "threadIdx.z"),
-    }
+    (column,) = product.columns
+    shares = {}
+    by = warp_rows(product, tile)
+    for row, size in row_sides(product, tile).items():
+        own = tile.row_warps if row is by else 1
+        shares[row] = DimensionShare(size, own, "threadIdx.y")
+    shares[column] = DimensionShare(tile.columns, tile.column_warps, "threadIdx.z")
     shares |= {d: DimensionShare(1, 1, "") for d in product.batch}
-    return TensorTiling(tile, Tiling(product, shares, {along: tile.depth}))
+    depths = dict.fromkeys(product.sums, 1) | {along(product): tile.depth}
+    return TensorTiling(tile, Tiling(product, shares, depths))
+
+
+def warp_rows(product: Product, tile: TensorTile) -> Dim | None:
+    """The rows that the warps of a block share: the outermost dimension that has some for each.
+    Without one, it has no such tiles: accumulators are dealt out along one dimension."""
+    for row, size in row_sides(product, tile).items():
+        if size // (ROWS if row is product.rows[-1] else 1) >= tile.row_warps:
+            return row
+    return None
+
+
+def row_sides(product: Product, tile: TensorTile) -> dict[Dim, int]:
+    """How many of a tile's rows are along each dimension, outermost first: along the last one what
+    needs the least padding, along the others what is left."""
+    *outer, last = product.rows
+    most = {d: 1 << (d.extent - 1).bit_length() for d in outer}
+    least = tile.rows // math.prod(most.values())
+    possible = [n for n in SIDES if least <= n <= tile.rows]
+    size = min(possible, key=lambda n: (-(-last.extent // n) * n, -n))
+    sides = {last: size}
+    left = tile.rows // size
+    for d in reversed(outer):
+        sides[d] = min(left, most[d])
+        left //= sides[d]
+    return {d: sides[d] for d in product.rows}
 
 
 # -- requests of shared memory
 
 
 def operand_requests(
-    t: TensorTiling, read: Load, room: int, machine: CudaMachine
+    t: TensorTiling, read: Load, rows: RowLayout, machine: CudaMachine
 ) -> tuple[WarpRequest, ...]:
     """A step's requests for one factor: fetch its tile, store it, load it into registers."""
-    copied = copies(t.plan, read, room, machine.simt)
-    return (*copied, fragment_request(t, read, room, machine))
+    swizzle = _swizzle(t, read, rows)
+    copied = copies(t.plan, read, rows.room, machine.simt, swizzle)
+    return (*copied, fragment_request(t, read, rows, machine))
 
 
 def fragment_request(
-    t: TensorTiling, read: Load, room: int, machine: CudaMachine
+    t: TensorTiling, read: Load, rows: RowLayout, machine: CudaMachine
 ) -> WarpRequest:
     """The loads of a factor into registers, as `emit_mma` has them: each once by each warp.
 
@@ -145,16 +236,17 @@ def fragment_request(
     p, size = t.plan.product, read.dtype.itemsize
     down, across = t.mine
     parts, words = (down, 4) if read is p.left else (across, 2)
-    strides = _strides(t, read, room)
+    strides = _strides(t, read, rows.room)
     by_matrix = matrix_loads(size, strides)
     banks = machine.simt.banks
     if by_matrix is not None:
-        rows = [n * by_matrix.pitch * size for n in range(MATRIX_ROWS)]
-        turns, words = words * bank_turns(rows, banks, MATRIX_ROW), 1
+        swizzle, pitch = _swizzle(t, read, rows), by_matrix.pitch * size
+        starts = [swizzled(n * pitch, swizzle) for n in range(MATRIX_ROWS)]
+        turns, words = words * bank_turns(starts, banks, MATRIX_ROW), 1
     else:
         beside, along = strides
         lanes = [size * beside * (n // 4) + WORD * along * (n % 4) for n in range(WARP)]
-        turns, words = bank_turns(lanes, banks), words * _loads(t, read, room)
+        turns, words = bank_turns(lanes, banks), words * _loads(t, read, rows.room)
     count = t.warps * parts * words * (t.tile.depth // t.factor)
     return WarpRequest("shared", count, turns)
 
@@ -162,9 +254,9 @@ def fragment_request(
 def _strides(t: TensorTiling, read: Load, room: int) -> tuple[int, int]:
     """Elements in a factor's tile between neighbors on its side, and along the sum."""
     p = t.plan.product
-    side = p.rows[0] if read is p.left else p.columns[0]
+    side = p.rows[-1] if read is p.left else p.columns[0]
     steps = tile_steps(t.plan, read, room)
-    return steps[side.var], steps[p.sums[0].var]
+    return steps[side.var], steps[t.along.var]
 
 
 def _loads(t: TensorTiling, read: Load, room: int) -> int:
@@ -180,30 +272,57 @@ def result_requests(
 ) -> tuple[WarpRequest, WarpRequest]:
     """Requests for a block's results: each warp stores its own in shared memory, then all threads
     load adjacent ones."""
-    pitch = t.tile.columns + RESULT_PADDING
-    lanes = [WORD * (pitch * (n // 4) + 2 * (n % 4)) for n in range(WARP)]
+    down_by, across_by = t.result_steps
+    lanes = [WORD * (down_by * (n // 4) + across_by * 2 * (n % 4)) for n in range(WARP)]
     down, across = t.mine
     stored = t.warps * down * across * (ROWS * COLUMNS // WARP)
     loaded = t.tile.rows * t.tile.columns // WARP
-    turns = bank_turns(lanes, machine.simt.banks)
-    return WarpRequest("shared", stored, turns), WarpRequest("shared", loaded, 1)
+    banks = machine.simt.banks
+    read = [WORD * _result_place(t, n) for n in range(WARP)]
+    return (
+        WarpRequest("shared", stored, bank_turns(lanes, banks)),
+        WarpRequest("shared", loaded, bank_turns(read, banks)),
+    )
 
 
-def rooms(read: Load) -> list[int]:
-    """Elements between rows of a factor's tile that may be tried."""
-    return [n // read.dtype.itemsize for n in PADDINGS]
+def _result_place(t: TensorTiling, n: int) -> int:
+    """Where a block stores its n-th result, by rows or by columns, whichever are first."""
+    size, room = t.result_row
+    return n // size * (size + room) + n % size
 
 
-def best_room(t: TensorTiling, read: Load, machine: CudaMachine) -> int:
-    """The room between rows of a factor's tile that takes the fewest turns and requests."""
+def _swizzle(t: TensorTiling, read: Load, rows: RowLayout) -> int:
+    """The bytes of a row of a swizzled tile, as its buffer has them; 0 if it is not swizzled."""
+    row = t.plan.box(read)[-1] * read.dtype.itemsize
+    return max(row, BLOCK) if rows.is_swizzled else 0
 
-    def asked(room: int) -> tuple[int, int]:
-        found = operand_requests(t, read, room, machine)
+
+def row_layouts(t: TensorTiling, read: Load) -> list[RowLayout]:
+    """How the rows of a factor's tile may be laid out: swizzled too if `ldmatrix` loads them."""
+    size, box = read.dtype.itemsize, t.plan.box(read)
+    row = box[-1] * size
+    found = [RowLayout(n // size) for n in PADDINGS]
+    is_even = (
+        row >= MATRIX_ROW
+        and row & (row - 1) == 0
+        and math.prod(box) * size % BLOCK == 0
+    )
+    if is_even and matrix_loads(size, _strides(t, read, 0)) is not None:
+        found.append(RowLayout(0, True))
+    return found
+
+
+def best_rows(t: TensorTiling, read: Load, machine: CudaMachine) -> RowLayout:
+    """The layout of a factor's tile that takes the fewest turns and requests, and of such the least
+    memory."""
+
+    def asked(rows: RowLayout) -> tuple[int, int, int]:
+        found = operand_requests(t, read, rows, machine)
         inner = [r for r in found if r.memory == "shared"]
         turns = sum(r.requests * r.turns for r in inner)
-        return turns, sum(r.requests for r in found)
+        return turns, sum(r.requests for r in found), rows.room
 
-    return min(rooms(read), key=asked)
+    return min(row_layouts(t, read), key=asked)
 
 
 # -- time
@@ -225,26 +344,32 @@ def _possible(product: Product) -> Iterator[TensorTile]:
     size = product.left.dtype.itemsize
     for rows, columns, row_warps, column_warps in SHAPES:
         for depth in DEPTHS:
-            yield TensorTile(rows, columns, depth // size, row_warps, column_warps)
+            tile = TensorTile(rows, columns, depth // size, row_warps, column_warps)
+            if warp_rows(product, tile) is not None:
+                yield tile
 
 
-def block_bytes(t: TensorTiling, held: Mapping[Load, int], stages: int = 1) -> int:
+def block_bytes(
+    t: TensorTiling, held: Mapping[Load, RowLayout], stages: int = 1
+) -> int:
     """Bytes of a block's shared memory: both factors' tiles and the results."""
-    results = t.tile.rows * (t.tile.columns + RESULT_PADDING) * WORD
-    return shared_bytes(t.plan, held, stages) + results
+    size, room = t.result_row
+    results = t.tile.rows * t.tile.columns // size * (size + room) * WORD
+    rooms = {read: rows.room for read, rows in held.items()}
+    return shared_bytes(t.plan, rooms, stages) + results
 
 
-def factor_rooms(t: TensorTiling, machine: CudaMachine) -> dict[Load, int]:
-    """The default padding of each factor's tile."""
-    return dict(_rooms(t.plan.product, t.tile, machine))
+def factor_rows(t: TensorTiling, machine: CudaMachine) -> dict[Load, RowLayout]:
+    """The default layout of each factor's tile."""
+    return dict(_rows(t.plan.product, t.tile, machine))
 
 
 @lru_cache(maxsize=256)
-def _rooms(
+def _rows(
     p: Product, tile: TensorTile, machine: CudaMachine
-) -> tuple[tuple[Load, int], ...]:
+) -> tuple[tuple[Load, RowLayout], ...]:
     t = tensor_tiling(p, tile)
-    return tuple((x, best_room(t, x, machine)) for x in (p.left, p.right))
+    return tuple((x, best_rows(t, x, machine)) for x in (p.left, p.right))
 
 
 def registers(t: TensorTiling) -> int:
@@ -271,15 +396,15 @@ def best_stages(t: TensorTiling, machine: CudaMachine) -> int:
 
 def _arrives_later(t: TensorTiling, machine: CudaMachine) -> bool:
     """Whether both factors' tiles can be copied asynchronously."""
-    held = factor_rooms(t, machine)
-    widths = {x: fetch_width(t.plan, x, n, machine.simt) for x, n in held.items()}
+    held = factor_rows(t, machine)
+    widths = {x: fetch_width(t.plan, x, r.room, machine.simt) for x, r in held.items()}
     return all(n > 1 and n * x.dtype.itemsize in BYTES for x, n in widths.items())
 
 
 def together(t: TensorTiling, machine: CudaMachine, stages: int = 1) -> int:
     """The blocks that a unit runs at once; 0 if it has no room for one."""
     of, threads = machine.simt, t.warps * WARP
-    shared = block_bytes(t, factor_rooms(t, machine), stages)
+    shared = block_bytes(t, factor_rows(t, machine), stages)
     if registers(t) > of.thread_registers or threads > of.block_threads:
         return 0
     return min(
@@ -303,7 +428,8 @@ def time_on_tensor_cores(
     last = sum(r.requests * r.turns for r in result_requests(t, machine))
     step = _step(t, machine, running)
     if stages > 1 and _arrives_later(t, machine):
-        block = t.plan.steps * (max(step, LATENCY / running) + SYNC / running)
+        arriving = LATENCY / (running * (stages - 1))
+        block = t.plan.steps * (max(step, arriving) + SYNC / running)
         block += LATENCY / running  # of the first tiles
     else:
         block = t.plan.steps * (step + (LATENCY + 2 * SYNC) / running)
@@ -314,13 +440,14 @@ def _step(t: TensorTiling, machine: CudaMachine, running: int) -> float:
     """Nanoseconds of a step of a block, of several that a unit runs together, without waits."""
     of = machine.simt
     moved = turns = issued = 0
-    for read, room in factor_rooms(t, machine).items():
-        found = operand_requests(t, read, room, machine)
+    for read, rows in factor_rows(t, machine).items():
+        found = operand_requests(t, read, rows, machine)
         fetched, *inner = found
         moved += fetched.requests * fetched.turns * SECTOR
         turns += sum(r.requests * r.turns for r in inner)
-        packed = PACKING if _loads(t, read, room) > 1 else 0
-        issued += sum(r.requests for r in found) + packed * inner[-1].requests
+        each = PACKING if _loads(t, read, rows.room) > 1 else 0
+        each += SWIZZLING if rows.is_swizzled else 0
+        issued += sum(r.requests for r in found) + each * inner[-1].requests
     size = t.plan.product.left.dtype.itemsize
     busy = min(1.0, running * t.warps / FEEDING)
     rate = machine.tensor_rate(size) * busy

@@ -22,6 +22,7 @@ TRIPLE: Final = "nvptx64-nvidia-cuda"
 _LEVEL: Final = 2
 # Short loops over a thread's arrays are unrolled, so that these stay in registers.
 _PASSES: Final = (*backend.CHEAP, "loop_unroll", *backend.CHEAP)
+_ASYNC: Final = "call void @llvm.nvvm.cp.async"
 _NUMBERS: Final = {"blockIdx": "ctaid", "threadIdx": "tid"}
 
 
@@ -34,9 +35,13 @@ def _copy(to: LlvmValue, at: LlvmValue, size: int, there: LlvmValue | None) -> s
     """Copies of 16 bytes bypass the first-level cache: the data is read once."""
     cache = "cg" if size == 16 else "ca"
     zeros = "" if there is None else ".s"
-    name = f"llvm.nvvm.cp.async.{cache}.shared.global.{size}{zeros}"
+    name = f"{_ASYNC}.{cache}.shared.global.{size}{zeros}"
     given = [v.typed for v in (to, at, there) if v is not None]
-    return f"call void @{name}({', '.join(given)})"
+    return f"{name}({', '.join(given)})"
+
+
+def _wait_groups(pending: int) -> str:
+    return f"{_ASYNC}.wait.group(i32 {pending})"
 
 
 def _attributes(threads: tuple[int, int, int]) -> str:
@@ -56,7 +61,9 @@ DIALECT: Final = Dialect(
     warp=WARP,
     attributes=_attributes,
     intrinsics=CALLS,
-    copies=AsyncCopies(_copy, ("call void @llvm.nvvm.cp.async.wait.all()",)),
+    copies=AsyncCopies(
+        _copy, f"{_ASYNC}.commit.group()", f"{_ASYNC}.wait.all()", _wait_groups
+    ),
 )
 
 

@@ -31,6 +31,7 @@ from tilewright.targets.cuda.intrinsics import (
     matrix_loads,
 )
 from tilewright.targets.llvm.emit_launch import LaunchThread
+from tilewright.targets.llvm.emit_swizzle import offset_in, swizzled_pointer
 from tilewright.targets.llvm.emit_text import LlvmValue, integer
 from tilewright.targets.llvm.emit_types import memory_type
 
@@ -45,8 +46,24 @@ def _lane(x: LaunchThread) -> tuple[LlvmValue, LlvmValue]:
     return x.binary("lshr", lane, integer(2)), x.binary("and", lane, integer(3))
 
 
+def _start(x: LaunchThread, o: Operand) -> LlvmValue:
+    """The address of an operand; in a swizzled buffer its offset, until all of it is known."""
+    if not o.buffer.swizzle:
+        return x.access(o.buffer, o.index).pointer
+    form = position(o.buffer, o.index)
+    size = o.buffer.dtype.itemsize
+    return offset_in(x, o.buffer, form.terms, form.const * size)
+
+
 def _moved(x: LaunchThread, p: LlvmValue, nbytes: LlvmValue) -> LlvmValue:
+    if p.type != "ptr":
+        return x.binary("add", p, x.convert("trunc", nbytes, "i32"))
     return x.ins(f"getelementptr i8, {p.typed}, {nbytes.typed}", "ptr")
+
+
+def _at(x: LaunchThread, o: Operand, p: LlvmValue) -> LlvmValue:
+    """The pointer to what `_start` and `_moved` lead to."""
+    return p if p.type == "ptr" else swizzled_pointer(x, o.buffer, p)
 
 
 def _scaled(x: LaunchThread, v: LlvmValue, by: int) -> LlvmValue:
@@ -106,17 +123,16 @@ def _words(
     if by_matrix is not None and is_shared and _is_multiple(o, MATRIX_ROW // size):
         return _loaded_matrices(x, o, by_matrix, (across, along), places)
     group, number = _lane(x)
-    start = x.access(o.buffer, o.index).pointer
-    start = _moved(x, start, _scaled(x, group, across * size))
+    start = _moved(x, _start(x, o), _scaled(x, group, across * size))
     start = _moved(x, start, _scaled(x, number, along * _WORD))
     is_word = along == 1 and across % per == 0 and _is_multiple(o, per)
     found = []
     for i, k in places:
         first = _moved(x, start, integer((i * across + k * along) * size))
         found.append(
-            _load(x, "i32", first)
+            _load(x, "i32", _at(x, o, first))
             if is_word or per == 1
-            else _packed(x, first, per, along * size)
+            else _packed(x, o, first, along * size)
         )
     return found
 
@@ -133,8 +149,7 @@ def _loaded_matrices(
     size = o.buffer.dtype.itemsize
     lane = x.value(AXIS["threadIdx.x"])
     row = x.binary("and", lane, integer(7))
-    start = x.access(o.buffer, o.index).pointer
-    start = _moved(x, start, _scaled(x, row, how.pitch * size))
+    start = _moved(x, _start(x, o), _scaled(x, row, how.pitch * size))
     count, bit = len(places), 1
     while bit < count:
         i, k = places[bit]
@@ -144,6 +159,7 @@ def _loaded_matrices(
         start = _moved(x, start, _scaled(x, number, offset))
         bit *= 2
     shared = "ptr addrspace(3)"
+    start = _at(x, o, start)
     at = x.ins(f"addrspacecast {start.typed} to {shared}", shared)
     turned = ".trans" if how.is_turned else ""
     name = f"llvm.nvvm.ldmatrix.sync.aligned.m8n8.x{count}{turned}.b16.p3"
@@ -159,12 +175,12 @@ def _is_multiple(o: Operand, of: int) -> bool:
     return all(c % of == 0 for c in (form.const, *(c for _, c in form.terms)))
 
 
-def _packed(x: LaunchThread, first: LlvmValue, per: int, step: int) -> LlvmValue:
+def _packed(x: LaunchThread, o: Operand, first: LlvmValue, step: int) -> LlvmValue:
     """Elements that are apart as one word, the first in its low bits."""
-    bits = 8 * _WORD // per
+    bits = 8 * o.buffer.dtype.itemsize
     word = integer(0, "i32")
-    for n in range(per):
-        p = _moved(x, first, integer(n * step))
+    for n in range(_WORD // o.buffer.dtype.itemsize):
+        p = _at(x, o, _moved(x, first, integer(n * step)))
         part = x.ins(f"load i{bits}, {p.typed}, align {bits // 8}", f"i{bits}")
         part = x.convert("zext", part, "i32")
         word = x.binary("or", word, x.binary("shl", part, integer(n * bits, "i32")))
@@ -224,13 +240,12 @@ def _store(x: LaunchThread, s: Unit) -> None:
     across, along = out.strides
     group, number = _lane(x)
     x.line(_MEET)
-    start = x.access(out.buffer, out.index).pointer
-    start = _moved(x, start, _scaled(x, group, across * size))
+    start = _moved(x, _start(x, out), _scaled(x, group, across * size))
     start = _moved(x, start, _scaled(x, number, 2 * along * size))
     type = memory_type(out.buffer.dtype)
     for n, p in enumerate(_held(x, held)):
         offset = (ROWS // 2 * (n // 2) * across + n % 2 * along) * size
-        place = _moved(x, start, integer(offset))
+        place = _at(x, out, _moved(x, start, integer(offset)))
         x.line(f"store {_load(x, type, p).typed}, {place.typed}, align {size}")
     x.line(_MEET)
 

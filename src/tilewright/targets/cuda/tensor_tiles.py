@@ -6,31 +6,35 @@
               each warp stores its results in shared memory
               what follows the product, point by point, by all threads; store
 
-Ragged tiles are filled up with zeros as they are fetched, and results outside are not stored.
+A convolution is such a product: its rows are places of several dimensions, its columns are filters,
+and a tile of the sum is some channels of one place of the window. Results with channels first are
+in shared memory as they are stored: by columns, each with its rows. Ragged tiles are filled up with
+zeros as they are fetched, and results outside are not stored.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import partial, reduce
 
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import ScheduleError
-from tilewright.compute.nodes import Computation
+from tilewright.compute.nodes import Computation, Dim
 from tilewright.expr.nodes import Cast, Load, Mul
 from tilewright.loops.intrinsic import TensorIntrinsic
 from tilewright.loops.nodes import Kernel
+from tilewright.loops.passes.async_copies import copied
 from tilewright.schedule import Schedule
 from tilewright.schedule.space import Choices, Sketch
 from tilewright.schedule.tree import find_buffer
 from tilewright.targets.cuda.cost import (
-    RESULT_PADDING,
+    RowLayout,
     TensorTile,
     TensorTiling,
-    best_room,
+    best_rows,
     best_stages,
-    rooms,
+    row_layouts,
     stage_counts,
     tensor_tiles,
     tensor_tiling,
@@ -68,7 +72,6 @@ class TensorCores:
         """Why tensor cores cannot compute a product; empty if they can."""
         of, out = _dtypes(p)
         found = _intrinsic(of, out)
-        sides = {"row": p.rows, "column": p.columns, "sum": p.sums}
         if found is None:
             return f"there is no instruction for {of} with sums in {out}"
         missing = [f for f in found.features if not self.machine.has(f)]
@@ -76,12 +79,14 @@ class TensorCores:
             return f"{self.machine.name} has no {found.name}: it needs {missing[0]}"
         if self.exact and found.tolerance:
             return f"{found.name} is not exact: it {found.rounding}"
-        several = [side for side, dims in sides.items() if len(dims) != 1]
-        if several:
-            return f"it has more than one {several[0]} dimension"
+        work = with_one_column(p)
+        if len(work.columns) != 1:
+            return "it has several row dimensions and several column dimensions"
+        if not _has_order(work, columns_first=work is not p):
+            return "its results are not stored row by row"
         if not _is_plain(p):
             return "its factors are not read as they are"
-        if not tensor_tiles(p, self.machine):
+        if not tensor_tiles(work, self.machine):
             return "no tile fits the machine"
         return ""
 
@@ -90,7 +95,8 @@ class TensorCores:
         it."""
         if self.refusal(p):
             return None
-        best = tensor_tiling(p, tensor_tiles(p, self.machine)[0])
+        work = with_one_column(p)
+        best = tensor_tiling(work, tensor_tiles(work, self.machine)[0])
         stages = best_stages(best, self.machine)
         return time_on_tensor_cores(best, self.machine, stages)
 
@@ -129,15 +135,17 @@ class TensorCores:
         """Schedule a product; see the module's docstring. A product that tensor cores cannot
         compute is scheduled by `in_tiles`.
 
-        parameters: `<reduction>.tensor_tile`, the tile of a block and its warps; those of
-        `in_tiles` except `tile` and `staged`. Raises ScheduleError if a primitive fails.
+        parameters: `<reduction>.tensor_tile`, the tile of a block and its warps; `<operand>.rows`,
+        the layout of a factor's tile; `<reduction>.stages` of `in_tiles`. Raises ScheduleError if a
+        primitive fails.
         """
         if self.refusal(p):
             in_tiles(s, p, machine, choose)
             return
-        possible = tensor_tiles(p, self.machine)
+        work = with_one_column(p)
+        possible = tensor_tiles(work, self.machine)
         tile = TensorTile(*choose(f"{p.name}.tensor_tile", possible, possible[0]))
-        _TensorWork(s, tensor_tiling(p, tile), self.machine).run(choose)
+        _TensorWork(s, tensor_tiling(work, tile), self.machine).run(choose)
 
 
 def _dtypes(p: Product) -> tuple[DType, DType]:
@@ -154,14 +162,34 @@ def _intrinsic(of: DType, out: DType) -> TensorIntrinsic | None:
     return None
 
 
+def with_one_column(p: Product) -> Product:
+    """The product with exchanged sides if that leaves it one column dimension: with channels first,
+    places are columns."""
+    if len(p.columns) == 1 or len(p.rows) != 1:
+        return p
+    return replace(p, rows=p.columns, columns=p.rows, left=p.right, right=p.left)
+
+
+def _has_order(p: Product, columns_first: bool) -> bool:
+    """Whether the sums are indexed by rows in order, and by the column last, or before the last row
+    if it is first."""
+    rows = [d.var for d in p.rows]
+    (column,) = (d.var for d in p.columns)
+    found = [i for i in p.reduction.outputs[0].index if i in (*rows, column)]
+    if columns_first:
+        return found[-1] is rows[-1] and [i for i in found if i in rows] == rows
+    return found == [*rows, column]
+
+
 def _is_plain(p: Product) -> bool:
-    """Whether the sum is of products of both factors, converted to its dtype."""
+    """Whether the sum is of products of both factors, or of zero where a condition says so,
+    converted to its dtype."""
     value = p.reduction.outputs[0].value
     if not isinstance(value, Mul) or p.left.dtype is not p.right.dtype:
         return False
     sides = (value.lhs, value.rhs)
-    factors = {s.value for s in sides if isinstance(s, Cast)}
-    return factors == {p.left, p.right} and all(isinstance(f, Load) for f in factors)
+    factors = {copied(s.value) for s in sides if isinstance(s, Cast)}
+    return factors == {p.left, p.right}
 
 
 @dataclass(eq=False)
@@ -175,34 +203,86 @@ class _TensorWork:
     def run(self, choose: Choices) -> None:
         s, t = self.s, self.t
         p = t.plan.product
-        (row,), (column,), (along,) = (
+        rows, (column,) = (
             [f"{p.name}.{d.var.name}" for d in dims]
-            for dims in (p.rows, p.columns, p.sums)
+            for dims in (self.tiled_rows, p.columns)
         )
         target, last = results(s, p)
         grid = grid_of(s, t.plan, last)
         s.compute_at(target, grid[-1], scope="shared")
-        s.storage_align(target, self.rank(target) - 2, t.tile.columns, RESULT_PADDING)
-        held = s.cache_write(target, None, "warp")
-        outer, inner = s.split(along, t.tile.depth)
-        zero = s.decompose_reduction(held, row)
-        s.reorder(outer, row, column, inner)
+        s.storage_align(target, self.rank(target) - 2, *t.result_row)
+        held = self.accumulators(target)
+        steps, inner = self.steps()
+        nest = self.nest()
+        zero = s.decompose_reduction(held, nest[0])
+        zeros = dict(zip(nest, zero[-len(nest) :], strict=True))
+        single = [loop for loop in nest if loop not in (*rows, column)]
+        s.reorder(*single, *steps, *rows, column, inner)
+        outer = reduce(s.fuse, steps)
         fetched = [self.fetch(read, outer, choose) for read in (p.left, p.right)]
-        self.by_warps(*zero[-2:])
-        product = self.by_warps(row, column, inner)
-        axes = self.rank(held)
-        store = self.by_warps(f"{held}.w{axes - 2}", f"{held}.w{axes - 1}")
+        self.by_warps([zeros[row] for row in rows], zeros[column])
+        product = self.by_warps(rows, column, inner)
+        *stored_rows, stored_column = self.axes(held)
+        store = self.by_warps(stored_rows, stored_column)
         of, out = _dtypes(p)
         intrinsic = _intrinsic(of, out)
         assert intrinsic is not None
         s.tensorize(product, intrinsic.name)
         (stored,) = (i for i in STORES if i.tensors[0].dtype is out)
         s.tensorize(store, stored.name)
-        self.by_threads(f"{last[p.rows[0]]}.i", f"{last[p.columns[0]]}.i")
+        tile_rows = [f"{last[d]}.i" for d in self.tiled_rows]
+        self.by_threads(tile_rows, f"{last[p.columns[0]]}.i")
         possible = stage_counts(t, self.machine)
-        if choose(f"{p.name}.stages", possible, best_stages(t, self.machine)) > 1:
-            fetch_ahead(s, outer, fetched, self.machine.simt)
+        stages = choose(f"{p.name}.stages", possible, best_stages(t, self.machine))
+        if stages > 1:
+            fetch_ahead(s, outer, fetched, self.machine.simt, stages)
         bind_blocks(s, grid)
+
+    @property
+    def tiled_rows(self) -> list[Dim]:
+        """The dimensions along which a block has several rows, outermost first."""
+        p, shares = self.t.plan.product, self.t.plan.shares
+        return [d for d in p.rows if shares[d].size > 1]
+
+    def nest(self) -> list[str]:
+        """The loops over a block's results as the program has them, from the outermost one of
+        several iterations on."""
+        p = self.t.plan.product
+        dims = [d for d in p.reduction.dims if d in (*p.rows, *p.columns)]
+        several = (*self.tiled_rows, *p.columns)
+        while dims[0] not in several:
+            dims.pop(0)
+        return [f"{p.name}.{d.var.name}" for d in dims]
+
+    def steps(self) -> tuple[list[str], str]:
+        """The loops over the steps of a block, outermost first, and that along a step."""
+        s, t = self.s, self.t
+        p = t.plan.product
+        loops = {d: f"{p.name}.{d.var.name}" for d in p.sums}
+        outer, inner = s.split(loops.pop(t.along), t.tile.depth)
+        return [*loops.values(), outer], inner
+
+    def accumulators(self, target: str) -> str:
+        """The warps' results, in which the column is the last index."""
+        held, t = self.s.cache_write(target, None, "warp"), self.t
+        if t.columns_first:
+            axes = [f"i{n}" for n in range(self.rank(held))]
+            order = list(axes)
+            order.append(order.pop(self.place(held, t.plan.product.columns[0])))
+            self.s.transform_layout(
+                held, f"lambda {', '.join(axes)}: ({', '.join(order)})"
+            )
+        return held
+
+    def axes(self, held: str) -> list[str]:
+        """The loops that store a block's accumulators, of rows and of the column."""
+        dims = (*self.tiled_rows, *self.t.plan.product.columns)
+        return [f"{held}.w{self.place(held, d)}" for d in dims]
+
+    def place(self, name: str, dim: Dim) -> int:
+        """Which index of a buffer of results is along a dimension."""
+        index = self.t.plan.product.reduction.outputs[0].index
+        return self.rank(name) - len(index) + index.index(dim.var)
 
     def rank(self, name: str) -> int:
         """Dimensions of an allocated buffer."""
@@ -211,39 +291,58 @@ class _TensorWork:
 
     def fetch(self, read: Load, loop: str, choose: Choices) -> str:
         """A factor's tile in shared memory, for each step."""
-        usual = best_room(self.t, read, self.machine)
-        room = choose(f"{read.buffer.name}.room", rooms(read), usual)
-        width = fetch_width(self.t.plan, read, room, self.machine.simt)
-        return fetch_tile(self.s, read, loop, TileCopy(room, width, self.t.threads))
+        usual = best_rows(self.t, read, self.machine)
+        possible = row_layouts(self.t, read)
+        rows = RowLayout(*choose(f"{read.buffer.name}.rows", possible, usual))
+        width = fetch_width(self.t.plan, read, rows.room, self.machine.simt)
+        how = TileCopy(rows.room, width, self.t.threads)
+        name = fetch_tile(self.s, read, loop, how)
+        if rows.is_swizzled:
+            self.s.swizzle(name)
+        return name
 
-    def by_warps(self, row: str, column: str, along: str = "") -> str:
+    def by_warps(self, rows: Sequence[str], column: str, along: str = "") -> str:
         """Rows and columns dealt out to warps, in tiles of an instruction; the nest of one."""
-        s, tile = self.s, self.t.tile
-        row_warp, row = s.split(row, tile.rows // tile.row_warps)
+        s, t, tile = self.s, self.t, self.t.tile
+        warps, downs = [], []
+        for dim, loop in zip(self.tiled_rows, rows, strict=True):
+            warp, down = s.split(loop, t.plan.shares[dim].each)
+            warps.append(warp)
+            downs.append(down)
+        downs[-1:] = s.split(downs[-1], ROWS)
+        *downs, row = downs
         column_warp, column = s.split(column, tile.columns // tile.column_warps)
-        down, row = s.split(row, ROWS)
         across, column = s.split(column, COLUMNS)
-        order = [row_warp, column_warp, down, across, row, column]
+        inner = [*downs, across]
+        factor = []
         if along:
-            step, along = s.split(along, self.t.factor)
-            order = [row_warp, column_warp, step, *order[2:], along]
-        s.reorder(*order)
-        for loop in order[2 : 5 if along else 4]:
+            step, factor_loop = s.split(along, t.factor)
+            inner, factor = [step, *inner], [factor_loop]
+        s.reorder(*warps, column_warp, *inner, row, column, *factor)
+        for loop in inner:
             s.unroll(loop)
-        s.bind(row_warp, "threadIdx.y")
+        s.bind(reduce(s.fuse, warps), "threadIdx.y")
         s.bind(column_warp, "threadIdx.z")
         return row
 
-    def by_threads(self, row: str, column: str) -> None:
+    def by_threads(self, tile_rows: Sequence[str], column: str) -> None:
         """Distribute the loops over the results to all threads: a warp's threads have adjacent
-        columns."""
+        ones."""
         s, tile = self.s, self.t.tile
-        parts, own = s.split(column, WARP)
+        parts = []
+        if self.t.columns_first:
+            s.reorder(column, *tile_rows)
+            row, own = s.split(reduce(s.fuse, [column, *tile_rows]), WARP)
+        else:
+            s.reorder(*tile_rows, column)
+            row = reduce(s.fuse, tile_rows)
+            part, own = s.split(column, WARP)
+            parts.append(part)
         rows, row_warp = s.split(row, tile.row_warps * tile.column_warps)
         column_warp, row_warp = s.split(row_warp, tile.row_warps)
-        s.reorder(column_warp, row_warp, own, rows, parts)
-        s.unroll(rows)
-        s.unroll(parts)
+        s.reorder(column_warp, row_warp, own, rows, *parts)
+        for loop in (rows, *parts):
+            s.unroll(loop)
         s.bind(column_warp, "threadIdx.z")
         s.bind(row_warp, "threadIdx.y")
         s.bind(own, "threadIdx.x")

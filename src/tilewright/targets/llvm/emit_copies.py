@@ -18,11 +18,14 @@ class AsyncCopies:
     """How a GPU issues asynchronous copies.
 
     call: the instruction for a destination, a source, the number of bytes, and how many of them are
-    read (None: all); the rest become zero. wait: lines that wait for the thread's copies.
+    read (None: all); the rest become zero. commit: ends a group of the thread's copies. wait: for
+    all of them. wait_groups: for all but the latest groups, as many as may be in flight.
     """
 
     call: Callable[[LlvmValue, LlvmValue, int, LlvmValue | None], str]
-    wait: tuple[str, ...]
+    commit: str
+    wait: str
+    wait_groups: Callable[[int], str]
 
 
 def copy_elements(x: Statements, s: For, copies: AsyncCopies) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
@@ -25,25 +24,16 @@ from tilewright.expr.nodes import (
     Expr,
     FloorDiv,
     Load,
-    Max,
-    Min,
     Mod,
     Neg,
     Not,
     Select,
-    Shr,
     Var,
 )
-from tilewright.expr.real_bounds import ANY, real_bounds
-from tilewright.targets.llvm.emit_bits import HALF, WORD, few_bits, from_table, in_place
+from tilewright.targets.llvm.emit_casts import cast, of_few_bits
 from tilewright.targets.llvm.emit_functions import NATIVE
 from tilewright.targets.llvm.emit_memory import MemoryEmitter, weaker
-from tilewright.targets.llvm.emit_rounding import (
-    dequantized,
-    rounding,
-    to_float,
-    to_integer,
-)
+from tilewright.targets.llvm.emit_rounding import dequantized, to_float
 from tilewright.targets.llvm.emit_text import (
     LlvmValue,
     int_vector,
@@ -56,7 +46,6 @@ from tilewright.targets.llvm.expansions import Expansion, expansion
 from tilewright.targets.llvm.processor import AVX512
 from tilewright.targets.llvm.value_numbering import NumberingScope
 
-_REGISTER_FLOATS = (dtypes.float32, dtypes.float64)
 _DIVISIONS = (FloorDiv, Mod, nodes.Div, nodes.Rem)
 
 
@@ -240,90 +229,8 @@ class Expressions(MemoryEmitter):
     def _subtract(self, e: Binary) -> LlvmValue:
         found = dequantized(e, self.machine)
         if found is None:
-            return self._few_bits(e) or self._binary(e)
+            return of_few_bits(self, e) or self._binary(e)
         return to_float(self.ops, self.value(found[0].value), *found)
-
-    def _few_bits(self, e: Expr) -> LlvmValue | None:
-        """Numbers of few bits extracted from a vector of words, as floats; None for other
-        expressions."""
-        b = few_bits(e)
-        if b is None:
-            return None
-        lanes, shift = self.value(b.word).lanes, self.value(b.shift).const
-        if lanes == 1 or not isinstance(shift, int) or not 0 <= shift < WORD:
-            return None
-        if b.in_table(self.machine, shift, lanes):
-            return from_table(self.ops, self.value(b.shifted), b)
-        if b.less is None:
-            return None
-        base = shift // HALF * HALF
-        half = self.value(Shr(b.word, Const(base, b.word.dtype)) if base else b.word)
-        return in_place(self.ops, half, shift - base, b)
-
-    def _cast(self, e: Cast) -> LlvmValue:
-        whole = rounding(e, self.machine)
-        if whole is not None:
-            return to_integer(self.ops, self.value(whole.value), whole)
-        real = dequantized(e, self.machine)
-        if real is not None:
-            return to_float(self.ops, self.value(real[0].value), *real)
-        cut = self._few_bits(e)
-        if cut is not None:
-            return cut
-        clamped = self._nan_to_bound(e.value) if e.dtype.is_int else None
-        v = self.value(e.value) if clamped is None else clamped
-        source = e.value.dtype
-        if (
-            v.lanes > 1
-            and e.dtype.is_float
-            and source is INDEX
-            and self._is_short(e.value)
-        ):
-            # Few processors convert vectors of 64 bits.
-            v, source = self.ops.cast(v, source, dtypes.int32), dtypes.int32
-        known = ANY
-        if source.is_float and e.dtype.is_int:
-            known = real_bounds(e.value, lambda x: bounds(x, self.ranges))
-        if v.lanes == 1 and e.dtype is INDEX and self._is_position(e.value):
-            # One instruction less: writing 32 bits of a register clears the others.
-            source = dtypes.uint32
-        return self.ops.cast(v, source, e.dtype, known)
-
-    def _nan_to_bound(self, e: Expr) -> LlvmValue | None:
-        """The float `max(x, c)` with -1 < c < 1, or the minimum of that and constants of at least
-        0, for a cast to an integer; None for any other expression.
-
-        The cast of NaN is 0, and so is that of c: if the maximum yields c for NaN, as the
-        processor's instruction does, the cast need not test for it, as LLVM sees.
-        """
-        if not isinstance(e, Max | Min) or e.dtype not in _REGISTER_FLOATS:
-            return None
-        inner, bound = (e.lhs, e.rhs) if isinstance(e.rhs, Const) else (e.rhs, e.lhs)
-        limit = bound.value.real if isinstance(bound, Const) else math.nan
-        if isinstance(e, Max):
-            if not -1 < limit < 1:
-                return None
-            x = self.value(inner)
-            return None if x.const is not None else self.ops.at_least(x, limit)
-        least = self._nan_to_bound(inner) if limit >= 0 else None
-        return least and self.ops.at_most(least, limit)
-
-    def _is_position(self, e: Expr) -> bool:
-        """Whether it is a float, cast to a signed integer of 32 bits that is not negative."""
-        if not isinstance(e, Cast) or e.dtype is not dtypes.int32:
-            return False
-        low, _ = bounds(e, self.ranges)
-        return e.value.dtype.is_float and low is not None and low >= 0
-
-    def _is_short(self, e: Expr) -> bool:
-        """Whether the value of an index fits 32 bits."""
-        low, high = bounds(e, self.ranges)
-        return (
-            low is not None
-            and high is not None
-            and low >= -(1 << 31)
-            and high < 1 << 31
-        )
 
     def _call(self, e: Call) -> LlvmValue:
         own = FUNCTIONS[e.function].llvm
@@ -411,7 +318,7 @@ _RULES: Mapping[type[Expr], Callable[[Any, Any], LlvmValue]] = {
     nodes.Le: lambda x, e: x.comparison(e),
     Neg: lambda x, e: x.ops.negate(x.value(e.value), e.dtype),
     Not: lambda x, e: x.ops.invert(x.value(e.value), e.dtype),
-    Cast: Expressions._cast,
+    Cast: cast,
     Bitcast: lambda x, e: x.ops.bitcast(x.value(e.value), e.value.dtype, e.dtype),
     Select: Expressions._select,
     Call: Expressions._call,

@@ -97,8 +97,6 @@ def _is_plain(x: Expressions, s: Store, first: Store) -> bool:
     read = [e for root in expressions(s) for e in loads(root) if e.buffer is buffer]
     if s.buffer is not buffer or any(e.index != s.index for e in read):
         return False
-    if 0 in buffer.extents:
-        return False
     if any(x.is_unproven(*pair) for pair in zip(s.index, buffer.extents, strict=True)):
         return False
     form, _ = x.parted(address(buffer, s.index))

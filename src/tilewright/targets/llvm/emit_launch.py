@@ -38,6 +38,7 @@ from tilewright.loops.launch import (
     AXIS,
     Barrier,
     CombineThreads,
+    Commit,
     Launch,
     LaunchProgram,
     Wait,
@@ -45,8 +46,13 @@ from tilewright.loops.launch import (
 from tilewright.loops.nodes import ASYNC, For, Unit
 from tilewright.targets.llvm.emit_copies import AsyncCopies, copy_elements
 from tilewright.targets.llvm.emit_fmod import fmod_function
-from tilewright.targets.llvm.emit_places import LaneAccess
+from tilewright.targets.llvm.emit_places import LaneAccess, Terms
 from tilewright.targets.llvm.emit_stmt import Statements
+from tilewright.targets.llvm.emit_swizzle import (
+    check_chunks,
+    offset_in,
+    swizzled_pointer,
+)
 from tilewright.targets.llvm.emit_text import (
     LlvmValue,
     flatten,
@@ -172,8 +178,10 @@ class LaunchThread(Statements):
                 self.line(line)
         elif isinstance(s, Wait):
             self.changed(b for b in self.written if b.scope == "shared")
-            for line in self._copies.wait:
-                self.line(line)
+            copies = self._copies
+            self.line(copies.wait_groups(s.pending) if s.pending else copies.wait)
+        elif isinstance(s, Commit):
+            self.line(self._copies.commit)
         elif isinstance(s, For) and s.kind == ASYNC:
             copy_elements(self, s, self._copies)
         elif isinstance(s, CombineThreads):
@@ -403,6 +411,20 @@ class LaunchThread(Statements):
         if left is None or not (left < step if c > 0 else left >= step * (lanes - 1)):
             return super().comparison(e)
         return self.value(Lt(to_expr(rest), const(0)))
+
+    def access(self, buffer: Buffer, index: tuple[Expr, ...]) -> LaneAccess:
+        """As on a CPU; lanes have to be in one chunk of a swizzled buffer."""
+        place = super().access(buffer, index)
+        if buffer.swizzle:
+            alignment = self.alignment(buffer, place.form, place.lanes)
+            check_chunks(buffer, place, alignment)
+        return place
+
+    def pointer(self, buffer: Buffer, terms: Terms, offset: int) -> LlvmValue:
+        """As on a CPU; in a swizzled buffer, where the element is stored."""
+        if not buffer.swizzle:
+            return super().pointer(buffer, terms, offset)
+        return swizzled_pointer(self, buffer, offset_in(self, buffer, terms, offset))
 
     def _advance(
         self, base: LlvmValue, group: tuple[tuple[Expr, int], ...]

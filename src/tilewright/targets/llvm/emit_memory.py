@@ -269,7 +269,7 @@ class MemoryEmitter(AddressEmitter):
 
         if not is_proven or buffer in self.private:
             return load()
-        info = self.info(to_expr(form)) | Info(reads=frozenset((buffer,)))
+        info = self.info_of(form) | Info(reads=frozenset((buffer,)))
         registers = -(-width * size * 8 // self.machine.vector_bits)
         return self.shared(("part", buffer, form, width), info, load, registers)
 

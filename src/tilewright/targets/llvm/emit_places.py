@@ -252,6 +252,13 @@ class AddressEmitter(Scopes):
         assert total is not None
         return self.ins(f"getelementptr i8, {base.typed}, {total.typed}", "ptr")
 
+    def info_of(self, form: Affine) -> Info:
+        """Dependences of a linear form."""
+        found = PURE
+        for atom, _ in form.terms:
+            found = found | self.info(atom)
+        return found
+
     def guarded(self, info: Info) -> tuple[Expr | None, Info]:
         """The guard of a risky value, and its dependences including those of the guard."""
         if self.guard is None or not info.risky:

@@ -83,7 +83,7 @@ def splat_constant(value: LlvmValue, lanes: int) -> LlvmValue:
 
 def int_vector(values: list[int], type: str = "i64") -> LlvmValue:
     """A vector constant of integers."""
-    inner = ", ".join(f"{type} {v}" for v in values)
+    inner = ", ".join([f"{type} {v}" for v in values])
     return LlvmValue(f"<{inner}>", type, len(values))
 
 

@@ -21,7 +21,7 @@ from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.recurrent_panels import DOMAIN
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
 from tilewright.graph.ops.traits import CHANGES_AXES
-from tilewright.graph.passes.simplify import remove_unused
+from tilewright.graph.passes.simplify import merge_repeated, remove_unused
 from tilewright.graph.rules.batchnorm import BATCHNORM
 from tilewright.graph.rules.driver import rewrite
 from tilewright.graph.rules.no_ops import NO_OPS
@@ -81,6 +81,8 @@ class AsProgram(Pass[Graph]):
 
     def run(self, program: Graph) -> Graph:
         graph = remove_unused(rewrite(rewrite(program, NO_OPS), [BATCHNORM]))
+        # Equal constants, such as an LSTM's two states of zeros, are one operand.
+        graph = merge_repeated(graph)
         whole = LazyNpuModel(graph, self.machine)
         _check(graph)
         op = Operation(

@@ -52,6 +52,15 @@ def emit(program: LaunchProgram, exact: bool = False) -> DeviceProgram:
     )
 
 
+def _no_swizzle(buffer: Buffer, launch: Launch) -> CompileError:
+    return CompileError(
+        f"{buffer.name} is swizzled, which OpenCL C is not generated for",
+        code="TW-LAUNCH",
+        where=f"launch {launch.name}",
+        hint="pad its rows with storage_align instead",
+    )
+
+
 def _kernel(
     launch: Launch,
     name: str,
@@ -66,6 +75,8 @@ def _kernel(
         parameters = _parameters(x, launch)
         _axes(x, launch)
         for b in launch.shared:
+            if b.swizzle:
+                raise _no_swizzle(b, launch)
             x.declare(b, "__local ")
         x.emit(launch.body)
     except RecursionError as error:

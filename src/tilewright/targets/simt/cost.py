@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 from tilewright.compute.nodes import Dim
 from tilewright.expr.affine import affine
 from tilewright.expr.nodes import Expr, Load
+from tilewright.expr.swizzle import swizzled
 from tilewright.targets.simt.machine import SimtMachine
 from tilewright.targets.simt.tiling import AXES, Tiling
 
@@ -31,6 +32,7 @@ USUAL_WARP: Final = 32  # threads
 ALONE: Final = 3  # instructions of a multiply-add whose operands are both loaded for it
 GAIN: Final = 1.1  # tiles are for products that they make faster by so much
 SEEN: Final = 2  # warps of a phase that are looked at: the others are like them
+STAGES: Final = (1, 2, 3, 4)  # tiles of an operand that a block may have at once
 ROOMS: Final = (0, 1, 4)  # elements between rows of a tile that may be tried
 
 
@@ -155,12 +157,12 @@ def traffic(
 
 
 def copies(
-    plan: Tiling, read: Load, room: int, machine: SimtMachine
+    plan: Tiling, read: Load, room: int, machine: SimtMachine, swizzle: int = 0
 ) -> tuple[WarpRequest, WarpRequest]:
     """The requests that copy an operand's tile into shared memory in a step."""
     return (
         fetch_request(plan, read, room, machine),
-        store_request(plan, read, room, machine),
+        store_request(plan, read, room, machine, swizzle),
     )
 
 
@@ -175,12 +177,13 @@ def fetch_request(
 
 
 def store_request(
-    plan: Tiling, read: Load, room: int, machine: SimtMachine
+    plan: Tiling, read: Load, room: int, machine: SimtMachine, swizzle: int = 0
 ) -> WarpRequest:
-    """The stores of fetched tiles into shared memory."""
+    """The stores of fetched tiles into shared memory. swizzle: as of a buffer."""
     strides = _pitched(plan, read, room)
     size, count, places = _copied(plan, read, room, strides, machine)
-    worst = max((bank_turns(a, machine.banks, size) for a in places), default=0)
+    stored = [[swizzled(byte, swizzle) for byte in warp] for warp in places]
+    worst = max((bank_turns(a, machine.banks, size) for a in stored), default=0)
     return WarpRequest("shared", count, worst)
 
 

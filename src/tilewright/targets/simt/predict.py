@@ -18,6 +18,7 @@ from tilewright.targets.simt.cost import (
     IN_FLIGHT,
     LATENCY,
     SECTOR,
+    STAGES,
     SYNC,
     WORD,
     copies,
@@ -78,12 +79,14 @@ def tiles(product: Product, machine: SimtMachine, staged: bool) -> tuple[SimtTil
 
 
 def stage_counts(plan: Tiling, machine: SimtMachine) -> list[int]:
-    """How many tiles of an operand a block may have at once: two if there are steps and shared
-    memory for them."""
+    """How many tiles of an operand a block may have at once, by its shared memory and its steps
+    along the innermost sum."""
     p = plan.product
     rooms = {x: padding(plan, x, machine) for x in (p.left, p.right)}
-    fits = shared_bytes(plan, rooms, 2) <= machine.shared
-    return [1, 2] if fits else [1]
+    inner = p.sums[-1]
+    steps = -(-inner.extent // plan.depths[inner])
+    able = (n for n in STAGES if n <= max(steps, 1))
+    return [n for n in able if shared_bytes(plan, rooms, n) <= machine.shared]
 
 
 def _possible(machine: SimtMachine) -> list[SimtTile]:

@@ -30,7 +30,10 @@ from tilewright.targets.simt.schedules import sketches
 from tilewright.targets.simt.tiling import tiling
 
 DEEP: Final = 256  # products of a part of a sum, at least
-_COSTS: Final = replace(NO_REWRITE_PAYS, key_block=KEY_BLOCK, deep_sum=DEEP)
+WEIGHTS_GAIN: Final = 1.05  # of kernels whose weights get another layout, at least
+_COSTS: Final = replace(
+    NO_REWRITE_PAYS, key_block=KEY_BLOCK, deep_sum=DEEP, weights_gain=WEIGHTS_GAIN
+)
 
 
 class SimtTarget(Target):

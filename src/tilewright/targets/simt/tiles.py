@@ -41,8 +41,8 @@ def in_tiles(
 
     parameters: `<reduction>.tile`, the tile of a block and its threads; `<reduction>.staged`,
     whether operands are staged in shared memory; `<operand>.room`, padding elements between the
-    rows of such a tile; `<reduction>.stages`, tiles of an operand at once: with two, the next is
-    fetched while one is used, and threads synchronize once per step. Raises ScheduleError if a
+    rows of such a tile; `<reduction>.stages`, tiles of an operand at once: with n, the (n-1)th next
+    is fetched while one is used, and threads synchronize once per step. Raises ScheduleError if a
     primitive fails.
     """
     name = product.name
@@ -67,8 +67,9 @@ def in_tiles(
     _in_threads(s, plan, loops, existing(s, steps))
     _in_threads(s, plan, {d: f"{last[d]}.i" for d in loops}, ())
     possible = stage_counts(plan, machine) if fetched and around not in grid else [1]
-    if choose(f"{name}.stages", possible, 1) > 1:
-        fetch_ahead(s, around, fetched, machine)
+    stages = choose(f"{name}.stages", possible, 1)
+    if stages > 1:
+        fetch_ahead(s, around, fetched, machine, stages)
     bind_blocks(s, grid)
 
 
@@ -144,15 +145,15 @@ def _fetch(
 
 
 def fetch_ahead(
-    s: Schedule, loop: str, fetched: Collection[str], machine: SimtMachine
+    s: Schedule, loop: str, fetched: Collection[str], machine: SimtMachine, stages: int
 ) -> None:
-    """Double-buffer tiles: fetch the next iteration's before this one's are used.
+    """Buffer tiles: fetch those of a later iteration before this one's are used.
 
     Vectors are copied asynchronously if the machine has such copies.
     """
     f, _ = find_loop(s.kernel, loop, "pipeline")
     made = [{b.name for b in writes(stmt)} for stmt in sequence(f.body).stmts]
-    s.pipeline(loop, *(int(names.isdisjoint(fetched)) for names in made))
+    s.pipeline(loop, *((stages - 1) * names.isdisjoint(fetched) for names in made))
     for f in loops_of(s.kernel.body) if machine.async_copies else ():
         if f.kind == "vector" and _is_copy(f, fetched):
             s.annotate(f.var.name, ASYNC, 1)

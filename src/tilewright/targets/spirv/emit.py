@@ -13,7 +13,8 @@ from tilewright.targets.llvm.emit_text import LlvmValue
 from tilewright.targets.llvm.spaces import in_spaces
 from tilewright.targets.spirv.machine import SpirvMachine
 
-TRIPLE: Final = "spirv64-unknown-unknown"
+# OpenCL 1.2 and 2.0 take version 1.0 only, and nothing here needs a later one.
+TRIPLE: Final = "spirv64v1.0-unknown-unknown"
 _LEVEL: Final = 2
 _PASSES: Final = (*backend.CHEAP, "loop_unroll", *backend.CHEAP)
 _NUMBERS: Final = {
@@ -63,9 +64,24 @@ def assembly(
     program: LaunchProgram, machine: SpirvMachine, contract: bool = True
 ) -> str:
     """The program's listing. Raises as `llvm_ir`, and CompileError if LLVM rejects it."""
+    module, alone = _compiled(program, machine, contract)
+    return str(alone.emit_assembly(module))
+
+
+def binary(
+    program: LaunchProgram, machine: SpirvMachine, contract: bool = True
+) -> bytes:
+    """The program's module of SPIR-V. Raises as `assembly`."""
+    module, alone = _compiled(program, machine, contract)
+    return bytes(alone.emit_object(module))
+
+
+def _compiled(
+    program: LaunchProgram, machine: SpirvMachine, contract: bool
+) -> tuple[Any, Any]:
+    """LLVM's module, and a machine that emits it."""
     text = llvm_ir(program, machine, contract)
     target: Any = backend.target_machine(TRIPLE, "", "", _LEVEL)
     module = backend.optimized(text, target, program.name, _PASSES)
     # The back end keeps state of a module, and crashes on the next one.
-    alone: Any = backend.new_machine(TRIPLE, "", "", _LEVEL)
-    return str(alone.emit_assembly(module))
+    return module, backend.new_machine(TRIPLE, "", "", _LEVEL)

@@ -64,7 +64,8 @@ ROOMS: Final[dict[str, MutationRoom]] = {
     ),
     "passes": MutationRoom(
         ("graph/passes/*.py", "graph/rules/*.py", "plan/passes/*.py", "compute/merge.py",
-         "compute/split_axes.py", "compute/join_axes.py", "compute/separable_windows.py"),
+         "compute/split_axes.py", "compute/join_axes.py", "compute/separable_windows.py",
+         "compute/split_window.py", "compute/channel_groups.py"),
         ("tests/graph/test_rules.py", "tests/graph/test_preconditions.py",
          "tests/graph/test_control_preconditions.py",
          "tests/graph/test_folding.py", "tests/graph/test_idioms.py",
@@ -72,6 +73,7 @@ ROOMS: Final[dict[str, MutationRoom]] = {
          "tests/graph/test_integer_products.py", "tests/plan", "tests/compute/test_merge.py",
          "tests/compute/test_join_axes.py", "tests/compute/test_transforms.py",
          "tests/compute/test_separable_windows.py", "tests/compute/test_split_sum.py",
+         "tests/compute/test_split_window.py", "tests/compute/test_channel_groups.py",
          "tests/driver/test_winograd.py", "tests/driver/test_parts.py"),
     ),
     "texts": MutationRoom(

@@ -79,10 +79,19 @@ def deeplab_v3(n: Net) -> NetTensor:
 
 @network
 def dilated_head(n: Net) -> NetTensor:
-    """A dilated convolution with too many channels for a second-level cache of 1 MiB."""
+    """A dilated convolution most of whose products are with padding."""
     x = n.input(1, 12, 17, 17)
+    x = x.conv(40, 1)
+    x = x.conv(20, dilation=12)
+    return x.project(5, 1)
+
+
+@network
+def deep_convolution(n: Net) -> NetTensor:
+    """A convolution with too many channels for a second-level cache of 1 MiB."""
+    x = n.input(1, 12, 30, 30)
     x = x.conv(320, 1)
-    x = x.conv(20, dilation=6)
+    x = x.conv(20, dilation=6, pads=0)
     return x.project(5, 1)
 
 

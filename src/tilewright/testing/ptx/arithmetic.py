@@ -70,6 +70,12 @@ def _fma_exact(
         return inf if exact > 0 else -inf
 
 
+def _mul_high_64(a: Array, b: Array) -> Array:
+    """The upper half of a product of 64-bit integers."""
+    pairs = zip(a.tolist(), b.tolist(), strict=True)
+    return np.array([x * y >> 64 for x, y in pairs], a.dtype)
+
+
 def _mul(
     a: Array,
     b: Array,
@@ -78,7 +84,7 @@ def _mul(
     if mode == "lo":
         return a * b
     if a.dtype.itemsize > 4:
-        raise NotImplementedError("mul.hi of 64 bits")
+        return _mul_high_64(a, b)
     wide: type[np.integer[Any]] = np.uint64
     if a.dtype.kind == "i":
         wide = np.int64

@@ -12,11 +12,13 @@ from tilewright.testing.ptx.arithmetic import Array
 
 @dataclass(frozen=True, slots=True)
 class CopyInFlight:
-    """who: threads. at: destination of each. data: a row of bytes of each."""
+    """who: threads. at: destination of each. data: a row of bytes of each. group: of each, counted
+    from its first one on."""
 
     who: Array
     at: Array
     data: Array
+    group: Array
 
     @property
     def width(self) -> int:
@@ -29,13 +31,15 @@ class CopyInFlight:
             self.who[which],
             self.at[which],
             self.data[which],
+            self.group[which],
         )
 
 
 @dataclass(slots=True)
 class CopiesInFlight:
-    """Copies in flight, in starting order."""
+    """Copies in flight, in starting order. groups: how many each thread has ended."""
 
+    groups: Array
     waiting: list[CopyInFlight] = field(default_factory=list)
 
     def start(
@@ -45,15 +49,22 @@ class CopiesInFlight:
         data: Array,
     ) -> None:
         """Bytes of some threads leave."""
-        copy = CopyInFlight(who, at, data)
+        copy = CopyInFlight(who, at, data, self.groups[who])
         self.waiting.append(copy)
 
-    def arrived(self, who: Array) -> Iterator[CopyInFlight]:
-        """Remove and return all copies that these threads have started."""
+    def commit(self, who: Array) -> None:
+        """What these threads have started since the last time is a group of each."""
+        self.groups[who] += 1
+
+    def arrived(self, who: Array, pending: int | None) -> Iterator[CopyInFlight]:
+        """Remove and return all copies that these threads have started; pending: but for those in
+        their latest groups, and in none yet."""
         waiting = self.waiting
         self.waiting = []
         for copy in waiting:
             here = np.isin(copy.who, who)
+            if pending is not None:
+                here &= copy.group < self.groups[copy.who] - pending
             if here.any():
                 yield copy.part(here)
             if not here.all():

@@ -377,8 +377,12 @@ class _Grid(ThreadState):
         who: Array,
     ) -> None:
         """`cp.async`: data is read now and written when the thread waits, not earlier."""
-        if modes == ["async", "wait_all"]:
-            for copy in self.copies.arrived(who):
+        if modes == ["async", "commit_group"]:
+            self.copies.commit(who)
+            return
+        if modes[1] in ("wait_all", "wait_group"):
+            pending = int(operands[0]) if modes[1] == "wait_group" else None
+            for copy in self.copies.arrived(who, pending):
                 bytes_, rows = self.bytes_of(copy.at, copy.width, copy.who)
                 bytes_[rows] = copy.data
             return

@@ -59,7 +59,7 @@ class ThreadState:
         self.registers: dict[str, Array] = {}
         self.pc = np.zeros(self.count, np.int64)
         self.waiting = np.zeros(self.count, bool)
-        self.copies = CopiesInFlight()
+        self.copies = CopiesInFlight(np.zeros(self.count, int))
 
     def lay(
         self,

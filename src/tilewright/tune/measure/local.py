@@ -10,6 +10,7 @@ from tilewright.base import events
 from tilewright.runtime.threads import available, choose_cpus
 from tilewright.tune.base import Job, Measurement
 from tilewright.tune.measure.options import Limits, Timing
+from tilewright.tune.measure.priority import check_realtime
 from tilewright.tune.measure.slot import WorkerSlot
 
 
@@ -19,7 +20,7 @@ class LocalRunner:
     threads: of every program. It uses slots * threads physical cores; with more than one slot,
     programs share the machine's caches and memory bandwidth, and times are less accurate. cpus: the
     processors to use; None: distinct physical cores first. Raises InputError if there are not
-    enough, ExecutionError if no worker starts.
+    enough or real-time priority is wanted and not permitted, ExecutionError if no worker starts.
     """
 
     def __init__(
@@ -31,6 +32,8 @@ class LocalRunner:
         cpus: Iterable[int] | None = None,
     ) -> None:
         self.timing, self.limits = timing or Timing(), limits or Limits()
+        if self.timing.realtime:
+            check_realtime()
         self.slots, self.threads = slots, threads
         count = slots * threads
         self.cpus = choose_cpus(count) if cpus is None else list(cpus)

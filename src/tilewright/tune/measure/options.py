@@ -39,6 +39,8 @@ class Timing:
     times that time.
     quiet: an anchor slower than this many times its best shows a disturbed machine; such rounds are
     repeated.
+    realtime: programs run with real-time priority, so that other programs do not interrupt them;
+    see `priority`.
     """
 
     caches: Caches = "hot"
@@ -51,3 +53,4 @@ class Timing:
     worse: float = 1.3
     hopeless: float = 10.0
     quiet: float = 1.05
+    realtime: bool = False

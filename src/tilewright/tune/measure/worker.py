@@ -26,6 +26,7 @@ import numpy as np
 from tilewright.base.guarded import Guarded, report_faults
 from tilewright.tune.measure.anchor import anchor, best_of
 from tilewright.tune.measure.options import Limits, Timing
+from tilewright.tune.measure.priority import enter_realtime
 from tilewright.tune.measure.reference import ReferenceCase, unpack
 from tilewright.tune.measure.trial import MeasuredTrial, outcome
 
@@ -133,13 +134,16 @@ class Worker:
                 os._exit(1)
             self.channel.close()
             places: list[Guarded] = []
+            timing = Timing(**request["timing"])
             _limit(limits)
+            if timing.realtime:
+                enter_realtime(limits.seconds)
             report_faults(lambda: places, lambda text: _tell(tell, _fault(text)))
             trial = MeasuredTrial(
                 f"/proc/self/fd/{artifact}",
                 self.cases,
                 request["threads"],
-                Timing(**request["timing"]),
+                timing,
                 request["best"],
                 self.anchor,
                 self.floor,

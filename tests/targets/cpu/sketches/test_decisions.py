@@ -8,9 +8,11 @@ processors that no test runs on. A core gets some 10 bytes per cycle from behind
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.targets.cpu.sketches.test_sketches import product
@@ -25,6 +27,7 @@ from tilewright.expr.nodes import Buffer, Select, const
 from tilewright.loops.walk import loops_of
 from tilewright.plan.nodes import FusionGroup
 from tilewright.plan.passes.split_sums import split_deep_sums
+from tilewright.plan.passes.split_windows import split_windows
 from tilewright.schedule.space import Point
 from tilewright.targets.cpu.cost import cost_model
 from tilewright.targets.cpu.machine import machine as named
@@ -155,10 +158,43 @@ def test_what_a_cache_keeps_is_summed_at_once(name: str) -> None:
     assert not in_parts(name, dilated(16, 32, 14, 1))
 
 
-def test_the_driver_does_so_by_default() -> None:
-    graph = NETWORKS["dilated_head"]().graph
+def plans(name: str, math: str) -> Counter[str]:
+    """The kinds of events in planning a network for a machine with a small second cache."""
     target = MACHINES["cascadelake"].target()
     with record() as events:
-        make_plan(optimize(graph, Options(), target), target)
-        make_plan(optimize(graph, Options(math="exact"), target), target, "exact")
-    assert len([e for e in events if e.kind == "split-sum"]) == 1
+        graph = optimize(NETWORKS[name]().graph, Options(math=math), target)
+        make_plan(graph, target, math)
+    return Counter(e.kind for e in events)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("deep_convolution", "split-sum"), ("dilated_head", "split-window")],
+)
+def test_the_driver_does_so_by_default(name: str, kind: str) -> None:
+    assert plans(name, "default")[kind] == 1
+    assert plans(name, "exact")[kind] == 0
+
+
+# -- windows over padding
+
+
+def by_position(name: str, c: Computation) -> bool:
+    """Whether a machine computes a convolution by window position."""
+    target = MACHINES[name].target()
+    weights = {b: np.ones(b.shape, np.float32) for b in c.inputs if b.name == "w"}
+    asked = questions(target)
+    group = FusionGroup("conv", (c,), ("conv",))
+    steps = split_windows(
+        [group], weights, asked.estimated_cost, asked.costs.window_gain
+    )
+    return len(steps) > 1
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_wide_dilations_over_small_images_are_computed_by_position(name: str) -> None:
+    """Of 9 products per result, 1.7 are with data at 12 apart over 14, 7.7 at 1 apart."""
+    assert by_position(name, dilated(960, 256, 14, 12))
+    assert by_position(name, dilated(64, 64, 28, 12))
+    assert not by_position(name, dilated(64, 64, 14, 1))
+    assert not by_position(name, dilated(64, 64, 56, 2))

@@ -308,6 +308,7 @@ def on_tiles(kernel: Kernel, seed: int = 0) -> tuple[np.ndarray, ...]:
     return tuple(arrays)
 
 
+@pytest.mark.covering(1)  # each instruction, both tiles
 @pytest.mark.parametrize(
     ("size", "side"),
     [((40, 96, 128), 32), ((44, 39, 100), 16)],

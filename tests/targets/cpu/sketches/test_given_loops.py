@@ -1,4 +1,4 @@
-"""Kernels that operators give: what may be chosen, and what each choice makes of the loops."""
+"""Kernels that operators define: which choices exist, and the loops that each produces."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def kernel(head: str, *lines: str) -> Kernel:
 def scheduled(
     plain: Kernel, cores: int = 2, **values: Any
 ) -> tuple[Kernel, dict[str, Any]]:
-    """The kernel, and what was asked on the way: candidates and default by name."""
+    """The scheduled kernel, and the choices it had: candidates and default by name."""
     at = Context(replace(machine("x86-64-v3"), cores=cores))
     choices = Choices({name.replace("_", "."): v for name, v in values.items()})
     made = given(plain, at, choices).kernel
@@ -97,7 +97,7 @@ def test_tiles_that_may_be_chosen(
 
 
 def test_a_tile_is_in_registers() -> None:
-    """Cleared and stored by nests of its own; the sum is outside of its rows and vectors."""
+    """Separate nests clear and store it; the sum's loop is outside of its rows and vectors."""
     made, _ = scheduled(product(9, 6, 64))
     assert str(made).count("in register") == 2
     assert nests(made, Update) == [
@@ -132,7 +132,7 @@ def test_every_tile_gives_the_same_results(shape: Any) -> None:
             check_same(plain, scheduled(plain, **values)[0])
 
 
-# Of what a product may be without: panels, rows, both, or the sum.
+# Optional parts of a product: panels, rows, both, or the sum.
 ROWS = kernel(
     "x: float32[10, 6], w: float32[6, 8]) -> y: float32[10, 8]",
     "for r in 10 {products: 9}:",
@@ -237,7 +237,7 @@ def test_sums_whose_length_is_open_are_not_written_out() -> None:
 
 
 def test_each_product_is_in_tiles() -> None:
-    """Two in the steps of one loop; a third loop is said to be one, and has no sum."""
+    """Two in the steps of one loop; a third is marked as one, but has no sum."""
     plain = kernel(
         "x: float32[4, 3], w: float32[2, 3, 8], v: float32[2, 3, 4]) -> "
         "y: float32[4, 16], z: float32[4, 8], u: float32[4]",
@@ -267,7 +267,7 @@ def test_each_product_is_in_tiles() -> None:
 
 
 def test_what_cannot_be_in_tiles_stays() -> None:
-    """The sum reads what it makes."""
+    """The sum reads its own result."""
     plain = kernel(
         "x: float32[4, 6]) -> y: float32[4, 8]",
         "for r in 4 {products: 9}:",

@@ -19,7 +19,14 @@ from tilewright.loops.verify import verify
 from tilewright.targets.cpu.cost import cost_model
 from tilewright.targets.cpu.machine import machine
 from tilewright.targets.cpu.sketches import Context, sketches
-from tilewright.targets.cpu.sketches.register_tile_model import RowData, Window, best
+from tilewright.targets.cpu.sketches.register_tile_model import (
+    RowData,
+    Tile,
+    Window,
+    best,
+    gain,
+)
+from tilewright.targets.cpu.sketches.roles import started
 from tilewright.testing.random_kernels import plain
 
 COSTS = cost_model(machine("x86-64-v4"))
@@ -91,7 +98,7 @@ class Large(Small):
 
 
 def test_columns_from_behind_the_cache_are_read_by_fewer_tiles():
-    computations, w = convolution(96, (6, 8), 16)
+    computations, w = convolution(96, (6, 12), 16)
     kernel = plain(computations)
     for small, chosen in ((Small(), "m"), (Large(), "v")):
         sketch = sketches(kernel, computations, Context(small, {w}))[0]
@@ -242,3 +249,113 @@ def test_operands_that_are_no_constants_stay_where_the_taps_fill_a_vector():
     computations = by_weights(4, pad=2)
     sketch = sketches(plain(computations), computations, Context(Small(), set()))[0]
     assert not [p for p in sketch.default().parameters if p.name == "conv.vector"]
+
+
+def smoothed(taps: int, height: int = 21, width: int = 13) -> list[Computation]:
+    """An image, each column weighted along its own neighbors above and below."""
+    x = Buffer("X", (height + taps - 1, width), float32)
+    w, y = Buffer("W", (taps,), float32), Buffer("Y", (height, width), float32)
+    return [
+        reduce_("s", y, (taps,), "add", lambda i, j, n: x[i + n, j] * w[n]),
+    ]
+
+
+def parts_summed(count: int) -> list[Computation]:
+    x = Buffer("X", (count, 21, 13), float32)
+    y = Buffer("Y", (21, 13), float32)
+    return [reduce_("s", y, (count,), "add", lambda i, j, n: x[n, i, j])]
+
+
+def few_products(count: int) -> list[Computation]:
+    x, w = Buffer("X", (21, count), float32), Buffer("W", (count, 13), float32)
+    y = Buffer("Y", (21, 13), float32)
+    return [reduce_("s", y, (count,), "add", lambda i, j, n: x[i, n] * w[n, j])]
+
+
+@pytest.mark.parametrize(
+    ("computations", "steps"),
+    [
+        (smoothed(16), 8),  # of a long window, as many as may be written out
+        (smoothed(21), 7),
+        (parts_summed(2), 2),
+        (parts_summed(4), 4),
+        (parts_summed(8), 1),
+        (few_products(3), 1),
+    ],
+)
+def test_steps_that_are_written_out(computations, steps, results):
+    kernel = plain(computations)
+    point = sketches(kernel, computations, Context(Small()))[0].default()
+    assert point.values["s.unroll"] == steps
+    after = point.schedule.kernel
+    verify(after)
+    for a, *both in zip(results(kernel), results(after), native(after), strict=True):
+        for b in both:
+            np.testing.assert_allclose(b, a, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("level", ["x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize(
+    ("channels", "depth", "across"),
+    [(3, 4, True), (4, 3, True), (7, 1, False), (15, 3, False)],
+)
+def test_short_rows_of_results_leave_tiles_transposed(
+    channels: int, depth: int, across: bool, level: str
+) -> None:
+    """Four channels are two stores of a transposed vector; fifteen make a register almost whole."""
+    x, w = Buffer("X", (depth, 4096), float32), Buffer("W", (channels, depth), float32)
+    y = Buffer("Y", (4096, channels), float32)
+    c = reduce_("t", y, (depth,), "add", lambda p, j, k: x[k, p] * w[j, k])
+    point = sketches(plain([c]), [c], Context(machine(level), {w}))[0].default()
+    assert (point.values.get("t.vector") == "p") == across
+
+
+def test_a_transposed_vector_is_stored_in_parts() -> None:
+    """Squares of its tile have sides of powers of two: seven rows are four, two, and one."""
+    data = RowData(crossed=True)
+    steps = [data.leaving(Tile((m,), 1, 16)) for m in (32, 16, 8, 4, 2, 6, 7)]
+    assert steps == pytest.approx([2, 2, 3, 5, 9, 1 + 16 / 3, 1 + 3 * 16 / 7])
+    assert data.leaving(Tile((2, 8), 1, 16)) == 2
+    masked = [RowData().leaving(Tile((8,), 1, n)) for n in (16, 8, 7, 1)]
+    assert masked == [1, 1, 2, 1]
+
+
+@pytest.mark.parametrize("change", [{"line": 1.0}, {"evicted": 1.0}, {"stored": 1.0}])
+def test_every_cost_of_leaving_a_tile_counts(change: dict[str, float]) -> None:
+    shape = [64], 64, 16, COSTS
+    assert gain(*shape, RowData(crossed=True, **change)) < 0.97 * gain(
+        *shape, RowData()
+    )
+
+
+def test_columns_of_an_image_of_whole_pages_evict_one_another() -> None:
+    """Then neither its channels stay in the cache, which each tile reads again, nor its results."""
+    chosen = []
+    for width in (1024, 1024 + 16):
+        x, w = Buffer("X", (160, width), float32), Buffer("W", (512, 160), float32)
+        y = Buffer("Y", (512, width), float32)
+        c = reduce_("t", y, (160,), "add", lambda j, p, k, x=x: w[j, k] * x[k, p])
+        at = Context(machine("x86-64-v3"), {w})
+        chosen.append(sketches(plain([c]), [c], at)[0].default().values["t.vector"])
+    assert chosen == ["p", "j"]
+
+
+def test_a_part_of_a_register_issues_as_the_whole() -> None:
+    rates = [COSTS.multiply_rate(n, 4) for n in (16, 9, 8, 5, 4)]
+    assert rates == [1, 1, 2, 2, 2]
+
+
+def test_columns_of_results_start_new_lines() -> None:
+    """Sixteen a page apart evict one another, four do not, and those side by side share lines."""
+    at = Context(machine("x86-64-v4"))
+    cases = ((32, 16), (1000, 16), (4096, 4), (4096, 16))
+    taken = [started(pitch, columns, at) for pitch, columns in cases]
+    assert taken == [0.0, COSTS.new_line, COSTS.new_line, COSTS.far_store]
+
+
+def test_tall_tiles_start_fewer_lines() -> None:
+    x, w = Buffer("X", (64, 56 * 56), float32), Buffer("W", (384, 64), float32)
+    y = Buffer("Y", (384, 56 * 56), float32)
+    c = reduce_("t", y, (64,), "add", lambda j, p, k: w[j, k] * x[k, p])
+    point = sketches(plain([c]), [c], Context(machine("x86-64-v4"), {w}))[0].default()
+    assert (point.values["t.vector"], point.values["t.tile"]) == ("j", (28, 1))

@@ -1,5 +1,5 @@
-"""Random points of every sketch: each computes what the plain nests do, and each parameter of the
-table of meanings is met with another value than its default."""
+"""Random points of every sketch: each computes the same as the plain nests, and each parameter in
+the table of meanings occurs with another value than its default."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def changed(point: Point) -> set[ChoiceMeaning]:
 
 
 def checked(name: str, results, on: CpuMachine, draws: int) -> set[ChoiceMeaning]:
-    """Compare random points of every sketch with the plain nests; what was changed in them."""
+    """Compare random points of sketches with the plain nests. Returns the changed parameters."""
     r, program = random.Random(name), PROGRAMS[name]()
     want = results(program.kernel)
     met: set[ChoiceMeaning] = set()
@@ -203,7 +203,7 @@ def test_many_random_points_compute_the_same(on: str, results) -> None:
         assert checked(name, results, described, 8)
 
 
-# Asked by kernels with tests of their own: test_register_transpose, test_fusion.
+# Parameters of kernels with their own tests: test_register_transpose, test_fusion.
 ELSEWHERE = {"pack.<buffer>.strip", "slide.<buffer>"}
 
 

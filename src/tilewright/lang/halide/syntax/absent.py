@@ -15,7 +15,6 @@ _BUILD: Final = (
     "compile_to_file writes a C header and object, "
     "tilewright.compile(f.kernel(sizes)).save(path) an artifact"
 )
-_TRACE: Final = "trace_stores, trace_loads; print_loop_nest(sizes) shows the loops"
 _MEMORY: Final = "a Buffer's memory is the host's; drop the line"
 _ARGUMENTS: Final = "a compiled function takes NumPy arrays: images first, outputs last"
 _KEEP: Final = "memoize() without a key, or keep the realized Buffer"
@@ -78,7 +77,6 @@ ABSENT: Final[dict[str, dict[str, str]]] = {
     "Func": {
         **_RUNS,
         **_VERBS,
-        **_each("add_trace_tag trace_realizations", _TRACE),
     },
     "Stage": {
         **_VERBS,

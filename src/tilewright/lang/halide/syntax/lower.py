@@ -27,7 +27,7 @@ from tilewright.lang.halide.syntax.func import Func
 from tilewright.lang.halide.syntax.image import Symbol, last_coordinate
 from tilewright.lang.halide.syntax.pipeline import Pipeline
 from tilewright.lang.halide.syntax.strict import unmarked
-from tilewright.lang.halide.syntax.tracing import traced
+from tilewright.lang.halide.syntax.tracing import located, traced
 from tilewright.loops.nodes import (
     Alloc,
     If,
@@ -210,6 +210,8 @@ def _stage(
         if "Store" in f.traced and f not in scope.inlined:
             stored = (buffers, place, values)
             values = _traced(f, definition, stored, point[::-1])
+        if f.traced and f not in scope.inlined:
+            values = tuple(located(v, point[::-1]) for v in values)
         stores += ((b, place, v) for b, v in zip(buffers, values, strict=True))
     body: Stmt
     if definition.reducer is not None and "Store" not in f.traced:

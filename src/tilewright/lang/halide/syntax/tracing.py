@@ -19,6 +19,7 @@ from tilewright.ir.node import Node, postorder
 from tilewright.lang.halide.syntax.expr import Expr, as_expr, as_value
 
 _PREFIX: Final = "halide.told."
+_PLACE: Final = "halide.told.place."
 _numbers = count()
 
 
@@ -76,9 +77,7 @@ def print(*args: Any) -> Expr:
     rest = [as_value(p) for p in parts[1:] if isinstance(p, Expr)]
 
     def tell(*found: Any) -> None:
-        numbers = iter(found)
-        words = (p if isinstance(p, str) else shown(next(numbers)) for p in parts)
-        builtins.print(*words)
+        builtins.print(_text(parts, found))
 
     return Expr(told(as_value(value), rest, tell), value.dtype)
 
@@ -101,14 +100,21 @@ def require(condition: Any, value: Any, *message: Any) -> Expr:
 
     def check(found: Any, holds: Any, *told: Any) -> None:
         if not holds:
-            numbers = iter(told)
-            words = (p if isinstance(p, str) else shown(next(numbers)) for p in parts)
-            raise ExecutionError(
-                " ".join(words) or "a requirement does not hold", where="require"
-            )
+            text = _text(parts, told) or "a requirement does not hold"
+            raise ExecutionError(text, where="require")
 
     known = as_expr(condition).node
     return Expr(told(as_value(result), [known, *rest], check), result.dtype)
+
+
+def _text(parts: Sequence[Any], found: Sequence[Any]) -> str:
+    """Words and expressions as text; found: the values of the expressions."""
+    numbers = iter(found)
+    words = []
+    for part in parts:
+        word = part if isinstance(part, str) else shown(next(numbers))
+        words.append(word)
+    return " ".join(words)
 
 
 def traced(
@@ -123,9 +129,32 @@ def traced(
     return told(value, tuple(point), tell)
 
 
+def located(value: nodes.Expr, point: Sequence[nodes.Expr]) -> nodes.Expr:
+    """A value that keeps its coordinates, x first, whatever happens to its loops."""
+    for n, coordinate in reversed(list(enumerate(point))):
+        name = f"{_PLACE}{n}"
+        FUNCTIONS[name] = Function(name, 1, bool_, lambda found: True)
+        nothing = nodes.const(0, value.dtype)
+        value = nodes.Select(nodes.Call(name, (coordinate,)), value, nothing)
+    return value
+
+
+def point_of(value: nodes.Expr) -> tuple[nodes.Expr, ...] | None:
+    """The coordinates that `located` gave a value; None where it gave none."""
+    calls = (n for n in postorder(value) if isinstance(n, nodes.Call))
+    found = {c.function: c.args[0] for c in calls if c.function.startswith(_PLACE)}
+    return tuple(found[name] for name in sorted(found, key=_axis)) if found else None
+
+
+def _axis(name: str) -> int:
+    return int(name.removeprefix(_PLACE))
+
+
 def shown(number: Any) -> str:
-    """A number as C prints it."""
+    """A number as C prints it; a double with an exponent."""
     kind = getattr(number, "dtype", None)
+    if kind is not None and kind.kind == "f" and kind.itemsize == 8:
+        return f"{float(number):e}"
     if isinstance(number, float) or (kind is not None and kind.kind == "f"):
         return f"{float(number):f}"
     return str(int(number))

@@ -13,10 +13,11 @@ from tilewright.base.names import fresh
 from tilewright.base.numbers import whole
 from tilewright.compute.isl import Domain, IslLimitReached, IslTranslator, sample
 from tilewright.compute.nodes import CC, PW
-from tilewright.expr.nodes import INDEX, Cast, Expr, Load, Var
+from tilewright.expr.nodes import INDEX, Cast, Expr, Load, Var, matching
 from tilewright.expr.reads import reads
 from tilewright.ir.node import postorder
 from tilewright.lang.te.syntax.functions import const
+from tilewright.lang.te.syntax.matching import matched
 from tilewright.lang.te.syntax.naming import assigned
 from tilewright.lang.te.syntax.nodes import (
     Axis,
@@ -180,7 +181,8 @@ def compute(
 def _body(function: Callable[..., Any], axis: tuple[Axis, ...], where: str) -> Any:
     """The function's result for the axes; errors in it name the tensor."""
     try:
-        return function(*axis)
+        with matching(matched):
+            return function(*axis)
     except InputError as error:
         raise error.at(where) from None
     except TypeError as error:  # of an expression whose parts do not fit

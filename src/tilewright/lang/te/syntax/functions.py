@@ -10,11 +10,12 @@ import math
 from collections.abc import Callable
 from typing import Any, Final
 
-from tilewright.base.dtypes import DType, bool_, dtype_of, float32
+from tilewright.base.dtypes import bool_, dtype_of, float32
 from tilewright.base.errors import InputError
 from tilewright.expr import nodes
 from tilewright.expr.functions import FUNCTIONS
-from tilewright.expr.nodes import INDEX, Bitcast, Const, Expr, Select, as_expr
+from tilewright.expr.nodes import INDEX, Bitcast, Const, Expr, Select
+from tilewright.lang.te.syntax.matching import alike
 
 ALIASES: Final = {
     "acos": "arccos",
@@ -206,16 +207,9 @@ def max_value(dtype: Any) -> Const:
 
 def _alike(where: str, values: tuple[Any, ...]) -> tuple[Expr, ...]:
     """The values as expressions of one dtype."""
-    typed = [v for v in values if isinstance(v, Expr)]
-    dtype: DType = typed[0].dtype if typed else const(values[0]).dtype
-    for v in typed:
-        if v.dtype is not dtype:
-            raise InputError(
-                f"{typed[0]!r} is {dtype}, {v!r} is {v.dtype}",
-                where=where,
-                hint=f"convert one: .astype('{dtype}')",
-            )
-    return tuple(as_expr(v, dtype) for v in values)
+    if any(isinstance(v, Expr) for v in values):
+        return alike(where, values)
+    return alike(where, (const(values[0]), *values[1:]))
 
 
 def _function(name: str, target: str) -> Callable[..., Expr]:

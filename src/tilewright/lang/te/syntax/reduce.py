@@ -22,6 +22,7 @@ from tilewright.compute.operator import Samples, checked, takes
 from tilewright.compute.reducer import Reducer, arg_reducer, reducer
 from tilewright.expr.nodes import INDEX, Cast, Const, Expr, Select, Var, as_expr
 from tilewright.lang.te.syntax.functions import check_condition
+from tilewright.lang.te.syntax.matching import alike
 from tilewright.lang.te.syntax.nodes import Axis
 
 Make = Callable[[tuple[DType, ...]], Reducer]
@@ -93,15 +94,15 @@ class ReduceOp:
     def _apply(self, *values: Any) -> Expr:
         for v in values if self.conditions else ():
             check_condition(v, self.name)
-        typed = next((v for v in values if isinstance(v, Expr)), None)
-        if typed is None or len(values) < 2:
+        typed = [v for v in values if isinstance(v, Expr)]
+        if not typed or len(values) < 2:
             raise InputError(
                 "it needs axis=, or two or more values with an expression among them",
                 where=self.name,
                 hint="as in sum(A[i, k], axis=k), or max(a, b)",
             )
-        parts = [as_expr(v, typed.dtype) for v in values]
-        op = self.make((typed.dtype,))
+        parts = alike(self.name, values)
+        op = self.make((parts[0].dtype,))
         return reduce(lambda a, b: op.combine((a,), (b,))[0], parts)
 
     def _reduction(

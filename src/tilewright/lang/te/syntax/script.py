@@ -15,9 +15,20 @@ from tilewright.base.errors import InputError
 from tilewright.base.names import fresh
 from tilewright.compute.reducer import reducer
 from tilewright.expr import nodes
-from tilewright.expr.nodes import INDEX, Buffer, Cast, Expr, Load, Select, Var, const
+from tilewright.expr.nodes import (
+    INDEX,
+    Buffer,
+    Cast,
+    Expr,
+    Load,
+    Select,
+    Var,
+    const,
+    matching,
+)  # fmt: skip
 from tilewright.ir.node import postorder
 from tilewright.lang.te.syntax.functions import TABLE
+from tilewright.lang.te.syntax.matching import matched
 from tilewright.lang.te.syntax.nodes import Axis, Script, Tensor
 from tilewright.loops.nodes import (
     GPU_AXES,
@@ -103,7 +114,8 @@ def read(
     reader.names |= dict(zip(parameters, args, strict=True))
     reader.stored = _stored(tree)
     reader.output_names = list(names)
-    return reader.function(tree)
+    with matching(matched):
+        return reader.function(tree)
 
 
 def _stored(tree: ast.FunctionDef) -> Counter[str]:
@@ -419,22 +431,19 @@ class _Reader:
     def binary(self, node: ast.AST, op: ast.operator, a: Any, b: Any) -> Any:
         if type(op) not in _OPERATORS:
             self.fail(node, f"the operator {type(op).__name__}", "write it out")
-        return _OPERATORS[type(op)](*self.met(node, a, b))
+        return _OPERATORS[type(op)](*self.met(a, b))
 
-    def met(self, node: ast.AST, a: Any, b: Any) -> tuple[Any, Any]:
-        """Two operands; next to a coordinate, another integer becomes one."""
-        if not (isinstance(a, Expr) and isinstance(b, Expr)) or a.dtype is b.dtype:
+    @staticmethod
+    def met(a: Any, b: Any) -> tuple[Any, Any]:
+        """Two operands of one dtype; next to a coordinate, another integer becomes one."""
+        if not (isinstance(a, Expr) and isinstance(b, Expr)):
             return a, b
         if INDEX in (a.dtype, b.dtype) and a.dtype.is_int and b.dtype.is_int:
             return _index(a), _index(b)
-        self.fail(
-            node,
-            f"{a.dtype} is combined with {b.dtype}",
-            f"convert one: {a.dtype}(value)",
-        )
+        return matched(a, b)
 
     def alike(self, *parts: ast.expr) -> tuple[Expr, ...]:
-        a, b = self.met(parts[0], *(self.value(p) for p in parts))
+        a, b = self.met(*(self.value(p) for p in parts))
         typed = next((v for v in (a, b) if isinstance(v, Expr)), None)
         dtype = float32 if typed is None else typed.dtype
         return nodes.as_expr(a, dtype), nodes.as_expr(b, dtype)
@@ -447,7 +456,7 @@ class _Reader:
                 self.fail(
                     node, f"the comparison {type(op).__name__}", "< <= == != > >="
                 )
-            a, b = self.met(node, a, b)
+            a, b = self.met(a, b)
             if isinstance(b, Expr) and not isinstance(a, Expr):
                 a = nodes.as_expr(a, b.dtype)
             found = _both(found, _COMPARISONS[type(op)](a, b))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tilewright.expr.nodes import Buffer
 from tilewright.schedule import Schedule
 from tilewright.schedule.space.choices import Choices
-from tilewright.schedule.space.nest import existing, spread
+from tilewright.schedule.space.nest import existing, extents, spread
 from tilewright.targets.cpu.cost import CostModel, cost_model
 from tilewright.targets.cpu.machine import CpuMachine
 
@@ -38,12 +38,25 @@ class Context:
     def share(
         self, s: Schedule, loops: Sequence[str], choose: Choices, name: str
     ) -> None:
-        """Run the outermost loops on all threads.
+        """Run the outermost loops on all threads: as few as give each core several iterations,
+        because loops that are fused divide in every iteration.
 
         parameter: `<name>.shared`, how many of them, where there are several and several cores.
         """
         there = existing(s, loops)
+        few = _fewest(s, there, self.costs)
         if self.machine.cores > 1 and len(there) > 1:
-            counts = range(1, len(there) + 1)
-            there = there[: choose(f"{name}.shared", counts, len(there))]
-        spread(s, there)
+            few = choose(f"{name}.shared", range(1, len(there) + 1), few)
+        spread(s, there[:few])
+
+
+def _fewest(s: Schedule, loops: Sequence[str], costs: CostModel) -> int:
+    """How many of the first loops have enough iterations for all cores together."""
+    cores = costs.machine.cores
+    wanted = costs.shares * cores if cores > 1 else 1
+    found, count = extents(s.kernel), 1
+    for n, loop in enumerate(loops, 1):
+        count *= found[loop]
+        if count >= wanted:
+            return n
+    return len(loops)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from tilewright.base.dtypes import float32
 from tilewright.schedule.space.choices import Choices
 from tilewright.targets.cpu.cost import CostModel
+from tilewright.targets.cpu.emit_transpose import SIDE
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,16 +117,21 @@ class RowData:
 
     streams: they load their own vectors (a depthwise convolution) instead of broadcasts.
     resident: how many rows the first cache holds at a time; rows a multiple of its way apart
-    displace one another. crossing: cycles per step of the reduction and vector of results, for
-    results that leave the tile transposed. window: what streamed rows share, in registers. dots:
-    whether a dot product takes the place of each multiply-add. column: bytes of one column of the
-    column operand, and itemsize of one element; panel: bytes of a panel of columns that the second
-    cache keeps from one tile of rows to the next. whole: tiles must divide the extents if any do.
+    displace one another. evicted: cycles per step for lines of a row that other steps displace.
+    stored: cycles per step of a store of results; crossed: whether they leave the tile transposed;
+    line: then, cycles per step of each line where a column starts. window: what streamed rows
+    share, in registers. dots: whether a dot product takes the place of each multiply-add. column:
+    bytes of one column of the column operand, and itemsize of one element; panel: bytes of a panel
+    of columns that the second cache keeps from one tile of rows to the next. whole: tiles must
+    divide the extents if any do.
     """
 
     streams: bool = False
     resident: float = math.inf
-    crossing: float = 0.0
+    stored: float = 0.0
+    crossed: bool = False
+    line: float = 0.0
+    evicted: float = 0.0
     window: Window | None = None
     dots: bool = False
     column: int = 0
@@ -139,6 +145,13 @@ class RowData:
             extent > factor for extent, factor in zip(rows, tile.rows, strict=True)
         )
         return again and self.column * tile.width > self.panel
+
+    def leaving(self, tile: Tile) -> float:
+        """Steps by which a vector of results leaves the tile. One that does not fill a register is
+        stored under a mask; a transposed one is loaded again and stored in parts."""
+        if self.crossed:
+            return 1 + _parts(math.prod(tile.rows), tile.lanes)
+        return 1 if tile.lanes & (tile.lanes - 1) == 0 else 2
 
     def loads(self, rows: Sequence[int], vectors: int) -> float:
         """Loads of rows of a tile per step of the reduction."""
@@ -166,6 +179,16 @@ class RowData:
         if rows and rows[-1] > 1:
             return self.window
         return None
+
+
+def _parts(rows: int, lanes: int) -> float:
+    """Stores of a vector of a transposed tile, whose squares have sides of powers of two."""
+    squares, left = 0, rows
+    while left:
+        side = 1 << min(left, lanes, SIDE).bit_length() - 1
+        squares += left // side
+        left %= side
+    return lanes * squares / rows
 
 
 def best(
@@ -245,7 +268,8 @@ def _score(
     # part. What comes from further away does not.
     near = _row_cycles(costs, data) * loads + costs.column_vector * v
     loop = 1 / data.steps(tile.rows)
-    late = data.crossing * work
+    late = (data.stored * data.leaving(tile) + data.line * tile.lanes / m) * work
+    late += data.evicted
     if data.far(rows, tile):
         late += costs.far_byte * tile.lanes * data.itemsize * v
     if m > data.resident and not data.streams:

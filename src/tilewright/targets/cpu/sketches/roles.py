@@ -7,9 +7,11 @@ of constant weights, which are packed; then a tile leaves its registers transpos
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
 
+from tilewright.base.dtypes import float32
 from tilewright.compute.contraction import is_contraction
 from tilewright.compute.nodes import Computation, Dim
 from tilewright.expr.nodes import Load
@@ -22,6 +24,7 @@ from tilewright.schedule.space.patterns import (
     stride,
     uses,
 )
+from tilewright.targets.cpu.cost import CostModel
 from tilewright.targets.cpu.sketches.context import Context
 from tilewright.targets.cpu.sketches.register_tile_model import (
     RowData,
@@ -55,7 +58,8 @@ class TilePlan:
     """The roles of the dimensions (see `Roles`), the reduction in loop order, and the tile.
 
     window: the innermost of the reduction, if neighboring rows of the tile share what they read
-    along it. close: dimensions of the batch that go by inside a tile (see `interleaved`).
+    along it. steps: of the innermost loop of the reduction, that are written out by default. close:
+    dimensions of the batch that go by inside a tile (see `interleaved`).
     """
 
     batch: tuple[Dim, ...]
@@ -65,6 +69,7 @@ class TilePlan:
     columns: tuple[Load, ...]
     tile: Tile
     window: Dim | None = None
+    steps: int = 1
     close: tuple[Dim, ...] = ()
 
 
@@ -91,17 +96,26 @@ def plan(
         if not dots:
             lanes = _narrowed(lanes, v.extent, r.name, choose)
         shape = [d.extent for d in roles.rows], v.extent, lanes, at.costs
-        data = replace(_data(r, roles, at), dots=dots, whole=at.reshaped)
+        data = _data(r, roles, at, _across(pattern, v))
+        data = replace(data, dots=dots, whole=at.reshaped)
         tile = choose_tile(choose, f"{r.name}.tile", *shape, data)
     else:
         tile = Tile((*[1] * (len(roles.rows) - 1), fixed[0]), fixed[1] // lanes, lanes)
     reduction = reduction_dims(r)
-    window = _sliding(r, roles, at)
+    sliding = _sliding(r, roles)
+    window = _window(sliding, at)
     if not at.exact:
         reduction = _ordered(r, reduction, roles.across[0], window, choose)
-    shared = window if tile.rows[-1:] > (1,) and reduction[-1:] == [window] else None
+    slides = tile.rows[-1:] > (1,) and reduction[-1:] == [sliding]
     return TilePlan(
-        roles.batch, roles.rows, v, tuple(reduction), roles.columns, tile, shared
+        roles.batch,
+        roles.rows,
+        v,
+        tuple(reduction),
+        roles.columns,
+        tile,
+        window if slides else None,
+        _steps(r, reduction, slides, at.costs),
     )
 
 
@@ -125,7 +139,7 @@ def vector(pattern: KernelPattern, at: Context, choose: Choices) -> Dim:
     others = [d for d in free_dims(r) if d is not own and _crosses(pattern, d, at)]
     if not others:
         return own
-    gains = {d: _gain(r, d, at, crossed=d is not own) for d in (own, *others)}
+    gains = {d: _gain(r, d, at, _across(pattern, d)) for d in (own, *others)}
     top = max(others, key=lambda d: gains[d])
     if gains[top] > at.costs.better * gains[own]:
         good = top
@@ -141,10 +155,10 @@ def default_tile(pattern: KernelPattern, at: Context) -> tuple[Roles, Tile, floa
     assert r is not None and own is not None
     v = vector(pattern, at, Choices())
     roles = _roles(r, v)
-    data = _data(r, _roles(r, v), at)
+    data = _data(r, roles, at, _across(pattern, v))
     rows = [d.extent for d in roles.rows]
     tile = best(rows, v.extent, _lanes(r, at), at.costs, data)
-    return roles, tile, _gain(r, v, at, crossed=v is not own)
+    return roles, tile, _gain(r, v, at, _across(pattern, v))
 
 
 def result_of(pattern: KernelPattern) -> tuple[Load, dict[Dim, Dim]]:
@@ -193,6 +207,13 @@ def _crosses(pattern: KernelPattern, d: Dim, at: Context) -> bool:
     )
 
 
+def _across(pattern: KernelPattern, d: Dim) -> int:
+    """Elements of the result between columns along `d`, if it leaves tiles transposed, else 0."""
+    out, dims = result_of(pattern)
+    step = stride(address(out), dims[d].var)
+    return 0 if step is None or abs(step) == 1 else abs(step)
+
+
 def _is_starved(pattern: KernelPattern, at: Context) -> bool:
     """Whether the contiguous dimension of a contraction's result is shorter than a vector."""
     r, own = pattern.reduction, pattern.vector
@@ -200,12 +221,12 @@ def _is_starved(pattern: KernelPattern, at: Context) -> bool:
     return is_contraction(r) and own.extent < _lanes(r, at)
 
 
-def _gain(r: Computation, v: Dim, at: Context, crossed: bool) -> float:
+def _gain(r: Computation, v: Dim, at: Context, pitch: int) -> float:
     roles = _roles(r, v)
     lanes = _lanes(r, at)
-    depth = math.prod(d.extent for d in reduction_dims(r))
-    data = _data(r, roles, at, at.costs.crossed / depth if crossed else 0.0)
-    part = min(lanes, v.extent) / lanes
+    data = _data(r, roles, at, pitch)
+    part = at.costs.products(min(lanes, v.extent), data.itemsize)
+    part /= at.costs.products(lanes, data.itemsize)
     if any(
         a.buffer not in at.constants and _bytes(a) > at.machine.l2
         for a in roles.columns
@@ -248,23 +269,39 @@ def _roles(r: Computation, v: Dim) -> Roles:
     )
 
 
-def _sliding(r: Computation, roles: Roles, at: Context) -> Dim | None:
+def _sliding(r: Computation, roles: Roles) -> Dim | None:
     """The dimension of the reduction that moves a streamed read as the tile's last row does."""
     if not roles.streams or not roles.rows:
         return None
     row = roles.rows[-1]
     for index in roles.across[0].index:
         found = [d for d in reduction_dims(r) if uses(index, d.var)]
-        if (
-            uses(index, row.var)
-            and len(found) == 1
-            and found[0].extent <= at.costs.taps
-        ):
+        if uses(index, row.var) and len(found) == 1:
             return found[0]
     return None
 
 
-def _data(r: Computation, roles: Roles, at: Context, crossing: float = 0.0) -> RowData:
+def _window(sliding: Dim | None, at: Context) -> Dim | None:
+    """A window that is short enough to be written out whole."""
+    if sliding is None or sliding.extent > at.costs.taps:
+        return None
+    return sliding
+
+
+def _steps(
+    r: Computation, reduction: Sequence[Dim], slides: bool, costs: CostModel
+) -> int:
+    """How many steps of the innermost loop are written out, at most: of a long window, whose steps
+    share what they read, and of a sum of few, whose loop would take as long as the additions. A
+    short window is written out whole; products of few steps would not leave enough registers."""
+    if slides:
+        return costs.taps if reduction[-1].extent > costs.taps else 1
+    few = math.prod(d.extent for d in reduction) <= costs.few_steps
+    return costs.taps if few and not is_contraction(r) else 1
+
+
+def _data(r: Computation, roles: Roles, at: Context, across: int = 0) -> RowData:
+    """across: elements between columns of a result that leaves tiles transposed."""
     first = roles.across[0]
     if roles.rows:
         pitch = stride(address(first), roles.rows[-1].var)
@@ -281,16 +318,45 @@ def _data(r: Computation, roles: Roles, at: Context, crossing: float = 0.0) -> R
     found = RowData(
         streams=roles.streams,
         resident=resident,
-        crossing=crossing,
+        stored=at.costs.stored / depth if depth else 0.0,
+        crossed=across > 0,
+        line=started(across * size, roles.vector.extent, at) / depth if depth else 0.0,
+        evicted=_evicted(r, roles, at.costs),
         column=depth * size,
         itemsize=size,
         panel=at.costs.full * at.machine.l2,
     )
-    window = _sliding(r, roles, at)
+    window = _window(_sliding(r, roles), at)
     if window is None:
         return found
     steps = (abs(stride(address(first), d.var) or 0) for d in (roles.rows[-1], window))
     return replace(found, window=Window(window.extent, *steps))
+
+
+def started(pitch: int, columns: int, at: Context) -> float:
+    """Cycles for each line where a column of a transposed tile starts, so many bytes apart."""
+    if pitch < at.machine.line:
+        return 0.0
+    lanes = min(columns, at.machine.lanes(float32))
+    return (
+        at.costs.far_store
+        if at.costs.resident_rows(pitch) < lanes
+        else at.costs.new_line
+    )
+
+
+def _evicted(r: Computation, roles: Roles, costs: CostModel) -> float:
+    """Cycles per step of the reduction for lines of a row that other steps displace."""
+    first = roles.across[0]
+    form, size = address(first), first.dtype.itemsize
+    steps = {d: abs(stride(form, d.var) or 0) * size for d in reduction_dims(r)}
+    apart = {d: s for d, s in steps.items() if s >= costs.machine.line}
+    if roles.streams or all(
+        d.extent <= costs.resident_rows(s) for d, s in apart.items()
+    ):
+        return 0.0
+    near = (d.extent for d in steps if d not in apart)
+    return costs.far_load / math.prod(near)
 
 
 def _ordered(

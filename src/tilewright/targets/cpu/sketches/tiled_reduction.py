@@ -138,7 +138,7 @@ def _by_vectors(
     pack_columns(s, p, outer, loops, at, choose)
     pack_rows(s, r, p, outer, loops, at, choose)
     sums = [loops[x] for x in p.reduction]
-    written_out(s, sums, choose, r.name)
+    written_out(s, sums, choose, r.name, p.steps)
     column = loops[p.vector]
     if p.tile.width > p.tile.lanes:
         column = f"{column}.i"

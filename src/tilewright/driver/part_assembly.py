@@ -1,0 +1,92 @@
+"""Kernels of fixed sizes, scheduled alone and put together as one kernel of an open plan."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tilewright.base.names import fresh
+from tilewright.expr.nodes import INDEX, Buffer, Var
+from tilewright.loops.analysis.effects import reads
+from tilewright.loops.nodes import Kernel, Stmt
+from tilewright.loops.passes.hoist import HoistedKernel, hoist
+from tilewright.loops.passes.on_buffers import on_buffers
+from tilewright.loops.sizes import with_statement
+from tilewright.loops.verify import verify
+from tilewright.plan.normalize import KernelSignature
+from tilewright.schedule import edit
+from tilewright.targets.base import Target
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PartedWork:
+    """A scheduled kernel. prepare: the work on constants, as independent sequences of kernels.
+
+    form: which of the forms of its group it computes, counted from the end; -1: the group itself.
+    """
+
+    kernel: Kernel
+    prepare: tuple[tuple[Kernel, ...], ...] = ()
+    form: int = -1
+
+
+def scheduled_part(
+    found: KernelSignature, constants: Collection[Buffer], target: Target
+) -> HoistedKernel:
+    """The kernel of fixed sizes in its default schedule, on tensors of their own shapes.
+
+    constants: the parameters that are packed at compile time.
+    """
+    plain = found.plain()
+    verify(plain)
+    made = target.default_schedule(plain, found.computations, constants)
+    for b, p in zip(found.values, found.params, strict=True):
+        if p is not b:
+            made.reshape(p.name, *b.shape)
+    of_name = {b.name: b for b in made.kernel.params}
+    return hoist(made.kernel, {of_name[p.name] for p in constants})
+
+
+class PartAssembly:
+    """The parts of a kernel, with names that occur once.
+
+    kernel: unscheduled, with all sizes. taken: the names that are in use.
+    """
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.taken = {b.name for b in kernel.params} | {v.name for v in kernel.sizes}
+        self._notes: dict[str, Mapping[str, object]] = {}
+        self._prepare: list[tuple[Kernel, ...]] = []
+
+    def variable(self, wish: str) -> Var:
+        """A new loop variable."""
+        return Var(fresh(self.taken, wish), INDEX)
+
+    def body(self, part: Kernel, suffix: str) -> Stmt:
+        """What a part runs, with new names and its notes."""
+        stmt, names = edit.renamed(part.body, self.taken, suffix)
+        self._notes |= {names.get(n, n): said for n, said in part.notes.items()}
+        return stmt
+
+    def packed(self, prepare: Sequence[Kernel], suffix: str) -> dict[Buffer, Buffer]:
+        """New buffers for the results of work on constants, by the part's own."""
+        own: dict[Buffer, Buffer] = {}
+        for b in (k.outputs[0] for k in prepare):
+            own[b] = Buffer(fresh(self.taken, b.name + suffix), b.extents, b.dtype)
+        if own:
+            self._prepare.append(tuple(on_buffers(k, own) for k in prepare))
+        return own
+
+    def work(self, body: Stmt) -> PartedWork:
+        """The whole kernel. body: of all parts, what runs for each choice of the sizes."""
+        old = self.kernel
+        read = reads(body)
+        made = [k.outputs[0] for kernels in self._prepare for k in kernels]
+        params = [b for b in (*old.inputs, *made) if b in read]
+        whole = replace(
+            with_statement(old, body),
+            params=(*params, *old.outputs),
+            notes=self._notes,
+        )
+        return PartedWork(whole, tuple(self._prepare))

@@ -1,0 +1,403 @@
+"""Kernels of an open plan over positions: kernels of a fixed number of them, in loops.
+
+What some positions read is gathered side by side, in their order along all open extents at once: a
+kernel of fixed sizes, with all schedules of its target, then computes their results, which are
+scattered to their places. No kernel depends on an extent, so no image has a remainder of its own
+along each axis: only the last positions of all are fewer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from math import isqrt, prod
+from operator import and_
+
+from tilewright.base import events
+from tilewright.base.errors import ScheduleError, UnsupportedError, VerifyError
+from tilewright.base.names import fresh
+from tilewright.driver.part_assembly import PartAssembly, PartedWork, scheduled_part
+from tilewright.driver.units import counts_of
+from tilewright.expr.affine import affine, to_expr
+from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, Select, Var, as_expr, const
+from tilewright.loops.analysis.access import environment
+from tilewright.loops.nodes import Alloc, For, If, Kernel, Stmt, Store, block, loop
+from tilewright.loops.passes.hoist import HoistedKernel
+from tilewright.loops.sizes import statement
+from tilewright.loops.verify import verify
+from tilewright.plan.nodes import FusionGroup
+from tilewright.plan.normalize import KernelSignature, kernel_signature
+from tilewright.plan.positions import Positions, PositionWindow, positions
+from tilewright.schedule import edit
+from tilewright.targets.base import Target
+
+CHUNK = 64  # contiguous elements, at most, that are copied at a time
+
+
+def by_positions(
+    kernel: Kernel,
+    forms: Sequence[FusionGroup],
+    constants: Collection[Buffer],
+    target: Target,
+) -> PartedWork | None:
+    """The scheduled kernel of a group as a loop over blocks of positions.
+
+    kernel: unscheduled, with all sizes of the plan. forms: the group in several forms, of which the
+    first one is taken that the target is good at; the last is the group itself. None if the group
+    is no function of positions, if the target expects kernels of few positions to take too long, or
+    if a schedule reshapes a tensor irreversibly.
+    """
+    for n, group in enumerate(forms):
+        found = positions(group.computations, kernel.params, constants)
+        if found is not None:
+            maker = _PositionKernels(kernel, group, found, constants, target)
+            made = _of_blocks(maker)
+            if made is not None:
+                return replace(made, form=n - len(forms))
+    return None
+
+
+def _of_blocks(
+    maker: _PositionKernels,
+) -> PartedWork | None:
+    kernel = maker.kernel
+    counts = maker.counts()
+    events.emit("positions", kernel=kernel.name, at_a_time=counts)
+    for first in range(len(counts)):
+        # A schedule of many positions may reshape a tensor irreversibly, and one of fewer not.
+        try:
+            return maker.made(counts[first:])
+        except (ScheduleError, UnsupportedError, VerifyError) as error:
+            reason = str(error)
+            events.emit("kept-apart", kernel=kernel.name, reason=reason)
+    if counts:
+        events.emit("kept-whole", kernel=kernel.name, reason=reason)
+    return None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _PositionKernels:
+    """Makes the kernels of some positions, and the kernel of all."""
+
+    kernel: Kernel
+    group: FusionGroup
+    positions: Positions
+    constants: Collection[Buffer]
+    target: Target
+
+    def grid(
+        self,
+        count: int,
+    ) -> tuple[int, ...]:
+        """So many positions along each open dimension.
+
+        In a row, or where each has several points, as near to a square as possible.
+        """
+        dims = len(self.positions.counts)
+        steps = self.positions.steps.values()
+        rows = isqrt(count) if dims > 1 and max(steps) > 1 else 1
+        while count % rows:
+            rows -= 1
+        return (*[1] * (dims - 2), rows, count // rows)[-dims:]
+
+    def parts(
+        self,
+        count: int,
+    ) -> dict[PositionWindow, Buffer]:
+        """The local tensors of what is gathered and scattered."""
+        found = {}
+        grid = self.grid(count)
+        windows = (*self.positions.windows, *self.positions.written.values())
+        for n, w in enumerate(windows):
+            shape = self.positions.shape(w, grid)
+            name = f"{w.tensor.name}.{count}.{n}"
+            found[w] = Buffer(name, shape, w.tensor.dtype)
+        return found
+
+    def signature(
+        self,
+        count: int,
+    ) -> tuple[KernelSignature, set[Buffer]]:
+        """The kernel to compile for so many positions, and its constant parameters."""
+        parts = self.parts(count)
+        some = self.positions.some(self.grid(count), parts)
+        group = replace(self.group, computations=tuple(some))
+        live = [parts[w] for w in self.positions.written.values()]
+        found = kernel_signature(group, live, parts=False)
+        pairs = zip(found.values, found.params, strict=True)
+        return found, {p for b, p in pairs if b in self.constants}
+
+    def work(
+        self,
+        count: int,
+    ) -> float:
+        """The nanoseconds that the target expects for the arithmetic of so many positions."""
+        found, constants = self.signature(count)
+        return self.target.predicted_work(found.computations, constants)
+
+    def counts(
+        self,
+    ) -> list[int]:
+        """The numbers of positions per kernel, descending; empty if blocks do not pay.
+
+        As many as a cache keeps the windows of. Where a position has several points along each
+        dimension, it is a tile of a method that needs several tiles along each.
+        """
+        costs = self.target.open_costs
+        several = max(self.positions.steps.values()) > 1
+        base = (1 << len(self.positions.counts[-2:])) if several else 1
+        most = base
+        while most < costs.many_positions and self.gathered(2 * most) <= costs.gathered:
+            most *= 2
+        if not self.is_good(most):
+            return []
+        of_base = counts_of(lambda n: self.work(n * base), most // base, costs)
+        return [n * base for n in of_base]
+
+    def is_good(
+        self,
+        count: int,
+    ) -> bool:
+        """Whether the target has a good schedule for so many positions."""
+        found, _ = self.signature(count)
+        return self.target.is_profitable(found.computations)
+
+    def gathered(
+        self,
+        count: int,
+    ) -> int:
+        """The bytes of what is gathered for so many positions."""
+        parts = self.parts(count)
+        return sum(
+            parts[w].size * w.tensor.dtype.itemsize for w in self.positions.windows
+        )
+
+    def made(
+        self,
+        counts: Sequence[int],
+    ) -> PartedWork:
+        """A loop for each number of positions: as many blocks as fit; the next takes the rest."""
+        assembled = _PositionBlocks(self)
+        whole = prod_of(self.positions.counts)
+        done: Expr = const(0, INDEX)
+        left = whole
+        for count in counts:
+            found, constants = self.signature(count)
+            part = scheduled_part(found, constants, self.target)
+            size = const(count, INDEX)
+            more = 0 if count > counts[-1] else count - 1
+            assembled.add(part, count, done, (left + const(more, INDEX)) // size)
+            done, left = whole // size * size, whole % size
+        return assembled.work()
+
+
+def prod_of(
+    factors: Sequence[Expr],
+) -> Expr:
+    """The product of expressions, at least one."""
+    return reduce(lambda a, b: a * b, factors)
+
+
+class _PositionBlocks:
+    """Builds one kernel of loops over blocks of positions, with unique names."""
+
+    def __init__(
+        self,
+        maker: _PositionKernels,
+    ) -> None:
+        self._maker = maker
+        self._assembly = PartAssembly(maker.kernel)
+        self._nests: list[Stmt] = []
+
+    def add(
+        self,
+        work: HoistedKernel,
+        count: int,
+        done: Expr,
+        times: Expr,
+    ) -> None:
+        """Add a loop that runs a kernel `times` times, from position `done` on."""
+        part = work.kernel
+        suffix = f".{count}"
+        stmt = self._assembly.body(part, suffix)
+        parts = self._maker.parts(count)
+        own = {
+            b.name: Buffer(fresh(self._assembly.taken, b.name), b.extents, b.dtype)
+            for b in parts.values()
+        }
+        packed = self._assembly.packed(work.prepare, suffix)
+        by_name = {b.name: b for b in self._maker.kernel.params} | own
+        moves = {b: edit.onto(packed.get(b) or by_name[b.name]) for b in part.params}
+        body = edit.rewrite(stmt, environment(stmt), moves=moves)
+        block_of = self.name(f"positions{suffix}")
+        first = done + block_of * const(count, INDEX)
+        grid = self._maker.grid(count)
+        written = self._maker.positions.written.values()
+        nests = [
+            _WindowCopy(self, w, own[b.name], grid, first, w in written).nest()
+            for w, b in parts.items()
+        ]
+        body = block(
+            *nests[: len(nests) - len(written)],
+            body,
+            *nests[len(nests) - len(written) :],
+        )
+        for b in own.values():
+            body = Alloc(b, body)
+        self._nests.append(loop(block_of, times, _serial(body), "parallel"))
+
+    def name(
+        self,
+        wish: str,
+    ) -> Var:
+        """A new loop variable."""
+        return self._assembly.variable(wish)
+
+    @property
+    def positions(
+        self,
+    ) -> Positions:
+        """Those of the group."""
+        return self._maker.positions
+
+    def work(
+        self,
+    ) -> PartedWork:
+        """All loops as one kernel."""
+        body = block(*self._nests)
+        around = statement(self._assembly.kernel)
+        if isinstance(around, If):  # the bounds of sizes, which proofs need
+            body = If(around.condition, body, None)
+        found = self._assembly.work(body)
+        verify(found.kernel)
+        return found
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _WindowCopy:
+    """The nest that gathers or scatters the window of some positions."""
+
+    blocks: _PositionBlocks
+    window: PositionWindow
+    local: Buffer
+    grid: Sequence[int]
+    first: Expr
+    scatters: bool
+
+    def nest(
+        self,
+    ) -> Stmt:
+        """Position by position; those within the extents of the window's Computation."""
+        found = self.blocks.positions
+        step = found.steps[self.window.of]
+        dims = found.dims[self.window.of]
+        name = f"{self.local.name}.at"
+        position = self.blocks.name(name)
+        points = [self.blocks.name(f"{name}.p") for _ in dims]
+        local = _places(position, self.grid)
+        whole = _places(self.first + position, found.counts)
+        size = const(step, INDEX)
+        inner, outer = local, whole
+        if step > 1:
+            inner = [u * size + p for u, p in zip(local, points, strict=True)]
+            outer = [u * size + p for u, p in zip(whole, points, strict=True)]
+        body = self._points(inner, outer)
+        within = [d < as_expr(x.size, INDEX) for d, x in zip(outer, dims, strict=True)]
+        within += [d >= const(0, INDEX) for d in outer]
+        body = If(reduce(and_, within), body, None)
+        for p in reversed(points) if step > 1 else ():
+            body = loop(p, step, body)
+        return loop(position, prod(self.grid), body)
+
+    def _points(
+        self,
+        inner: Sequence[Expr],
+        outer: Sequence[Expr],
+    ) -> Stmt:
+        """The copy of one position, whose places are `inner` in the part and `outer` in all."""
+        there: list[Expr] = []
+        mine: list[Expr] = [] if self.scatters else list(inner)
+        loops: list[tuple[Var, int, str]] = []
+        for a in self.window.axes:
+            at: Expr = const(a.least, INDEX)
+            within: Expr = const(0, INDEX)
+            if a.length > 1:
+                within = self._along(a.length, loops)
+                at = at + within
+            if a.dim is not None:
+                at = at + outer[a.dim] * const(a.stride, INDEX)
+            there.append(at)
+            if self.scatters:
+                mine.append(inner[a.dim] if a.dim is not None else within)
+            elif a.length > 1:
+                mine.append(within)
+        stmt = self._store(tuple(mine), tuple(there))
+        for n, (v, extent, kind) in enumerate(reversed(loops)):
+            stmt = loop(v, extent, stmt, kind if n == 0 else "serial")
+        return stmt
+
+    def _along(
+        self,
+        length: int,
+        loops: list[tuple[Var, int, str]],
+    ) -> Expr:
+        chunk = max(n for n in range(1, CHUNK + 1) if length % n == 0)
+        inside = self.blocks.name(f"{self.local.name}.w")
+        if chunk == length or chunk == 1:
+            loops.append((inside, length, "vector" if chunk > 1 else "serial"))
+            return inside
+        outside = self.blocks.name(f"{self.local.name}.w")
+        loops += [(outside, length // chunk, "serial"), (inside, chunk, "vector")]
+        return outside * const(chunk, INDEX) + inside
+
+    def _store(
+        self,
+        mine: tuple[Expr, ...],
+        there: tuple[Expr, ...],
+    ) -> Stmt:
+        tensor = self.window.tensor
+        if self.scatters:
+            return Store(tensor, _linear(there), Load(self.local, mine))
+        there = _linear(there)
+        value: Expr = Load(tensor, there)
+        outside = self.window.outside
+        if outside is not None:
+            axes = zip(there, tensor.extents, self.window.axes, strict=True)
+            conditions = [
+                (i >= const(0, INDEX)) & (i < as_expr(e, INDEX))
+                for i, e, a in axes
+                if not a.is_inside(e)
+            ]
+            value = Select(reduce(and_, conditions), value, outside)
+        return Store(self.local, mine, value)
+
+
+def _places(
+    position: Expr,
+    counts: Sequence[Expr | int],
+) -> list[Expr]:
+    """The place along each dimension of a position in their order."""
+    found: list[Expr] = []
+    rest = position
+    for n, count in reversed(list(enumerate(counts))):
+        size = as_expr(count, INDEX)
+        found.append(rest % size if n else rest)
+        rest = rest // size
+    return found[::-1]
+
+
+def _linear(
+    index: Sequence[Expr],
+) -> tuple[Expr, ...]:
+    return tuple(to_expr(affine(i)) for i in index)
+
+
+def _serial(
+    stmt: Stmt,
+) -> Stmt:
+    """The loops of a part in one thread: threads share the blocks."""
+    if isinstance(stmt, For) and stmt.kind == "parallel":
+        return For(stmt.var, stmt.extent, "serial", _serial(stmt.body))
+    found: Stmt = stmt.map(lambda n: _serial(n) if isinstance(n, Stmt) else n)
+    return found

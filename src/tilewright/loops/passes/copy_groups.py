@@ -1,0 +1,99 @@
+"""Groups of copies in flight: where each ends, and how many a wait leaves in flight.
+
+    for k in n:
+      wait 1                                        of tile k + 1 may be in flight, of k may not
+      barrier shared
+      async l in 4: t[(k + 2) % 3, ..] = x[..]
+      commit                                        the group of tile k + 2
+      ... t[k % 3, ..] ...
+
+Copies arrive in the order of their groups, so a wait that leaves the latest n in flight is enough
+for a copy if at least n groups end behind that of the copy on every way to the wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Final
+
+from tilewright.expr.nodes import Buffer
+from tilewright.loops.analysis.effects import writes
+from tilewright.loops.nodes import ASYNC, For, Stmt, Store, Unit, Update
+from tilewright.loops.passes import gaps
+from tilewright.loops.passes.gaps import Gap, Sequences, Way
+from tilewright.loops.walk import walk
+
+MOST: Final = 8  # iterations that are looked ahead for the one that uses what is copied
+
+# Of a copy: the groups that end from there to the last time that a thread comes to each wait.
+_Ages = Mapping[Gap, int]
+
+
+def group_ends(tree: Sequences) -> frozenset[Gap]:
+    """The gaps that end groups: each behind adjacent statements that copy, to different buffers."""
+    return frozenset(_ends(tree, tree.root))
+
+
+def _ends(tree: Sequences, sequence: gaps.Sequence) -> Iterator[Gap]:
+    group: set[Buffer] = set()
+    for number, part in enumerate(sequence.parts):
+        copied, others = _written(part)
+        alone = copied if not others else set()
+        if group and (not alone or alone & group):
+            yield Gap(sequence, number)
+            group = set()
+        group |= alone
+        if not others or not copied:
+            continue
+        for inner in tree.inside.get(part, ()):
+            yield from _ends(tree, inner)
+        if part not in tree.inside:
+            yield Gap(sequence, number + 1)
+    if group:
+        yield Gap(sequence, len(sequence.parts))
+
+
+def _written(part: Stmt) -> tuple[set[Buffer], set[Buffer]]:
+    """The buffers that a statement copies to, and those that it writes otherwise."""
+    copied: set[Buffer] = set()
+    others: set[Buffer] = set()
+    for at in walk(part):
+        if isinstance(at.stmt, Store | Update | Unit):
+            is_copy = any(isinstance(s, For) and s.kind == ASYNC for s in at.above)
+            (copied if is_copy else others).update(writes(at.stmt))
+    return copied, others
+
+
+def groups_in_flight(
+    ways: Sequence[Way], waits: Collection[Gap], ends: Collection[Gap]
+) -> dict[Gap, int]:
+    """How many groups each wait leaves in flight: as many as possible, in inner loops first.
+
+    ways: of each copy that has to have arrived, the gaps up to the access that needs it; at least
+    one of them has a wait.
+    """
+    ages = [_ages(way, waits, ends) for way in ways]
+    found = dict.fromkeys(waits, 0)
+    for gap in sorted(found, key=lambda gap: (-gap.depth, gap.rank)):
+        possible = {age[gap] - 1 for age in ages if gap in age}
+        for left in sorted(possible, reverse=True):
+            more = found | {gap: left}
+            if left > 0 and all(_arrived(age, more) for age in ages):
+                found = more
+                break
+    return found
+
+
+def _ages(way: Way, waits: Collection[Gap], ends: Collection[Gap]) -> _Ages:
+    ended = 0
+    found: dict[Gap, int] = {}
+    for gap in way:
+        ended += gap in ends
+        if gap in waits:
+            found[gap] = ended
+    return found
+
+
+def _arrived(ages: _Ages, left: Mapping[Gap, int]) -> bool:
+    """Whether one of the waits that a copy comes to is enough for it."""
+    return any(left[gap] == 0 or ended > left[gap] for gap, ended in ages.items())

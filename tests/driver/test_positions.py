@@ -1,0 +1,131 @@
+"""Convolutions and poolings over open images, some positions at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import tilewright as tw
+from tilewright.base import events
+from tilewright.driver.options import Options
+from tilewright.driver.steps import import_model
+from tilewright.graph.infer import specialize
+from tilewright.graph.interp import evaluate
+
+Layer = tuple[str, dict[str, Any], tuple[int, ...]]
+MODELS: dict[str, list[Layer]] = {
+    "Winograd": [
+        ("Conv", {"strides": [2, 2]}, (64, 4, 2, 2)),
+        ("Conv", {"pads": [1] * 4}, (64, 64, 3, 3)),
+        ("Conv", {"pads": [1] * 4}, (64, 64, 3, 3)),
+        ("GlobalAveragePool", {}, ()),
+    ],
+    "strides": [("Conv", {"pads": [1] * 4, "strides": [2, 3]}, (24, 16, 3, 3))],
+    "dilated": [("Conv", {"dilations": [2, 1]}, (16, 16, 3, 3))],
+    "borders": [("Conv", {"pads": [2, 0, 1, 1]}, (16, 16, 3, 2))],
+    "apart": [("Conv", {"pads": [2, 0, 1, 1], "group": 4}, (16, 4, 3, 2))],
+    "a pooling": [
+        ("MaxPool", {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1] * 4}, ())
+    ],
+    "a stem": [
+        ("Conv", {"pads": [3] * 4, "strides": [2, 2]}, (32, 16, 7, 7)),
+        ("MaxPool", {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1] * 4}, ()),
+        ("Conv", {"pads": [1] * 4}, (32, 32, 3, 3)),
+    ],
+    "one border": [("Conv", {"pads": [1, 0, 0, 0]}, (16, 16, 3, 3))],
+}
+
+
+def channels(layers: list[Layer]) -> int:
+    """Those of the image."""
+    _, attributes, shape = layers[0]
+    return int(shape[1]) * int(attributes.get("group", 1)) if shape else 16
+
+
+def model(layers: list[Layer]) -> Any:
+    """The layers in a row, on an image with the channels of the first one's weights."""
+    rng = np.random.default_rng(2)
+    nodes, weights, x = [], [], "x"
+    for n, (kind, attributes, shape) in enumerate(layers):
+        inputs = [x]
+        if shape:
+            scale = np.sqrt(np.prod(shape[1:]))
+            array = (rng.standard_normal(shape) / scale).astype(np.float32)
+            weights.append(numpy_helper.from_array(array, f"w{n}"))
+            inputs.append(f"w{n}")
+        x = f"t{n}"
+        nodes.append(helper.make_node(kind, inputs, [x], **attributes))
+    given = helper.make_tensor_value_info(
+        "x", TensorProto.FLOAT, ["n", channels(layers), "h", "w"]
+    )
+    made = helper.make_tensor_value_info(x, TensorProto.FLOAT, None)
+    graph = helper.make_graph(nodes, "net", [given], [made], weights)
+    return helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8
+    )
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("name", MODELS)
+def test_results_are_right_at_all_sizes(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Verified kernels, at the ends of the ranges and at odd sizes, on one and two threads."""
+    monkeypatch.setenv("TILEWRIGHT_DEBUG", "1")
+    source = model(MODELS[name])
+    dims = {"n": (1, 2), "h": (17, 22), "w": (18, 21)}
+    how: Any = {"jit": False, "cache": False, "threads": 2}
+    with events.record() as log:
+        exe: Any = tw.compile(source, dims=dims, **how)
+    counts = [e.fields["at_a_time"] for e in log if e.kind == "positions"]
+    assert any(counts) == (name != "apart") and not any(
+        e.kind == "kept-whole" for e in log
+    ), name
+    if name == "Winograd":  # in squares of tiles
+        assert any(found[-1:] == [4] for found in counts)
+    graph = import_model(source, (), Options.of({}))
+    for n, h, w in ((1, 17, 18), (2, 22, 21), (1, 19, 21), (2, 17, 19), (1, 22, 18)):
+        sized = specialize(graph, {"n": n, "h": h, "w": w})
+        rng = np.random.default_rng(h * w)
+        x = rng.standard_normal((n, channels(MODELS[name]), h, w)).astype(np.float32)
+        (want,) = evaluate(sized, {"x": x}, float64=True).values()
+        found = exe(x)
+        assert found.shape == want.shape, (n, h, w)
+        np.testing.assert_allclose(found, want, rtol=2e-4, atol=2e-4)
+
+
+@pytest.mark.parametrize(
+    "dims", [{"n": (2, 6)}, {"h": (12, 15), "w": (11, 13)}], ids=["batches", "images"]
+)
+def test_windows_are_parted_where_a_range_is_of_batches_alone(
+    dims: dict[str, tuple[int, int]],
+) -> None:
+    """Winograd's form of each group, and window positions apart, or positions of the image."""
+    layers: list[Layer] = [
+        ("Conv", {}, (96, 16, 1, 1)),
+        ("Conv", {"pads": [1] * 4, "group": 2}, (96, 48, 3, 3)),
+        ("Conv", {"pads": [9] * 4, "dilations": [9, 9]}, (16, 96, 3, 3)),
+    ]
+    sizes = {"n": 1, "h": 14, "w": 13}
+    source = model(layers)
+    for d in source.graph.input[0].type.tensor_type.shape.dim:
+        if d.dim_param and d.dim_param not in dims:
+            d.dim_value = sizes[d.dim_param]
+    with events.record() as log:
+        exe: Any = tw.compile(source, dims=dims, jit=False, cache=False, threads=1)
+    kinds = {e.kind for e in log}
+    parted = {"winograd", "split-window"}
+    assert kinds & {*parted, "positions"} == ({"positions"} if "h" in dims else parted)
+    assert exe.model.shared
+    graph = import_model(source, (), Options.of({}))
+    rng = np.random.default_rng(3)
+    for end in (0, 1):
+        here = {name: ends[end] for name, ends in dims.items()}
+        n, h, w = (sizes | here).values()
+        x = rng.standard_normal((n, 16, h, w)).astype(np.float32)
+        sized = specialize(graph, here)
+        (want,) = evaluate(sized, {"x": x}, float64=True).values()
+        np.testing.assert_allclose(exe(x), want, rtol=2e-4, atol=2e-4)
