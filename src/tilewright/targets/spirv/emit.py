@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any, Final
 
 from tilewright.base.errors import CompileError
@@ -23,6 +25,10 @@ _NUMBERS: Final = {
 }
 _BARRIER: Final = "spir_func void @_Z7barrierj(i32{})"  # OpenCL C's barrier(flags)
 _BOTH: Final = " 3"  # a block's memory, and the device's
+_ALONE: Final = (
+    "import sys; from tilewright.targets.spirv.emit import emitted; "
+    "sys.stdout.buffer.write(emitted(sys.stdin.read(), sys.argv[1]))"
+)
 
 
 def _neighbor(w: Statements, v: LlvmValue, step: int, mask: LlvmValue) -> LlvmValue:
@@ -71,8 +77,24 @@ def assembly(
 def binary(
     program: LaunchProgram, machine: SpirvMachine, contract: bool = True
 ) -> bytes:
-    """The program's module of SPIR-V. Raises as `assembly`."""
-    module, alone = _compiled(program, machine, contract)
+    """The program's module of SPIR-V. Raises as `assembly`.
+
+    LLVM's back end keeps state of the modules of a process, and after some of them defines a number
+    twice: each module is emitted by a process of its own.
+    """
+    text = llvm_ir(program, machine, contract)
+    command = [sys.executable, "-c", _ALONE, program.name]
+    run = subprocess.run(command, input=text.encode(), capture_output=True, check=False)
+    if run.returncode:
+        said = run.stderr.decode(errors="replace").strip().splitlines()
+        why = said[-1] if said else f"code {run.returncode}"
+        raise CompileError(f"LLVM emitted no SPIR-V: {why}", where=program.name)
+    return run.stdout
+
+
+def emitted(text: str, name: str) -> bytes:
+    """LLVM assembly of a kernel as a module of SPIR-V; once in a process."""
+    module, alone = _optimized(text, name)
     return bytes(alone.emit_object(module))
 
 
@@ -80,8 +102,11 @@ def _compiled(
     program: LaunchProgram, machine: SpirvMachine, contract: bool
 ) -> tuple[Any, Any]:
     """LLVM's module, and a machine that emits it."""
-    text = llvm_ir(program, machine, contract)
+    return _optimized(llvm_ir(program, machine, contract), program.name)
+
+
+def _optimized(text: str, name: str) -> tuple[Any, Any]:
     target: Any = backend.target_machine(TRIPLE, "", "", _LEVEL)
-    module = backend.optimized(text, target, program.name, _PASSES)
+    module = backend.optimized(text, target, name, _PASSES)
     # The back end keeps state of a module, and crashes on the next one.
     return module, backend.new_machine(TRIPLE, "", "", _LEVEL)
