@@ -20,6 +20,7 @@ from typing import Any, Final
 import numpy as np
 
 from tilewright.base import events
+from tilewright.base.child import child_environment
 from tilewright.base.text import plural
 from tilewright.runtime.threads import choose_cpus
 
@@ -38,14 +39,6 @@ def disturbance() -> str | None:
         return None
     have = plural(cpus, "processor")
     return f"{have} and a load of {load:.1f}: other work will show in these times"
-
-
-def child_environment(threads: int) -> dict[str, str]:
-    """This environment, with this package importable and the thread count for all engines."""
-    package = str(Path(__file__).resolve().parents[2])
-    paths = [package, os.environ.get("PYTHONPATH", "")]
-    joined = os.pathsep.join(p for p in paths if p)
-    return {**os.environ, "PYTHONPATH": joined, "OMP_NUM_THREADS": str(threads)}
 
 
 @dataclass(frozen=True)
@@ -93,7 +86,7 @@ class EngineProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
-            env=child_environment(task.threads),
+            env=child_environment(OMP_NUM_THREADS=str(task.threads)),
         )
 
     def ready(self) -> float:

@@ -16,8 +16,10 @@ from tilewright.base.errors import CompileError
 from tilewright.driver.compile import text
 from tilewright.loops.passes.to_launches import to_launches
 from tilewright.targets import registry
+from tilewright.targets.llvm import backend
 from tilewright.targets.simt.machine import GENERIC
 from tilewright.targets.simt.schedules import sketches
+from tilewright.targets.spirv import emit
 from tilewright.targets.spirv.emit import assembly, binary
 from tilewright.targets.spirv.machine import SpirvMachine
 from tilewright.testing.networks import NETWORKS
@@ -71,6 +73,25 @@ def test_every_family_is_valid_for_opencl(name, tmp_path):
 
     assert refused(module) == ""
     assert "error" in refused(module[:-4])  # without its last word
+
+
+@pytest.mark.parametrize("made", [assembly, binary])
+def test_a_process_of_its_own_emits_each_module(made, monkeypatch):
+    """LLVM keeps state of a process's modules: one in eight was wrong after others."""
+    group = GROUPS["tiles"]()
+    program = to_launches(sketches(*group, GENERIC)[0].default().schedule.kernel)
+    want = made(program, SpirvMachine(GENERIC))
+    monkeypatch.setattr(backend, "new_machine", None)
+    monkeypatch.setattr(backend, "optimized", None)
+    assert made(program, SpirvMachine(GENERIC)) == want
+
+
+def test_a_process_that_fails_is_an_error(monkeypatch):
+    group = GROUPS["tiles"]()
+    program = to_launches(sketches(*group, GENERIC)[0].default().schedule.kernel)
+    monkeypatch.setattr(emit, "_ALONE", "raise SystemExit(3)")
+    with pytest.raises(CompileError, match="the process ended with code 3"):
+        binary(program, SpirvMachine(GENERIC))
 
 
 def test_a_barrier_is_one():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -144,16 +145,20 @@ def _message(path: Path, limit: int) -> tuple[bytes, int, Data]:
     """The message in a file, how many bytes the file has, and the data that `scan` leaves out."""
     checked(path, limit)
     size = path.stat().st_size if path.is_file() else 0
-    try:
-        if size >= _LARGE:
-            message, data = scan(path)
+    if size >= _LARGE:
+        # A damaged file is read as it is: the parser says what is wrong.
+        with suppress(ValueError):
+            message, data = _scanned(path)
             return message, size, data
-    except ValueError:
-        pass  # a damaged file is read as it is: the parser says what is wrong
-    except OSError as error:
-        raise unreadable(path, error) from None
     whole = read(path, limit)
     return whole, len(whole), {}
+
+
+def _scanned(path: Path) -> tuple[bytes, Data]:
+    try:
+        return scan(path)
+    except OSError as error:
+        raise unreadable(path, error) from None
 
 
 def _parse(source: Any, path: Path | None, limit: int, where: str) -> tuple[Any, Data]:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from typing import Any, Final
 
+from tilewright.base.child import child_environment
 from tilewright.base.errors import CompileError
 from tilewright.loops.launch import LaunchProgram
 from tilewright.targets.llvm import backend
@@ -27,7 +28,7 @@ _BARRIER: Final = "spir_func void @_Z7barrierj(i32{})"  # OpenCL C's barrier(fla
 _BOTH: Final = " 3"  # a block's memory, and the device's
 _ALONE: Final = (
     "import sys; from tilewright.targets.spirv.emit import emitted; "
-    "sys.stdout.buffer.write(emitted(sys.stdin.read(), sys.argv[1]))"
+    "sys.stdout.buffer.write(emitted(sys.stdin.read(), *sys.argv[1:]))"
 )
 
 
@@ -70,43 +71,41 @@ def assembly(
     program: LaunchProgram, machine: SpirvMachine, contract: bool = True
 ) -> str:
     """The program's listing. Raises as `llvm_ir`, and CompileError if LLVM rejects it."""
-    module, alone = _compiled(program, machine, contract)
-    return str(alone.emit_assembly(module))
+    return _emitted_alone(program, machine, contract, "assembly").decode()
 
 
 def binary(
     program: LaunchProgram, machine: SpirvMachine, contract: bool = True
 ) -> bytes:
-    """The program's module of SPIR-V. Raises as `assembly`.
+    """The program's module of SPIR-V. Raises as `assembly`."""
+    return _emitted_alone(program, machine, contract, "object")
 
-    LLVM's back end keeps state of the modules of a process, and after some of them defines a number
-    twice: each module is emitted by a process of its own.
-    """
+
+def _emitted_alone(
+    program: LaunchProgram, machine: SpirvMachine, contract: bool, kind: str
+) -> bytes:
+    """What a process of its own emits: LLVM's back end keeps state of a process's modules, and
+    after others one in eight defined a number twice."""
     text = llvm_ir(program, machine, contract)
-    command = [sys.executable, "-c", _ALONE, program.name]
-    run = subprocess.run(command, input=text.encode(), capture_output=True, check=False)
+    command = [sys.executable, "-c", _ALONE, program.name, kind]
+    run = subprocess.run(
+        command,
+        input=text.encode(),
+        capture_output=True,
+        check=False,
+        env=child_environment(),
+    )
     if run.returncode:
         said = run.stderr.decode(errors="replace").strip().splitlines()
-        why = said[-1] if said else f"code {run.returncode}"
+        why = said[-1] if said else f"the process ended with code {run.returncode}"
         raise CompileError(f"LLVM emitted no SPIR-V: {why}", where=program.name)
     return run.stdout
 
 
-def emitted(text: str, name: str) -> bytes:
-    """LLVM assembly of a kernel as a module of SPIR-V; once in a process."""
-    module, alone = _optimized(text, name)
-    return bytes(alone.emit_object(module))
-
-
-def _compiled(
-    program: LaunchProgram, machine: SpirvMachine, contract: bool
-) -> tuple[Any, Any]:
-    """LLVM's module, and a machine that emits it."""
-    return _optimized(llvm_ir(program, machine, contract), program.name)
-
-
-def _optimized(text: str, name: str) -> tuple[Any, Any]:
-    target: Any = backend.target_machine(TRIPLE, "", "", _LEVEL)
+def emitted(text: str, name: str, kind: str) -> bytes:
+    """A kernel's LLVM assembly as SPIR-V, an "object" or its "assembly"; once in a process."""
+    target: Any = backend.new_machine(TRIPLE, "", "", _LEVEL)
     module = backend.optimized(text, target, name, _PASSES)
-    # The back end keeps state of a module, and crashes on the next one.
-    return module, backend.new_machine(TRIPLE, "", "", _LEVEL)
+    if kind == "object":
+        return bytes(target.emit_object(module))
+    return str(target.emit_assembly(module)).encode()

@@ -14,7 +14,7 @@ from types import TracebackType
 
 from tilewright.base.errors import ExecutionError
 from tilewright.runtime.threads import choose_cpus
-from tilewright.tune.measure.slot import environment
+from tilewright.tune.measure.slot import single_threaded
 
 Worker = tuple[subprocess.Popen[str], str]
 
@@ -89,7 +89,7 @@ class LocalFleet:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
-            env=environment(),
+            env=single_threaded(),
             start_new_session=True,  # Ctrl-C goes to this process only, which stops the others
             preexec_fn=lambda: os.sched_setaffinity(0, cpus),
         )

@@ -12,9 +12,9 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any, Final
 
+from tilewright.base.child import child_environment
 from tilewright.base.errors import ExecutionError
 from tilewright.tune.base import Job, Measurement, Status
 from tilewright.tune.measure.options import Limits, Timing
@@ -116,7 +116,7 @@ class WorkerSlot:
                 stdout=subprocess.DEVNULL,
                 stderr=said,
                 pass_fds=[theirs.fileno()],
-                env=environment(),
+                env=single_threaded(),
                 start_new_session=True,  # Ctrl-C goes to this process only, which stops the others
             )
             theirs.close()
@@ -147,12 +147,9 @@ def _file(data: bytes) -> int:
     return file
 
 
-def environment() -> dict[str, str]:
-    """The environment of measuring processes: this package, and single-threaded libraries."""
-    package = str(Path(__file__).resolve().parents[3])
-    paths = [package, os.environ.get("PYTHONPATH", "")]
-    joined = os.pathsep.join(p for p in paths if p)
-    return {**os.environ, "PYTHONPATH": joined, **dict.fromkeys(_ALONE, "1")}
+def single_threaded() -> dict[str, str]:
+    """The environment of measuring processes: libraries have one thread."""
+    return child_environment(**dict.fromkeys(_ALONE, "1"))
 
 
 def _measurement(answer: dict[str, Any]) -> Measurement:
