@@ -27,7 +27,9 @@ def default(cores: int) -> Point:
 @pytest.mark.parametrize(("cores", "loops"), [(2, 1), (6, 2), (64, 3), (1000, 3)])
 def test_as_few_loops_as_needed(cores: int, loops: int) -> None:
     shares = cost_model(machine("x86-64-v3")).shares
-    assert shares * 2 <= 8 < shares * 6 <= 24 < shares * 64  # what the cases are made for
+    assert (
+        shares * 2 <= 8 < shares * 6 <= 24 < shares * 64
+    )  # what the cases are made for
     assert default(cores).values["t.shared"] == loops
 
 
