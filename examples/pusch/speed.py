@@ -11,8 +11,10 @@ likes them, the adjoint of the channel is at hand, and nothing is made unbiased.
 import os
 import sys
 
-words = [*sys.argv[1:], *["3276", "2", "15", "4x4", "16x8"][len(sys.argv) - 1 :]]
-subcarriers, threads, rounds = (int(word) for word in words[:3])
+given = sys.argv[1:]
+layouts = given[3:] or ["4x4", "16x8"]
+numbers = [*given[:3], *["3276", "2", "15"][len(given) :]]
+subcarriers, threads, rounds = map(int, numbers)
 for library in ("OPENBLAS", "MKL", "OMP"):
     os.environ[f"{library}_NUM_THREADS"] = str(threads)
 
@@ -79,6 +81,6 @@ def compare(layout: Layout) -> None:
         print(f"  {name:<9}{''.join(columns)}")
 
 
-for word in words[3:]:
-    antennas, layers = (int(part) for part in word.split("x"))
+for layout in layouts:
+    antennas, layers = map(int, layout.split("x"))
     compare(Layout(subcarriers, antennas, layers))

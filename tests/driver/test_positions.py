@@ -20,7 +20,6 @@ MODELS: dict[str, list[Layer]] = {
     "Winograd": [
         ("Conv", {"strides": [2, 2]}, (64, 4, 2, 2)),
         ("Conv", {"pads": [1] * 4}, (64, 64, 3, 3)),
-        ("Conv", {"pads": [1] * 4}, (64, 64, 3, 3)),
         ("GlobalAveragePool", {}, ()),
     ],
     "strides": [("Conv", {"pads": [1] * 4, "strides": [2, 3]}, (24, 16, 3, 3))],

@@ -115,7 +115,7 @@ CASES = {
 }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", CASES)
 def test_a_convolution_is_right_as_ptx(name):
     case, tile, stages = CASES[name]
@@ -142,7 +142,7 @@ COUNTED = {
 }
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", COUNTED)
 def test_requests_turns_and_products_are_those_of_the_closed_forms(name):
     case, tile = COUNTED[name]
@@ -160,6 +160,7 @@ def test_rows_of_a_tile_are_those_that_need_the_least_padding(size, sides):
     assert np.prod([shares[d].threads for d in p.rows]) == 4
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("first", [False, True])
 @pytest.mark.parametrize("size", [7, 14, 17, 28, 56])
 def test_each_possible_tile_has_code(size, first):
@@ -222,6 +223,7 @@ def network(dtype: int, images: int, size: int) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("dtype", "images", "size"),
     [

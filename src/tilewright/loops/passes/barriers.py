@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations_with_replacement
+from itertools import combinations_with_replacement, takewhile
 from typing import Final, NamedTuple
 
 from tilewright.base.errors import ScheduleError
@@ -248,8 +248,10 @@ def _skipped(
     for sequence, f in loops.items():
         if isinstance(f, For) and f.trips:
             counts = range(1, min(f.trips, MOST) + 1)
-            none = (n for n in counts if _conflict(a, _first(b, f, n), same) is None)
-            found[sequence] = max(none, default=0)
+            none = takewhile(
+                lambda n, f=f: _conflict(a, _first(b, f, n), same) is None, counts
+            )
+            found[sequence] = len(list(none))
     return found
 
 
