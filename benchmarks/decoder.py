@@ -1,16 +1,18 @@
-"""Tokens per second of a decoder with a key-value cache, against ONNX Runtime on the same model.
+"""Tokens per second of a decoder with a key-value cache, against peers on the same model.
 
     python -m benchmarks.decoder [--size small|medium|half] [--tokens N] [--threads N]
     python -m benchmarks.decoder --size half --weights int4 [--group 32] [--level 4]
+    python -m benchmarks.decoder --size half --weights int4 --peers onnxruntime,openvino
     python -m benchmarks.decoder --write decoder.onnx    # to rewrite it, by a quantizer say
     python -m benchmarks.decoder --model rewritten.onnx
 
 One token after another, each engine in turns on its own caches, with the tokens of a fixed random
 sequence; the logits are compared at every step. ONNX Runtime has past and present in one buffer by
-its IO binding, Tilewright by `aliases`. The same model without them, which copies the caches, is
-timed too. On one thread, the time is the thread's, in which other processes do not count. Bytes
-per token are those that have to be read: weights, and the keys and values of the cache once; next
-to them the rate of a copy (bytes read and written) in the same process.
+its IO binding, Tilewright by `aliases`, and OpenVINO as the state of a request. The same model
+without them, which copies the caches, is timed too. On one thread, the time is the thread's, in
+which other processes do not count; OpenVINO computes in threads of its own, so beside it the time
+is the clock's. Bytes per token are those that have to be read: weights, and the keys and values of
+the cache once; next to them the rate of a copy (bytes read and written) in the same process.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ import onnx
 
 import tilewright as tw
 from benchmarks.decoder_model import Arrays, Decoder, build
+from benchmarks.harness import chosen
 
 SIZES = {
     "small": Decoder(8192, 512, 4, 8, 2, 64, 1408, 1024),
@@ -82,6 +85,33 @@ def onnx_runtime(model: onnx.ModelProto, d: Decoder, threads: int) -> Step:
         return binding.get_outputs()[-1].numpy()
 
     return step
+
+
+def openvino(model: onnx.ModelProto, d: Decoder, threads: int) -> Step:
+    """A request whose caches are its state, as OpenVINO's own exporters of decoders make it."""
+    import openvino as ov
+    from openvino._offline_transformations import apply_make_stateful_transformation
+
+    core = ov.Core()
+    read = core.read_model(model.SerializeToString())
+    apply_make_stateful_transformation(read, {name: f"{name}_out" for name in d.caches})
+    settings: dict[str, Any] = {"INFERENCE_NUM_THREADS": threads}
+    settings["PERFORMANCE_HINT"] = "LATENCY"
+    if d.level == 0:  # By default activations are bfloat16, and bytes in products.
+        settings["INFERENCE_PRECISION_HINT"] = "f32"
+        settings["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = 0
+    request = core.compile_model(read, "CPU", settings).create_infer_request()
+
+    def step(ids: Any, last: Any) -> Any:
+        return request.infer({"ids": ids, "last_key": last})["logits"]
+
+    return step
+
+
+PEERS: dict[str, tuple[str, Callable[[onnx.ModelProto, Decoder, int], Step]]] = {
+    "onnxruntime": ("ONNX Runtime", onnx_runtime),
+    "openvino": ("OpenVINO", openvino),
+}
 
 
 def copy_rate(count: int = 1 << 24) -> float:
@@ -153,6 +183,12 @@ def compare(
     show_default=True,
     help="With int4: 4 allows activations in bytes.",
 )
+@click.option(
+    "--peers",
+    default="onnxruntime",
+    show_default=True,
+    help=f"Of {', '.join(PEERS)}, separated by commas.",
+)
 def main(
     size: str,
     tokens: int,
@@ -162,8 +198,9 @@ def main(
     kind: str,
     group: int,
     level: int,
+    peers: str,
 ) -> None:
-    """Tokens per second of both, and their ratio."""
+    """Tokens per second of each, and the ratio of ours to the others'."""
     d = SIZES[size]
     if kind == "int4":
         d = replace(d, group=group, level=level)
@@ -179,9 +216,12 @@ def main(
     engines = {
         "Tilewright": ours(made, d, threads),
         "with copies": ours(made, d, threads, in_place=False),
-        "ONNX Runtime": onnx_runtime(made, d, threads),
     }
-    clock = time.thread_time if threads == 1 else time.perf_counter
+    for peer in chosen(peers, [*PEERS]):
+        name, session = PEERS[peer]
+        engines[name] = session(made, d, threads)
+    alone = threads == 1 and "OpenVINO" not in engines
+    clock = time.thread_time if alone else time.perf_counter
     found = compare(engines, d, tokens + 2, clock)
     read, rate = traffic(d, weights), copy_rate()
     for name, seconds in found.items():
@@ -189,10 +229,9 @@ def main(
         print(
             f"{name:<14}{1 / seconds:8.1f} tokens/s   {share:5.2f} of the copy's rate"
         )
-    mine, copied, other = found.values()
-    print(
-        f"in place over copies {copied / mine:.2f}, over the other {other / mine:.2f}"
-    )
+    mine = found.pop("Tilewright")
+    ratios = ", ".join(f"{name} {other / mine:.2f}" for name, other in found.items())
+    print(f"speed relative to others: {ratios}")
     print(f"{read / 1e6:.0f} MB per token, {threads} threads")
 
 

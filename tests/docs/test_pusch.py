@@ -280,6 +280,8 @@ def test_script(pusch: Any, line: str, tmp_path: Path) -> None:
     found = run(FOLDER / f"{name}.py", arguments, tmp_path)
     for words in SAYS[line]:
         assert words in found
-    assert name != "speed" or found.count("of the bound") == 2  # this layout, by both methods
+    assert (
+        name != "speed" or found.count("of the bound") == 2
+    )  # this layout, by both methods
     if name == "error_rate":
         assert (tmp_path / "error_rate.svg").read_text().startswith("<svg")
