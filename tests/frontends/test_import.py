@@ -5,7 +5,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, parser
 
-from tilewright.base.errors import TilewrightWarning
+from tilewright.base.errors import ModelError, TilewrightWarning
 from tilewright.frontends.onnx import load
 from tilewright.frontends.onnx.export import to_model
 from tilewright.frontends.onnx.host_fallback import make
@@ -13,6 +13,7 @@ from tilewright.frontends.onnx.reference import OnnxFallback, serialize
 from tilewright.graph.infer import specialize
 from tilewright.graph.interp import evaluate
 from tilewright.graph.verify import verify
+from tilewright.testing.networks import NETWORKS
 
 
 def reference(model, feeds):
@@ -205,6 +206,24 @@ def test_a_graph_goes_back_to_onnx():
     np.testing.assert_allclose(
         reference(again, feeds)["y"], reference(model, feeds)["y"]
     )
+
+
+def test_attributes_that_onnx_has_no_kind_for_go_there_and_back():
+    """Of the compiler's own operators: None, and pairs of a name and numbers."""
+    graph = NETWORKS["lstm"]().graph
+    (kept, *_) = (op for op in graph.operations if op.op_type == "LSTMSteps")
+    assert kept.attributes["clip"] is None
+    model = to_model(graph)
+    (again, *_) = (op for op in load(model).operations if op.op_type == "LSTMSteps")
+    assert again.attributes["clip"] is None
+    found, wanted = (op.attributes["activations"] for op in (again, kept))
+    assert [*map(tuple, found)] == [*map(tuple, wanted)]
+    (attribute, *_) = (
+        a for n in model.graph.node for a in n.attribute if a.name == "activations"
+    )
+    attribute.s = b"[" * 100_000
+    with pytest.raises(ModelError, match="JSON of attribute 'activations'"):
+        load(model)
 
 
 @pytest.mark.parametrize("op_type", ["NonZero", "Loop"])

@@ -1,15 +1,22 @@
-"""AttributeProtos as Python values; the caller converts subgraphs."""
+"""AttributeProtos as Python values; the caller converts subgraphs.
+
+ONNX has no kind for some attributes of the compiler's own operators: None, lists in lists, lists of
+several types. They are strings in JSON, marked by their `doc_string`.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import onnx
 
 from tilewright.base.errors import ModelError
 from tilewright.frontends.onnx import tensors
 from tilewright.frontends.onnx.external import ExternalData
+
+AS_JSON: Final = "JSON"  # the doc_string of an attribute that ONNX has no kind for
 
 _Kind = onnx.AttributeProto
 
@@ -38,8 +45,10 @@ def attribute_value(
 ) -> Any:
     """The Python value: int, float, str, a list of them, an array, or a result of `subgraph`.
 
-    Raises ModelError for a kind of attribute that ONNX does not define.
+    Raises ModelError for a kind of attribute that ONNX does not define, and for damaged JSON.
     """
+    if proto.type == _Kind.STRING and proto.doc_string == AS_JSON:
+        return _from_json(proto, where)
     if proto.type in _PLAIN:
         return _PLAIN[proto.type](proto)
     match proto.type:
@@ -56,6 +65,15 @@ def attribute_value(
     raise ModelError(
         f"an attribute of kind {proto.type} is not defined by ONNX", where=where
     )
+
+
+def _from_json(proto: Any, where: str) -> Any:
+    try:
+        return json.loads(proto.s)
+    except (ValueError, RecursionError) as error:
+        raise ModelError(
+            f"the JSON of attribute {proto.name!r} cannot be read: {error}", where=where
+        ) from None
 
 
 def resolved(protos: Sequence[Any], call: Mapping[str, Any] | None) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -10,6 +11,7 @@ import onnx
 
 from tilewright.base.errors import UnsupportedError
 from tilewright.base.names import fresh
+from tilewright.frontends.onnx.attributes import AS_JSON
 from tilewright.frontends.onnx.functions import schema_of
 from tilewright.frontends.onnx.opsets import common_opsets, every_operation
 from tilewright.frontends.onnx.protos import tensor_to_onnx, type_to_onnx
@@ -137,7 +139,17 @@ def _attribute(name: str, value: Any, op: Operation, store: Store | None) -> Any
     if isinstance(value, list | tuple) and not value:
         kind = _schema_kind(op, name)
         return onnx.helper.make_attribute(name, [], attr_type=kind)
+    if op.domain == INTERNAL and not _has_kind(value):
+        return onnx.helper.make_attribute(name, json.dumps(value), AS_JSON)
     return onnx.helper.make_attribute(name, value)
+
+
+def _has_kind(value: Any) -> bool:
+    """Whether ONNX has a kind for an attribute of this value."""
+    if not isinstance(value, list | tuple):
+        return value is not None
+    numbers = all(isinstance(x, int | float) for x in value)
+    return numbers or all(isinstance(x, str) for x in value)
 
 
 def _schema_kind(op: Operation, name: str) -> int:
