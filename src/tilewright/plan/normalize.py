@@ -94,11 +94,11 @@ def kernel_signature(
     if parts:
         computations, off = from_zero(computations, outs)
     offsets = tuple(off.get(p, 0) for p in params)
-    own = _renamed((*params, *_touched(computations)))
-    if own:
-        layouts = {b: (new, tuple(range(len(b.extents)))) for b, new in own.items()}
+    renamed = _renamed((*params, *_touched(computations)))
+    if renamed:
+        layouts = {b: (new, tuple(range(len(b.extents)))) for b, new in renamed.items()}
         computations = tuple(relayout(c, layouts) for c in computations)
-        params = [own.get(p, p) for p in params]
+        params = [renamed.get(p, p) for p in params]
     return KernelSignature(
         name=_kernel_name(names),
         computations=computations,
@@ -118,8 +118,8 @@ def of_kernel(
 ) -> KernelSignature:
     """The signature of a given Kernel, which uses the model's own buffers."""
     inner = (p.stmt.buffer for p in walk(kernel.body) if isinstance(p.stmt, Alloc))
-    own = _renamed((*kernel.params, *inner))
-    made = on_buffers(kernel, own) if own else kernel
+    renamed = _renamed((*kernel.params, *inner))
+    made = on_buffers(kernel, renamed) if renamed else kernel
     return KernelSignature(
         name=kernel.name,
         computations=(),
