@@ -96,7 +96,10 @@ def kernel_signature(
     offsets = tuple(off.get(p, 0) for p in params)
     renamed = _renamed((*params, *_touched(computations)))
     if renamed:
-        layouts = {b: (new, tuple(range(len(b.extents)))) for b, new in renamed.items()}
+        layouts = {}
+        for b, new in renamed.items():
+            order = tuple(range(len(b.extents)))
+            layouts[b] = new, order
         computations = tuple(relayout(c, layouts) for c in computations)
         params = [renamed.get(p, p) for p in params]
     return KernelSignature(
@@ -117,8 +120,12 @@ def of_kernel(
     group: str,
 ) -> KernelSignature:
     """The signature of a given Kernel, which uses the model's own buffers."""
-    inner = (p.stmt.buffer for p in walk(kernel.body) if isinstance(p.stmt, Alloc))
-    renamed = _renamed((*kernel.params, *inner))
+    tensors = list(kernel.params)
+    for place in walk(kernel.body):
+        s = place.stmt
+        if isinstance(s, Alloc):
+            tensors.append(s.buffer)
+    renamed = _renamed(tensors)
     made = on_buffers(kernel, renamed) if renamed else kernel
     return KernelSignature(
         name=kernel.name,
@@ -149,8 +156,15 @@ def _renamed(
     found: dict[Buffer, Buffer] = {}
     for b in dict.fromkeys(tensors):
         name = fresh(taken, b.name)
-        if name != b.name:
-            found[b] = Buffer(name, b.extents, b.dtype, b.scope, b.swizzle)
+        if name == b.name:
+            continue
+        found[b] = Buffer(
+            name,
+            b.extents,
+            b.dtype,
+            b.scope,
+            b.swizzle,
+        )
     return found
 
 
