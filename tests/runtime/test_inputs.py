@@ -165,6 +165,14 @@ def test_torch_tensors_without_a_copy(name):
     assert back.dtype == x.dtype and back.data_ptr() == x.data_ptr()
 
 
+def test_a_negated_view_has_its_sign():
+    """NumPy's own import has the sign of the memory."""
+    torch = pytest.importorskip("torch")
+    x = torch.tensor([1 + 2j, 3 - 4j]).conj().imag
+    assert x.is_neg()
+    np.testing.assert_array_equal(convert(x, tensor("float32", 2)), [-2, 4])
+
+
 def test_memory_of_a_capsule_lives_as_long_as_its_array():
     torch = pytest.importorskip("torch")
     made = convert(

@@ -9,7 +9,6 @@ memory.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.base.text import listing
@@ -18,7 +17,7 @@ from tilewright.expr.nodes import Buffer
 from tilewright.graph.nodes import Graph, Value
 from tilewright.loops.passes.in_place import without_self_copy
 from tilewright.plan.nodes import Plan
-from tilewright.plan.normalize import KernelSignature
+from tilewright.plan.normalize import KernelSignature, of_kernel
 
 Aliases = Mapping[Buffer, Buffer]
 
@@ -64,19 +63,15 @@ def _check_ends(graph: Graph, out: Value, source: Value, where: str) -> None:
 
 def in_place(signature: KernelSignature, aliases: Aliases) -> KernelSignature:
     """Remove from a given Kernel the copy of the input whose memory its result takes."""
-    kernel = signature.kernel
-    if kernel is None or len(kernel.outputs) != 1 or kernel.outputs[0] not in aliases:
+    if signature.kernel is None:
+        return signature
+    kernel = signature.on_values
+    if len(kernel.outputs) != 1 or kernel.outputs[0] not in aliases:
         return signature
     made = without_self_copy(kernel, aliases[kernel.outputs[0]])
     if made is None:
         return signature
-    return replace(
-        signature,
-        kernel=made,
-        values=made.params,
-        params=made.params,
-        offsets=(0,) * len(made.params),
-    )
+    return of_kernel(made, signature.group)
 
 
 def check_aliases(plan: Plan, steps: Sequence[BuiltStep], aliases: Aliases) -> None:

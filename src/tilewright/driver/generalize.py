@@ -107,7 +107,7 @@ def _constant(
     if all(a is first for a in arrays) or not all(is_corner(a, last) for a in arrays):
         return first
     b = found[-1]
-    merger.put(found, Buffer(found[0].name, b.shape, b.dtype, b.scope))
+    merger.put(found, Buffer(merger.name(found[0]), b.shape, b.dtype, b.scope))
     return last
 
 

@@ -20,6 +20,7 @@ from operator import mul
 from typing import Any, Final
 
 from tilewright.base.errors import UnsupportedError
+from tilewright.base.names import fresh
 from tilewright.base.text import plural
 from tilewright.compute.guards import Ranges, conjuncts, inside, keeps_inside, loads
 from tilewright.compute.nodes import Computation, Output
@@ -108,6 +109,7 @@ class PlanMerger:
     _variables: dict[tuple[int, Var], Var] = field(default_factory=dict)
     _counts: dict[tuple[Any, ...], Expr] = field(default_factory=dict)
     _sums: dict[tuple[int, ...], SizeSum] = field(default_factory=dict)
+    _names: set[str] = field(default_factory=set)
     _ranges: tuple[Ranges, ...] = ()
     _range: Ranges = field(default_factory=dict)
 
@@ -166,6 +168,10 @@ class PlanMerger:
             if v is not ABSENT:
                 self._variables[n, v] = first
 
+    def name(self, b: Buffer) -> str:
+        """The name of a new buffer of the open plan, for one of another plan."""
+        return fresh(self._names, b.name)
+
     def put(self, found: Sequence[Buffer], b: Buffer) -> None:
         """Set the buffer for a place."""
         self._buffers |= dict.fromkeys(enumerate(found), b)
@@ -187,7 +193,8 @@ class PlanMerger:
         self._require({(b.dtype, b.scope, len(b.extents)) for b in found}, "a tensor")
         places = zip(*(b.shape for b in found), strict=True)
         b = found[0]
-        return Buffer(b.name, tuple(map(self._extent, places)), b.dtype, b.scope)
+        shape = tuple(map(self._extent, places))
+        return Buffer(self.name(b), shape, b.dtype, b.scope)
 
     def _extent(self, found: tuple[int, ...]) -> Extent:
         count = self._count(found)

@@ -96,7 +96,7 @@ def _judge(
     assert signature.kernel is not None
     if steps(signature.kernel.body) > STEPS:
         return None
-    return KernelJudge(signature.kernel, arrays, outputs)
+    return KernelJudge(signature.on_values, arrays, outputs)
 
 
 def _case(

@@ -2,22 +2,29 @@
 
 Dimensions that belong together are merged, and mixed-radix splits left by a reshape become separate
 dimensions; only a reduction writes its result; a part of a tensor is written from element 0 on.
+
+Tensors of a plan may share a name, as those inside two softmaxes do. Those of a kernel must not:
+schedules, and what calls a kernel, know its tensors by name.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tilewright.base.names import fresh
 from tilewright.compute.join_axes import join_axes
 from tilewright.compute.local_results import local_results
 from tilewright.compute.merge import merge_dims
 from tilewright.compute.nodes import Computation
 from tilewright.compute.split_axes import split_axes
+from tilewright.compute.transforms import relayout
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.lower import lower
-from tilewright.loops.nodes import Kernel
+from tilewright.loops.nodes import Alloc, Kernel
+from tilewright.loops.passes.on_buffers import on_buffers
+from tilewright.loops.walk import walk
 from tilewright.plan.nodes import FusionGroup
 from tilewright.plan.offsets import from_zero
 
@@ -47,6 +54,15 @@ class KernelSignature:
             return self.kernel
         return lower(self.name, self.computations, self.params, self.outputs)
 
+    @property
+    def on_values(self) -> Kernel:
+        """A given Kernel on the model's buffers."""
+        assert self.kernel is not None
+        if self.params == self.values:
+            return self.kernel
+        values = dict(zip(self.params, self.values, strict=True))
+        return on_buffers(self.kernel, values)
+
 
 def kernel_signature(
     group: FusionGroup, live: Collection[Buffer], parts: bool = True
@@ -56,15 +72,13 @@ def kernel_signature(
     parts: write a part of a tensor from element 0 on, relative to where it begins.
     """
     if group.kernel is not None:
-        return _of_kernel(group.kernel, group.name)
-    names: dict[str, int] = {}
+        return of_kernel(group.kernel, group.name)
+    names = dict.fromkeys(c.name for c in group.computations)
+    taken: set[str] = set()
     named = []
     for c in group.computations:
-        count = names.get(c.name, 0) + 1
-        names[c.name] = count
-        if count > 1:
-            c = replace(c, name=f"{c.name}{count}")
-        named.append(c)
+        name = fresh(taken, c.name, "")
+        named.append(c if name == c.name else replace(c, name=name))
     outputs = [b for b in group.writes if b in live]
     joined, seen = join_axes(named)
     live = {seen.get(b, b) for b in live}
@@ -79,34 +93,79 @@ def kernel_signature(
     off: Mapping[Buffer, int] = {}
     if parts:
         computations, off = from_zero(computations, outs)
+    offsets = tuple(off.get(p, 0) for p in params)
+    renamed = _renamed((*params, *_touched(computations)))
+    if renamed:
+        layouts = {}
+        for b, new in renamed.items():
+            order = tuple(range(len(b.extents)))
+            layouts[b] = new, order
+        computations = tuple(relayout(c, layouts) for c in computations)
+        params = [renamed.get(p, p) for p in params]
     return KernelSignature(
         name=_kernel_name(names),
         computations=computations,
         kernel=None,
         values=values,
         params=tuple(params),
-        outputs=outs,
-        offsets=tuple(off.get(p, 0) for p in params),
+        outputs=tuple(params[len(group.reads) :]),
+        offsets=offsets,
         source=group.computations,
         group=group.name,
     )
 
 
-def _of_kernel(
+def of_kernel(
     kernel: Kernel,
     group: str,
 ) -> KernelSignature:
-    """The signature of a hand-written Kernel, which uses the model's own buffers."""
+    """The signature of a given Kernel, which uses the model's own buffers."""
+    tensors = list(kernel.params)
+    for place in walk(kernel.body):
+        s = place.stmt
+        if isinstance(s, Alloc):
+            tensors.append(s.buffer)
+    renamed = _renamed(tensors)
+    made = on_buffers(kernel, renamed) if renamed else kernel
     return KernelSignature(
         name=kernel.name,
         computations=(),
-        kernel=kernel,
+        kernel=made,
         values=kernel.params,
-        params=kernel.params,
-        outputs=kernel.outputs,
+        params=made.params,
+        outputs=made.outputs,
         offsets=(0,) * len(kernel.params),
         group=group,
     )
+
+
+def _touched(
+    computations: Sequence[Computation],
+) -> Iterator[Buffer]:
+    for c in computations:
+        yield from c.inputs
+        for o in c.outputs:
+            yield o.tensor
+
+
+def _renamed(
+    tensors: Iterable[Buffer],
+) -> dict[Buffer, Buffer]:
+    """For each tensor of a kernel whose name an earlier one has, one with a name of its own."""
+    taken: set[str] = set()
+    found: dict[Buffer, Buffer] = {}
+    for b in dict.fromkeys(tensors):
+        name = fresh(taken, b.name)
+        if name == b.name:
+            continue
+        found[b] = Buffer(
+            name,
+            b.extents,
+            b.dtype,
+            b.scope,
+            b.swizzle,
+        )
+    return found
 
 
 def _kernel_name(

@@ -44,7 +44,7 @@ _UNARY: Final = {
 # Identities on integers.
 _ROUNDING: Final = ("ceil", "floor", "round", "trunc")
 # Two operands, in the result's type.
-_BINARY: Final = {"mul": "Mul", "maximum": "Max", "minimum": "Min", "pow": "Pow"}
+_BINARY: Final = {"mul": "Mul", "maximum": "Max", "minimum": "Min"}
 # Two operands, in their common type.
 _COMPARISONS: Final = {
     "eq": "Equal",
@@ -74,9 +74,8 @@ def _rounded(op_type: str) -> Callable[[AtenCall], Value]:
 
 def _binary(op_type: str) -> Callable[[AtenCall], Value]:
     def apply(c: AtenCall) -> Value:
-        first, second = _names(c)
-        a = c.tensor(first, c.dtype)
-        b = c.tensor(second, c.dtype)
+        a = c.tensor("self", c.dtype)
+        b = c.tensor("other", c.dtype)
         return c.op(op_type, a, b)
 
     return apply
@@ -116,11 +115,23 @@ for _name in _LOGIC:
     rule(f"aten.bitwise_{_name}", f"aten.__{_name}__")(_logic(_name, bits=True))
 
 
-def _names(c: AtenCall) -> tuple[str, str]:
-    """The names of the two operands; that of `pow` is `exponent`."""
-    if "exponent" in c.arguments:
-        return "self", "exponent"
-    return "self", "other"
+@rule("aten.pow")
+def _power(c: AtenCall) -> Value:
+    """Integers wrap around at each product, where `Pow` computes in float64 and saturates."""
+    base = c.tensor("self", c.dtype)
+    exponent = c["exponent"]
+    if c.dtype.is_int and isinstance(exponent, int) and exponent > 0:
+        return _product(c, base, exponent)
+    return c.op("Pow", base, c.tensor("exponent", c.dtype))
+
+
+def _product(c: AtenCall, base: Value, count: int) -> Value:
+    """`count` factors, by squares."""
+    if count == 1:
+        return base
+    square = c.op("Mul", base, base)
+    found = _product(c, square, count // 2)
+    return c.op("Mul", found, base) if count % 2 else found
 
 
 @rule("aten.add", "aten.sub", "aten.rsub")
