@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,8 @@ from tilewright.base.errors import (
     TilewrightWarning,
     UnsupportedError,
 )
-from tilewright.driver import background, first_tier, processes
+from tilewright.driver import background, first_tier, processes, sources
+from tilewright.driver.options import Options
 from tilewright.driver.tiered import TieredExecutable
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.nodes import Block, Kernel
@@ -109,7 +111,10 @@ def tiered(source: Any = MODEL, **options: Any) -> TieredExecutable:
 
 
 def test_calls_are_interpreted_until_the_code_is_ready(held: list[Held]) -> None:
-    exe = tiered()
+    source = sources.import_model(MODEL, (), Options())
+    graph = weakref.ref(source)
+    exe = tiered(source)
+    del source
     assert [str(t) for t in (*exe.inputs, *exe.outputs)] == [
         "x: float32[5, 8]",
         "y: float32[5, 6]",
@@ -118,9 +123,11 @@ def test_calls_are_interpreted_until_the_code_is_ready(held: list[Held]) -> None
     assert exe(X, out=out) is out
     np.testing.assert_allclose(out, Y, atol=CLOSE)
     assert not exe.ready and "interpreted" in repr(exe)
-    held[0].over = True
+    held.pop().over = True
     np.testing.assert_allclose(exe(x=X), Y, atol=CLOSE)
     assert exe.ready and "compiled" in repr(exe)
+    gc.collect()
+    assert graph() is None, "the weights are held twice"
     full = exe.wait()
     assert full.model.kernels
     np.testing.assert_array_equal(exe(X), full(X))
@@ -189,6 +196,28 @@ def test_a_call_under_way_ends_as_it_began(
     go.set()
     thread.join()
     np.testing.assert_allclose(found[0], Y, atol=CLOSE)
+
+
+def test_a_call_does_not_wait_for_a_thread_that_waits(
+    held: list[Held], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exe = tiered()
+    met, go = threading.Event(), threading.Event()
+
+    def ended(wait: bool) -> bool:
+        met.set()
+        return go.wait(PATIENCE) if wait else False
+
+    monkeypatch.setattr(held[0], "ended", ended)
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(exe.wait()))
+    thread.start()
+    assert met.wait(PATIENCE)
+    np.testing.assert_allclose(exe(X), Y, atol=CLOSE)
+    assert not exe.ready
+    go.set()
+    thread.join()
+    np.testing.assert_array_equal(found[0](X), exe(X))
 
 
 def test_threads_call_at_once_while_a_process_compiles() -> None:
@@ -341,7 +370,9 @@ def test_the_process_ends_with_the_program(
 def test_a_fork_of_the_program_compiles_for_itself() -> None:
     exe = tiered()
     before = child_of(exe)
-    pid = os.fork()
+    assert exe._compiled is not None
+    with exe._compiled._lock:  # as if another thread were about to take the result
+        pid = os.fork()
     if pid == 0:
         status = 1
         try:

@@ -118,14 +118,13 @@ def _interpret(
     """The outputs of the graph; from the replacement if it comes before they are computed."""
     feeds = {v.name: a for v, a in zip(graph.inputs, operands, strict=True)}
     wanted, found = set(graph.outputs), {}
-    with np.errstate(all="ignore"):  # compiled code does not report these
-        for value, array in steps(graph, feeds, OnnxFallback()):
-            made = replacement()
-            if made is not None:
-                return made.run(feeds)
-            if value in wanted:
-                # A view, which is copied: it may be a constant of the model.
-                found[value] = array.view() if isinstance(array, np.ndarray) else array
+    for value, array in steps(graph, feeds, OnnxFallback()):
+        made = replacement()
+        if made is not None:
+            return made.run(feeds)
+        if value in wanted:
+            # A view, which is copied: it may be a constant of the model.
+            found[value] = array.view() if isinstance(array, np.ndarray) else array
     return [found[v] for v in graph.outputs]
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from tilewright.base.errors import TilewrightWarning
 from tilewright.driver.background import BackgroundCompilation
 from tilewright.runtime.executable import Executable
-from tilewright.runtime.model import CompiledModel, Tensor
+from tilewright.runtime.model import CompiledModel, Tensor, listed
 from tilewright.runtime.overrides import Overrides
 
 if TYPE_CHECKING:
@@ -174,9 +174,9 @@ class TieredExecutable:
         self._now.__reduce__()
 
     def __repr__(self) -> str:
-        shown = repr(self._now).removeprefix("Executable(").removesuffix(")")
         tier = "compiled" if self._compiled is None else "interpreted"
-        return f"TieredExecutable({shown}, {tier})"
+        ends = f"({listed(self.inputs)}) -> ({listed(self.outputs)})"
+        return f"TieredExecutable({ends}, {tier})"
 
     def _best(self) -> Executable:
         """The compiled code if it is ready, else what interprets the model."""
