@@ -257,7 +257,10 @@ def test_an_error_of_the_compilation_is_a_warning_once(
 ) -> None:
     exe = tiered()
 
+    asked = []
+
     def fail() -> Any:
+        asked.append(1)
         raise CompileError("no room", where="kernel k")
 
     monkeypatch.setattr(held[0], "model", fail)
@@ -271,6 +274,7 @@ def test_an_error_of_the_compilation_is_a_warning_once(
     for waits in (exe.wait, lambda: exe.save("x.tw"), lambda: exe.profile(X)):
         with pytest.raises(CompileError, match="no room"):
             waits()
+    assert len(asked) == 1
 
 
 HOSTED = model(
@@ -371,8 +375,9 @@ def test_a_fork_of_the_program_compiles_for_itself() -> None:
     exe = tiered()
     before = child_of(exe)
     assert exe._compiled is not None
-    with exe._compiled._lock:  # as if another thread were about to take the result
-        pid = os.fork()
+    lock = exe._compiled._lock
+    lock.acquire()  # as if another thread were about to take the result
+    pid = os.fork()
     if pid == 0:
         status = 1
         try:
@@ -382,6 +387,7 @@ def test_a_fork_of_the_program_compiles_for_itself() -> None:
             status = 0 if right and other else 2
         finally:
             os._exit(status)
+    lock.release()
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     np.testing.assert_allclose(exe.wait()(X), Y, atol=CLOSE)
 
