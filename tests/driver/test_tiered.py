@@ -11,6 +11,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -159,43 +160,38 @@ def at_step(monkeypatch: pytest.MonkeyPatch, do: Callable[[str], object]) -> lis
     return names
 
 
-def test_an_interpreted_call_changes_over_between_operators(
+def test_an_interpreted_call_is_run_again_by_the_code(
     held: list[Held], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """However long an operator takes, whose thread then ends without the rest."""
     exe = tiered()
-
-    def end(name: str) -> None:
-        held[0].over |= name == "h"
-
-    names = at_step(monkeypatch, end)
-    result = exe(X)
-    assert "h" in names and "y" not in names
-    np.testing.assert_array_equal(result, exe.wait()(X))
-
-
-def test_a_call_under_way_ends_as_it_began(
-    held: list[Held], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Another thread's call takes the new code while it is in its last operator."""
-    exe = tiered()
-    met, go = threading.Event(), threading.Event()
+    go = threading.Event()
 
     def pause(name: str) -> None:
-        if name == "y":
-            met.set()
+        if name == "h":
+            held[0].over = True
             assert go.wait(PATIENCE)
 
-    at_step(monkeypatch, pause)
-    found: list[Any] = []
-    thread = threading.Thread(target=lambda: found.append(exe(X)))
-    thread.start()
-    assert met.wait(PATIENCE)
-    held[0].over = True
-    np.testing.assert_array_equal(exe(X), exe.wait()(X))
+    names = at_step(monkeypatch, pause)
+    before = threading.active_count()
+    result = exe(X)
     assert exe.ready
+    np.testing.assert_array_equal(result, exe.wait()(X))
     go.set()
-    thread.join()
-    np.testing.assert_allclose(found[0], Y, atol=CLOSE)
+    until(lambda: threading.active_count() == before)
+    assert "h" in names and "y" not in names
+
+
+def test_an_interpreted_call_has_the_context_of_its_caller(
+    held: list[Held], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variable: ContextVar[int] = ContextVar("variable", default=0)
+    seen: set[int] = set()
+    at_step(monkeypatch, lambda _: seen.add(variable.get()))
+    exe = tiered()
+    variable.set(1)
+    exe(X)
+    assert seen == {1}
 
 
 def test_a_call_does_not_wait_for_a_thread_that_waits(

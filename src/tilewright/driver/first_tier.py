@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, wait
+from contextvars import copy_context
 from functools import partial
 from typing import Any, Final
 
@@ -33,6 +36,7 @@ from tilewright.runtime.model import (
 )
 
 PROVIDER: Final = "interpreter"
+PERIOD: Final = 0.01  # seconds between two looks whether compiled code is ready
 Replacement = Callable[[], Executable | None]
 
 
@@ -115,13 +119,40 @@ def _slots(kind: PlaceKind, tensors: Sequence[Tensor]) -> tuple[ValueSlot, ...]:
 def _interpret(
     graph: Graph, replacement: Replacement, operands: Sequence[Any]
 ) -> list[Any]:
-    """The outputs of the graph; from the replacement if it comes before they are computed."""
+    """The outputs of the graph; from the replacement if it comes before they are computed.
+
+    A thread computes them, as an operator may take longer than the compilation of the model.
+    """
     feeds = {v.name: a for v, a in zip(graph.inputs, operands, strict=True)}
+    found: Future[list[Any]] = Future()
+    left = threading.Event()
+
+    def work() -> None:
+        try:
+            found.set_result(_outputs(graph, feeds, left))
+        except BaseException as error:
+            found.set_exception(error)
+
+    context = copy_context()
+    threading.Thread(target=context.run, args=(work,), daemon=True).start()
+    try:
+        while not wait([found], PERIOD).done:
+            made = replacement()
+            if made is not None:
+                return made.run(feeds)
+        return found.result()
+    finally:
+        left.set()
+
+
+def _outputs(
+    graph: Graph, feeds: Mapping[str, Any], left: threading.Event
+) -> list[Any]:
+    """The outputs of the graph, or none if nobody waits for them any more."""
     wanted, found = set(graph.outputs), {}
     for value, array in steps(graph, feeds, OnnxFallback()):
-        made = replacement()
-        if made is not None:
-            return made.run(feeds)
+        if left.is_set():
+            return []
         if value in wanted:
             # A view, which is copied: it may be a constant of the model.
             found[value] = array.view() if isinstance(array, np.ndarray) else array

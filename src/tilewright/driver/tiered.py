@@ -2,8 +2,8 @@
 
 Reading a model takes a tenth of the time of compiling it. The first tier is the interpreter that
 defines the meaning of a graph, so it needs no plan, no kernels and no LLVM. The second is what
-`compile` makes without tiers; it replaces the first between two calls, or between two operators of
-a call that is interpreted, which is then run again as a whole.
+`compile` makes without tiers. It replaces the first between two calls; a call that is interpreted
+when it comes is run again by it as a whole, and so takes no longer than to wait for it.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ class TieredExecutable:
             compiled.begin()
 
     def _replace(self, made: Executable) -> None:
-        """Run `made` from now on; calls under way end as they began. Frees the graph."""
+        """Run `made` from now on. Frees the graph."""
         made.overrides.compile = self._now.overrides.compile
         self._now = made
         self._compiled = None
