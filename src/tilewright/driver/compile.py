@@ -104,13 +104,10 @@ def compile(
 
     Raises TilewrightError subclasses: ModelError, UnsupportedError, InputError, MemoryLimitError.
     """
-    chosen = Options.of(options)
-    made = _compiled(source, example_inputs, dims, tiered, chosen)
+    asked = source, example_inputs, dims, tiered, Options.of(options)
+    made = _compiled(*asked)
     if made.defaults:
-        origin = made.overrides.origin
-        made.overrides.compile = partial(
-            _form, source, example_inputs, dims, tiered, chosen, origin
-        )
+        made.overrides.compile = partial(_form, *asked, made.overrides.origin)
     return made
 
 
