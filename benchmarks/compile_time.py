@@ -1,6 +1,7 @@
 """Seconds to compile a network, with an empty cache and again from the cache, and the artifact.
 
---stages: time by stage. --peers: against the time of ONNX Runtime and OpenVINO to load the model.
+--stages: time by stage. --tiers: until the first result of a model that is interpreted at first.
+--peers: against the time of ONNX Runtime and OpenVINO to load the model.
 """
 
 from __future__ import annotations
@@ -51,6 +52,15 @@ def stages(name: str, directory: Path, threads: int) -> dict[str, float]:
     return found
 
 
+def tiers(name: str, directory: Path, threads: int) -> dict[str, float]:
+    """Seconds of compilation in tiers in a fresh process; see `probe.tiers`."""
+    path, inputs = prepare(name, directory)
+    with tempfile.TemporaryDirectory() as cache:
+        env = {"TILEWRIGHT_CACHE_DIR": cache}
+        found: dict[str, float] = fresh("tiers", path, inputs, threads, env=env)
+    return found
+
+
 def peer(engine: str, name: str, directory: Path, threads: int) -> float:
     """Seconds in which another engine loads the model, without its import."""
     path, inputs = prepare(name, directory)
@@ -77,6 +87,7 @@ def missed(row: dict[str, Any]) -> list[str]:
     help="Directory of the model files.",
 )
 @click.option("--stages", "by_stage", is_flag=True, help="Where the time goes.")
+@click.option("--tiers", "in_tiers", is_flag=True, help="Until the first result.")
 @click.option("--peers", is_flag=True, help="Compare with ONNX Runtime and OpenVINO.")
 @click.option("--check", is_flag=True, help="Exit with 1 if a bar is missed.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per network.")
@@ -85,6 +96,7 @@ def main(
     threads: int,
     directory: Path | None,
     by_stage: bool,
+    in_tiers: bool,
     peers: bool,
     check: bool,
     as_json: bool,
@@ -101,6 +113,8 @@ def main(
                 row["peers"] = {e: peer(e, name, folder, threads) for e in PEERS}
             if by_stage:
                 row["stages"] = stages(name, folder, threads)
+            if in_tiers:
+                row["tiers"] = tiers(name, folder, threads)
         except ProbeFailed as failure:
             problems.append(f"{name}: {failure}")
             continue
@@ -138,6 +152,7 @@ def shown(row: dict[str, Any]) -> dict[str, str]:
         "times the model's file": f"{size / model:.2f}",
         "peak, MB": f"{row['peak_megabytes']:.0f}",
         **{stage: f"{s:.2f}" for stage, s in row.get("stages", {}).items()},
+        **{f"tiered: {k}": f"{s:.3f}" for k, s in row.get("tiers", {}).items()},
     }
 
 

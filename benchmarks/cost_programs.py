@@ -80,7 +80,7 @@ class Operator:
     def __init__(self, name: str) -> None:
         from tilewright.driver.compilation import Compilation, optimize
         from tilewright.driver.options import Options
-        from tilewright.driver.steps import import_model
+        from tilewright.driver.sources import import_model
         from tilewright.plan.nodes import HOST
         from tilewright.plan.normalize import kernel_signature
 

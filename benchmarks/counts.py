@@ -27,14 +27,14 @@ class Counts:
 
 def counted(path: Path, mcpu: str) -> dict[tuple[str, tuple[str, ...]], Counts]:
     """The kernels of a model, by their names and operators as in a profile."""
-    from tilewright.driver import planning, steps
+    from tilewright.driver import planning, sources, steps
     from tilewright.driver.options import Options
     from tilewright.targets.cpu.machine import machine as processor
     from tilewright.targets.registry import target
 
     options = Options(mcpu=mcpu)
     machine = target(options.target, options.mcpu)
-    graph = steps.optimize(steps.import_model(path, (), options), options, machine)
+    graph = steps.optimize(sources.import_model(path, (), options), options, machine)
     plan = planning.make_plan(graph, machine)
     return {
         (s.name, s.sources): _counts(s, plan.data, processor(mcpu)) for s in plan.groups

@@ -112,10 +112,40 @@ def stages(model: str, threads: str) -> dict[str, Any]:
     }
 
 
+def tiers(model: str, inputs: str, threads: str) -> dict[str, Any]:
+    """Compiles in tiers, with one call before the code is ready: seconds until there is something
+    to call, the first result, and the code; of a call in each tier; of all processors together."""
+    import tilewright as tw
+
+    feeds = read_feeds(Path(inputs))
+    before, start = processor_seconds(), time.perf_counter()
+    exe = tw.compile(Path(model), threads=int(threads), tiered=True)
+    callable_at = time.perf_counter()
+    exe.run(feeds)
+    first = time.perf_counter()
+    exe.wait()
+    ready = time.perf_counter()
+    used = processor_seconds() - before
+    calls = []
+    for _ in range(20):
+        began = time.perf_counter()
+        exe.run(feeds)
+        calls.append(time.perf_counter() - began)
+    return {
+        "callable": callable_at - start,
+        "first result": first - start,
+        "ready": ready - start,
+        "interpreted call": first - callable_at,
+        "compiled call": sorted(calls)[len(calls) // 2],
+        "processor": used,
+    }
+
+
 VERBS: dict[str, Callable[..., dict[str, Any]]] = {
     "load": load,
     "compile": compile,
     "stages": stages,
+    "tiers": tiers,
 }
 
 

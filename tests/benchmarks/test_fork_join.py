@@ -79,8 +79,16 @@ def test_a_row_is_a_column_with_what_was_asked_for() -> None:
     }
     plain = compile_time.shown(row)
     assert plain["times the model's file"] == "1.50"
-    asked = row | {"peers": {"openvino": 0.25}, "stages": {"kernels": 0.5}}
-    assert compile_time.shown(asked) == plain | {"openvino": "0.25", "kernels": "0.50"}
+    asked = row | {
+        "peers": {"openvino": 0.25},
+        "stages": {"kernels": 0.5},
+        "tiers": {"ready": 2},
+    }
+    assert compile_time.shown(asked) == plain | {
+        "openvino": "0.25",
+        "kernels": "0.50",
+        "tiered: ready": "2.000",
+    }
     view = compile_time.table({"one": plain, "two": plain})
     assert [c.header for c in view.columns] == ["", "one", "two"]
     assert view.row_count == len(plain)

@@ -1,6 +1,7 @@
 """run, compile, bench, verify, check: output, files and status on small models."""
 
 import json
+import re
 
 import numpy as np
 import onnx
@@ -41,6 +42,19 @@ def test_run_on_random_inputs_as_json(command, perceptron):
     assert found.json["outputs"]["y"]["shape"] == [2, 4]
     assert found.json["seconds"]["runs"] == 2
     assert found.json["profile"]["rows"]
+
+
+def test_run_in_tiers_says_when_the_first_result_was_there(
+    command, perceptron, tmp_path
+):
+    said = command("run", perceptron, "--tiered", "--json").json
+    assert 0 < said["first_result_seconds"] < said["compile_seconds"]
+    shown = command("run", perceptron, "--tiered", "--repeat", "1").out
+    assert re.search(r"first result in .*; compiled in", shown)
+    artifact = tmp_path / "m.tw"
+    command("compile", perceptron, "-o", artifact)
+    refused = command("run", artifact, "--tiered")
+    assert refused.code and "--tiered: an artifact is compiled" in refused.err
 
 
 def test_run_says_why_each_kernel_has_its_schedule(command, perceptron, tmp_path):

@@ -22,7 +22,7 @@ import tilewright as tw
 from tilewright.base.errors import ModelError, UnsupportedError
 from tilewright.driver import sample_points
 from tilewright.driver.options import Options
-from tilewright.driver.steps import import_model
+from tilewright.driver.sources import import_model
 from tilewright.graph.infer import specialize
 from tilewright.graph.interp import evaluate
 

@@ -14,7 +14,7 @@ from tilewright.base.errors import UnsupportedError
 from tilewright.driver import between
 from tilewright.driver.between import KNOWN, Between
 from tilewright.driver.options import Options
-from tilewright.driver.steps import import_model
+from tilewright.driver.sources import import_model
 from tilewright.graph.infer import typing_at
 from tilewright.runtime.ranged import RangedExecutable
 

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 import tilewright as tw
 from tilewright.base import events
 from tilewright.driver.options import Options
-from tilewright.driver.steps import import_model
+from tilewright.driver.sources import import_model
 from tilewright.graph.infer import specialize
 from tilewright.graph.interp import evaluate
 

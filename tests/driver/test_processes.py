@@ -111,7 +111,7 @@ def test_children_end_when_this_process_is_interrupted(made: list[int]) -> None:
 
 @pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
-    "function", [processes.share, processes._fork], ids=lambda f: f.__name__
+    "function", [processes.share, processes.fork], ids=lambda f: f.__name__
 )
 def test_an_interrupt_at_any_moment_leaves_no_process(
     function: Callable[..., Any], step: int, made: list[int]

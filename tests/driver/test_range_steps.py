@@ -16,7 +16,7 @@ from tilewright.base import dtypes
 from tilewright.base.errors import ExecutionError, InputError, TilewrightError
 from tilewright.compute.nodes import Computation, Dim, Output
 from tilewright.driver.options import Options
-from tilewright.driver.steps import import_model
+from tilewright.driver.sources import import_model
 from tilewright.expr.nodes import INDEX, Buffer, Var, const
 from tilewright.graph.infer import specialize
 from tilewright.graph.interp import evaluate

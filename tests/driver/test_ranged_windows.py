@@ -18,7 +18,7 @@ from tilewright.driver import sample_points
 from tilewright.driver.options import Options
 from tilewright.driver.plan_merger import SizeSum
 from tilewright.driver.size_terms import Basis, SizeTerm
-from tilewright.driver.steps import import_model
+from tilewright.driver.sources import import_model
 from tilewright.graph.infer import specialize
 from tilewright.graph.interp import evaluate
 from tilewright.runtime.ranged import RangedExecutable

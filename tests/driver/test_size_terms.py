@@ -19,7 +19,7 @@ from tilewright.driver.size_terms import (
     points_of,
     terms_of,
 )
-from tilewright.driver.steps import import_model
+from tilewright.driver.sources import import_model
 from tilewright.graph.infer import typing_at
 
 POOL = "MaxPool<kernel_shape = [2], strides = [2]>"

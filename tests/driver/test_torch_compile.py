@@ -55,6 +55,11 @@ def test_the_backend_is_found_by_its_name():
     assert found.load() is backend
 
 
+def test_a_network_in_tiers():
+    x = torch.randn(2, 4)
+    same(torch.nn.Linear(4, 3), x, options={"tiered": True, "cache": False})
+
+
 @pytest.mark.slow
 def test_a_network_at_several_batches():
     module = Network().eval()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tilewright.driver import steps
+from tilewright.driver import sources, steps
 from tilewright.driver.compilation import Compilation
 from tilewright.driver.options import Options
 from tilewright.plan.identity import anonymous, structure, tensors, with_names
@@ -40,7 +40,7 @@ def signatures(names: str, transposed: bool = False) -> list[KernelSignature]:
     model = helper.make_model(graph, opset_imports=opset, ir_version=8)
     options = Options.of({"cache": False})
     compiling = Compilation.of(CPU, options)
-    made = steps.import_model(model.SerializeToString(), (), options)
+    made = sources.import_model(model.SerializeToString(), (), options)
     plan = compiling.planned(steps.optimize(made, options, CPU))
     return [kernel_signature(g, plan.live[g]) for g in plan.groups]
 

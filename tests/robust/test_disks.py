@@ -102,7 +102,7 @@ def test_an_artifact_is_the_old_one_or_the_new_one(tmp_path, coarse):
         bundle.save(native.model(), path)
 
     for _ in at_many_kills(
-        (write_whole, bundle._write, bundle._add), action, 13 * coarse
+        (write_whole, bundle.write_to, bundle._add), action, 13 * coarse
     ):
         shapes.add(bundle.load(path, verify=True).inputs[0].shape)
         path.write_bytes(old)

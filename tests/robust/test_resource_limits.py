@@ -16,7 +16,7 @@ from tilewright.base import limits
 from tilewright.base.errors import LimitError, MemoryLimitError, ModelError
 from tilewright.driver.compilation import optimize
 from tilewright.driver.options import Options
-from tilewright.driver.steps import import_model
+from tilewright.driver.sources import import_model
 from tilewright.expr.nodes import INDEX, Buffer, Var
 from tilewright.loops.nodes import Kernel, Store, loop
 from tilewright.targets.registry import target as find_target

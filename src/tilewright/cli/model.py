@@ -17,6 +17,7 @@ from tilewright.cli.output import progress
 from tilewright.runtime.threads import thread_count
 
 if TYPE_CHECKING:
+    from tilewright.driver.tiered import TieredExecutable
     from tilewright.graph.nodes import Graph
     from tilewright.runtime.executable import Executable
 
@@ -138,13 +139,14 @@ class Prepared:
     """A model ready to run on data.
 
     seconds: the time to compile or load it. compiled: the graph and the options that it was
-    compiled with; None for an artifact.
+    compiled with; None for an artifact. first_result: with tiers, seconds until the interpreter's.
     """
 
     executable: Executable
     feeds: dict[str, inputs.Array]
     seconds: float
     compiled: tuple[Graph, CommandOptions] | None = None
+    first_result: float | None = None
 
     @property
     def loaded(self) -> bool:
@@ -158,10 +160,12 @@ def prepare(
     files: Files,
     archive: Path | None,
     seed: int,
+    tiered: bool = False,
 ) -> Prepared:
     """Compile or load the model at `path`, and make its inputs.
 
-    The inputs come first, so that their errors are reported before anything is compiled.
+    The inputs come first, so that their errors are reported before anything is compiled. tiered:
+    run the model once before it is compiled.
     """
     if is_artifact(path):
         return _loaded(path, options, files, archive, seed)
@@ -180,8 +184,30 @@ def prepare(
         options = replace(options, dim=tuple(found.items()))
     start = time.perf_counter()
     given = quantized.samples(options, feeds, "this input")
-    exe = compile_model(graph, options, path.name, feeds, **given)
-    return Prepared(exe, feeds, time.perf_counter() - start, (graph, options))
+    first = None
+    if tiered:
+        made = interpreted(graph, options, path.name, **given)
+        made.run(feeds)
+        first = time.perf_counter() - start
+        with progress(f"compiling {path.name}"):
+            exe = made.wait()
+    else:
+        exe = compile_model(graph, options, path.name, feeds, **given)
+    return Prepared(exe, feeds, time.perf_counter() - start, (graph, options), first)
+
+
+def interpreted(
+    source: Any, options: CommandOptions, title: str, **more: Any
+) -> TieredExecutable:
+    """As `compile_model`, but interpreted until it is compiled."""
+    from tilewright.driver import compile
+    from tilewright.driver.tiered import TieredExecutable
+
+    thread_count(options.threads)
+    with progress(f"reading {title}"):
+        made = compile(source, tiered=True, **options.keywords(), **more)
+    assert isinstance(made, TieredExecutable)
+    return made
 
 
 def _loaded(

@@ -33,7 +33,7 @@ def write(
     as_json: bool,
 ) -> None:
     """Compile all shapes to one artifact, and report the file."""
-    from tilewright.driver import steps
+    from tilewright.driver import sources, steps
     from tilewright.driver.options import Options
     from tilewright.driver.ranges import check_named, parted
     from tilewright.runtime import ranged_bundle
@@ -42,7 +42,7 @@ def write(
     fixed, allowed = parted(dict(options.dim))
     check_named(read, allowed)
     chosen = Options(**given)
-    graph = steps.with_dims(read, fixed, chosen) if fixed else read
+    graph = sources.with_dims(read, fixed, chosen) if fixed else read
     start = time.perf_counter()
     with progress(f"compiling {place.name}"):
         made = steps.ranged(graph, allowed, chosen)

@@ -55,6 +55,11 @@ _REPEAT: Final = 10
 @click.option(
     "--why", is_flag=True, help="With --profile: explain the schedule of each kernel."
 )
+@click.option(
+    "--tiered",
+    is_flag=True,
+    help="Run once before the model is compiled, by interpreting it, and time that.",
+)
 @click.option("--trace", type=OUT, help="Write one run as a Chrome trace (Perfetto).")
 @click.option("-o", "--output", type=OUT, help="Write the outputs to an .npz file.")
 @compile_options(*COMPILE)
@@ -68,6 +73,7 @@ def command(
     profiled: bool,
     roofline: bool,
     why: bool,
+    tiered: bool,
     trace: Path | None,
     output: Path | None,
     options: CommandOptions,
@@ -82,7 +88,7 @@ def command(
       tilewright run model.onnx --profile --why
     """
     _refuse_meaningless(model, profiled)
-    prepared = prepare(model, options, files, archive, seed)
+    prepared = prepare(model, options, files, archive, seed, tiered)
     exe, feeds = prepared.executable, prepared.feeds
     simulated = any(map(is_simulated, exe.model.devices))
     repeat = repeat or (1 if simulated else _REPEAT)
@@ -124,12 +130,14 @@ def _refuse_meaningless(model: Path, profiled: bool) -> None:
         refuse(["roofline"], "it adds a column to --profile", "Add --profile")
         refuse(["why"], "it explains what --profile shows", "Add --profile")
     if is_artifact(model):
+        where = str(model)
         refuse(
             ["why"],
             "an artifact holds code, not its schedules",
             "Give the model",
-            str(model),
+            where,
         )
+        refuse(["tiered"], "an artifact is compiled", "Leave it out", where)
 
 
 def _explain(steps: Any, reasons: list[ScheduleRecord]) -> None:
@@ -217,6 +225,7 @@ def _report(
     return {
         "outputs": {name: describe(value) for name, value in outputs.items()},
         "load_seconds" if prepared.loaded else "compile_seconds": prepared.seconds,
+        "first_result_seconds": prepared.first_result,
         "seconds": {
             "median": statistics.median(times),
             "min": min(times),
@@ -247,8 +256,10 @@ def _show(prepared: Prepared, outputs: dict[str, Any], times: list[float]) -> No
     exe = prepared.executable
     verb = "loaded" if prepared.loaded else "compiled"
     threads = plural(exe.threads, "thread")
+    first = prepared.first_result
+    early = "" if first is None else f"first result in {human_time(first)}; "
     say(
-        f"\n{verb} in {human_time(prepared.seconds)}; a run takes "
+        f"\n{early}{verb} in {human_time(prepared.seconds)}; a run takes "
         f"{human_time(statistics.median(times))} (median of {len(times)}, minimum "
         f"{human_time(min(times))}) on {threads}, {human_bytes(exe.peak_bytes)} of memory"
     )

@@ -20,6 +20,7 @@ from tilewright.driver.built import (
 from tilewright.driver.constants import ConstantPool
 from tilewright.driver.prepare import ConstantPacker
 from tilewright.driver.segment import Segment
+from tilewright.driver.sources import tensor_of
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.plan.nodes import (
@@ -34,7 +35,6 @@ from tilewright.plan.nodes import (
 )
 from tilewright.runtime import abi
 from tilewright.runtime.model import (
-    OBJECT,
     CompiledModel,
     CopyStep,
     DeviceCopyStep,
@@ -95,8 +95,8 @@ class Assembler:
         self._check_limit(graph, arena + workspace, self._on_devices(devices, steps))
         held = self._constants.held()
         return CompiledModel(
-            inputs=tuple(_tensor(v) for v in graph.inputs),
-            outputs=tuple(_tensor(v) for v in graph.outputs),
+            inputs=tuple(tensor_of(v) for v in graph.inputs),
+            outputs=tuple(tensor_of(v) for v in graph.outputs),
             steps=tuple(steps),
             objects=(*objects, *segments),
             support=tuple(self.target.support()) if built else (),
@@ -271,7 +271,7 @@ class Assembler:
         return self._slot(v)
 
     def _slot(self, v: Value) -> ValueSlot:
-        tensor = _tensor(v)
+        tensor = tensor_of(v)
         if v in self._inputs:
             return ValueSlot("input", self._inputs[v], tensor)
         if v in self._outputs:
@@ -294,18 +294,8 @@ class Assembler:
             if self._outputs.get(v) == n:
                 continue
             source = self._read(v, steps)
-            steps.append(CopyStep(source, ValueSlot("output", n, _tensor(v))))
+            steps.append(CopyStep(source, ValueSlot("output", n, tensor_of(v))))
         return steps
-
-
-def _tensor(v: Value) -> Tensor:
-    if v.kind != "tensor" or v.dtype is None:
-        return Tensor(v.name, OBJECT, None)
-    if v.shape is None:
-        return Tensor(v.name, v.dtype.name, None)
-    return Tensor(
-        v.name, v.dtype.name, tuple(d if isinstance(d, int) else None for d in v.shape)
-    )
 
 
 def _bytes(b: Buffer) -> int:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from tilewright.base import events, flags, limits
-from tilewright.base.errors import ModelError
+from tilewright.base.errors import InputError, ModelError
 from tilewright.base.text import listing
 from tilewright.driver import model_cache
 from tilewright.driver.compile_lock import exclusive
@@ -22,7 +22,33 @@ if TYPE_CHECKING:
     from tilewright.driver.ranges import Dims
     from tilewright.driver.schedule_records import ScheduleRecord
     from tilewright.driver.sized import SizedExecutable
+    from tilewright.driver.tiered import TieredExecutable
+    from tilewright.runtime.model import CompiledModel
     from tilewright.runtime.ranged import RangedExecutable
+
+    OneTier = Executable | DynamicExecutable | RangedExecutable | SizedExecutable
+
+
+@overload
+def compile(
+    source: Any,
+    example_inputs: Any = (),
+    *,
+    dims: Dims | None = None,
+    tiered: Literal[False] = False,
+    **options: Unpack[CompileOptions],
+) -> OneTier: ...
+
+
+@overload
+def compile(
+    source: Any,
+    example_inputs: Any = (),
+    *,
+    dims: Dims | None = None,
+    tiered: bool,
+    **options: Unpack[CompileOptions],
+) -> OneTier | TieredExecutable: ...
 
 
 def compile(
@@ -30,15 +56,18 @@ def compile(
     example_inputs: Any = (),
     *,
     dims: Dims | None = None,
+    tiered: bool = False,
     **options: Unpack[CompileOptions],
-) -> Executable | DynamicExecutable | RangedExecutable | SizedExecutable:
+) -> OneTier | TieredExecutable:
     """Compile a model for this machine.
 
     source: a path to an ONNX file or to an exported PyTorch program (.pt2), the bytes of an ONNX
     file, an onnx.ModelProto, a torch.nn.Module, an ExportedProgram, a Graph, or a Kernel, which is
     compiled as scheduled. example_inputs: the inputs to trace a module with: a tensor, a sequence
     of arguments, or a mapping of arguments by name. dims: for each symbolic dimension, its value or
-    the values that calls may have: (least, most), (least, most, step), or a list. options:
+    the values that calls may have: (least, most), (least, most, step), or a list. tiered: return as
+    soon as the model is read; calls interpret it until it is compiled in the background, see
+    `driver.tiered`. options:
 
     - target, mcpu, threads: the machine to compile for
     - machine: a file that describes the processor's caches and costs, or the accelerator; for the
@@ -75,13 +104,10 @@ def compile(
 
     Raises TilewrightError subclasses: ModelError, UnsupportedError, InputError, MemoryLimitError.
     """
-    chosen = Options.of(options)
-    made = _compiled(source, example_inputs, dims, chosen)
+    asked = source, example_inputs, dims, tiered, Options.of(options)
+    made = _compiled(*asked)
     if made.defaults:
-        origin = made.overrides.origin
-        made.overrides.compile = partial(
-            _form, source, example_inputs, dims, chosen, origin
-        )
+        made.overrides.compile = partial(_form, *asked, made.overrides.origin)
     return made
 
 
@@ -89,17 +115,18 @@ def _form(
     source: Any,
     example_inputs: Sequence[Any],
     dims: Dims | None,
+    tiered: bool,
     chosen: Options,
     origin: Any,
     names: frozenset[str],
-) -> Executable | DynamicExecutable | RangedExecutable | SizedExecutable:
+) -> OneTier | TieredExecutable:
     """The model with the named inputs, which have defaults, as required inputs.
 
     origin: the model that was compiled. A file that has changed since is another model, whose
     defaults may differ from those of the executable that asks.
     """
     free = replace(chosen, inputs=(*chosen.inputs, *names))
-    found = _compiled(source, example_inputs, dims, free)
+    found = _compiled(source, example_inputs, dims, tiered, free)
     if found.overrides.origin != origin:
         raise ModelError(
             f"the model has changed since it was compiled, so {listing(sorted(names))} "
@@ -113,9 +140,12 @@ def _compiled(
     source: Any,
     example_inputs: Sequence[Any],
     dims: Dims | None,
+    tiered: bool,
     chosen: Options,
-) -> Executable | DynamicExecutable | RangedExecutable | SizedExecutable:
+) -> OneTier | TieredExecutable:
     """Load the model from the cache if it is there; else compile and store it."""
+    if not isinstance(tiered, bool):
+        raise InputError(f"tiered={tiered!r}", hint="give True or False")
     with exclusive(), events.span("compile"):
         store = chosen.store
         limit = chosen.limit
@@ -126,15 +156,31 @@ def _compiled(
             roots = chosen.external_data_roots
             asked = model_cache.known(store, source, dims, chosen.decisive, most, roots)
         if store is not None and asked is not None:
-            found = model_cache.find(store, asked, limit, thread_count(chosen.threads))
-            if found is not None:
-                return Executable(found, threads=chosen.threads, lazy=True)
+            model = model_cache.find(store, asked, limit, thread_count(chosen.threads))
+            if model is not None:
+                ready = Executable(model, threads=chosen.threads, lazy=True)
+                return _in_tiers(ready) if tiered else ready
+
+        def keep(model: CompiledModel) -> None:
+            if store is not None and asked is not None:
+                model_cache.keep(store, asked, model, limit)
+
+        if tiered:
+            from tilewright.driver.first_tier import begin
+
+            return begin(source, example_inputs, dims, chosen, keep)
         from tilewright.driver import steps
 
         made = steps.executable(source, example_inputs, dims, chosen)
-        if store is not None and asked is not None and isinstance(made, Executable):
-            model_cache.keep(store, asked, made.model, limit)
+        if isinstance(made, Executable):
+            keep(made.model)
         return made
+
+
+def _in_tiers(ready: Executable) -> TieredExecutable:
+    from tilewright.driver.tiered import TieredExecutable
+
+    return TieredExecutable(ready, None)
 
 
 def text(

@@ -116,14 +116,14 @@ def _read(
     options: Mapping[str, Any],
 ) -> tuple[Graph, list[Value]]:
     """The model as a graph without loops, and the inputs to differentiate by."""
-    from tilewright.driver import steps
+    from tilewright.driver import sources
 
     chosen = _reading(options)
     names = [by] if isinstance(by, str) else by
     with exclusive():
-        graph = steps.import_model(source, example_inputs, chosen)
+        graph = sources.import_model(source, example_inputs, chosen)
         if dims:
-            graph = steps.with_dims(graph, dims, chosen)
+            graph = sources.with_dims(graph, dims, chosen)
         graph = without_loops(graph, onnx_fallback())
         constants = {v.name for v in graph.constants}
         free = [n for n in names or () if n in constants]

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 from tilewright.base.errors import InputError
 from tilewright.driver.compilation import onnx_fallback
 from tilewright.driver.options import Options
-from tilewright.driver.steps import build, import_model
+from tilewright.driver.sources import import_model
+from tilewright.driver.steps import build
 from tilewright.driver.substitution import search
 from tilewright.graph.infer import specialize
 from tilewright.graph.substitute.optimize import OptimizeOutcome, OptimizeSettings

@@ -16,6 +16,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from itertools import starmap
 from typing import IO, NoReturn
 
@@ -27,10 +28,16 @@ _MOST = 1024  # jobs whose numbers fill one page, which fits into any pipe
 _FEWEST = 4  # fewer jobs are done before another process has started
 
 
+def can_fork() -> bool:
+    """Whether forking is safe: no other Python thread is at work."""
+    return hasattr(os, "fork") and threading.active_count() == 1
+
+
 def workers(jobs: int, processors: int) -> int:
     """The number of processes for so many jobs, including this one."""
-    alone = not hasattr(os, "fork") or threading.active_count() > 1
-    return 1 if alone or not _FEWEST <= jobs <= _MOST else min(processors, jobs)
+    if not can_fork() or not _FEWEST <= jobs <= _MOST:
+        return 1
+    return min(processors, jobs)
 
 
 def share(jobs: Sequence[Job], count: int) -> list[bytes | None]:
@@ -45,19 +52,19 @@ def share(jobs: Sequence[Job], count: int) -> list[bytes | None]:
     found: list[bytes | None] = [None] * len(jobs)
     with ExitStack() as stack:
         stack.callback(os.close, queue)
-        stack.callback(_end, running)
+        stack.callback(end, running)
         written = [
             stack.enter_context(tempfile.TemporaryFile()) for _ in range(count - 1)
         ]
         for results in written:
             try:
-                _fork(running, jobs, queue, results)
+                fork(running, partial(_work, jobs, queue, results))
             except OSError:  # no more processes permitted: this one does the rest
                 break
         for n in _numbers(queue):
             found[n] = _done(jobs[n])
         for pid, results in zip(running, written):
-            _wait(pid)
+            wait(pid)
             for n, result, happened in _records(results):
                 found[n] = result
                 for event in happened:
@@ -65,10 +72,8 @@ def share(jobs: Sequence[Job], count: int) -> list[bytes | None]:
     return found
 
 
-def _fork(
-    running: list[int], jobs: Sequence[Job], queue: int, results: IO[bytes]
-) -> None:
-    """Start a process that does jobs until the queue is empty; add it to `running`.
+def fork(running: list[int], work: Callable[[int], NoReturn]) -> None:
+    """Start a process that does `work(its parent)`; add it to `running`.
 
     The child handles no signals. Python turns some, such as Ctrl-C, into exceptions, which would
     continue in the caller's code, in both processes.
@@ -85,10 +90,10 @@ def _fork(
         # fork and the entry in the list by which the child will be killed.
         running.extend(starmap(os.fork, [()]))
         if os.getpid() != parent:
-            _work(parent, jobs, queue, results)
+            work(parent)
 
 
-def _work(parent: int, jobs: Sequence[Job], queue: int, results: IO[bytes]) -> NoReturn:
+def _work(jobs: Sequence[Job], queue: int, results: IO[bytes], parent: int) -> NoReturn:
     """The child's part: writes the results of its jobs. It ends if its parent is killed."""
     status = 1
     try:
@@ -119,18 +124,21 @@ def _done(job: Job) -> bytes | None:
         return None
 
 
-def _wait(pid: int) -> None:
+def wait(pid: int, how: int = 0) -> bool:
+    """Whether a process has ended; how: 0 to wait for the end, os.WNOHANG not to."""
     # In a program that lets the system reap its children, waitpid waits for them, then raises.
     with suppress(ChildProcessError):
-        os.waitpid(pid, 0)
+        return os.waitpid(pid, how)[0] == pid
+    return True
 
 
-def _end(running: Sequence[int]) -> None:
+def end(running: Sequence[int]) -> None:
+    """Kill processes, and wait for their end."""
     for pid in running:
         with suppress(ProcessLookupError):  # already reaped, here or elsewhere
             os.kill(pid, signal.SIGKILL)
     for pid in running:
-        _wait(pid)
+        wait(pid)
 
 
 def _records(

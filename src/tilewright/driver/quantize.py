@@ -13,7 +13,7 @@ from tilewright.driver.compilation import onnx_fallback
 from tilewright.driver.compile import compile as compiled
 from tilewright.driver.options import Options
 from tilewright.driver.sized import SizedExecutable
-from tilewright.driver.steps import import_model, with_dims
+from tilewright.driver.sources import import_model, with_dims
 from tilewright.graph.nodes import Graph
 from tilewright.graph.quantize import QuantizationRecipe, Quantized
 from tilewright.graph.quantize import quantize as quantized

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, replace
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +38,7 @@ from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.options import Options
 from tilewright.driver.planning import place_buffers, questions
 from tilewright.driver.ranges import Dims, check_named, parted, said_by
-from tilewright.driver.recipe import ModelRecipe
+from tilewright.driver.sources import check_free, facts, import_model, with_dims
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.infer import specialize, typing_at
 from tilewright.graph.nodes import Graph, Operation
@@ -120,7 +119,7 @@ def _kernel(source: Kernel, options: Options) -> Executable | SizedExecutable:
     """Compile a Kernel as scheduled."""
     from tilewright.driver.build_kernel import build_kernel
 
-    _check_free(source, options)
+    check_free(source, options)
     if options.aliases:
         raise InputError(
             "aliases: a Kernel has none",
@@ -177,92 +176,10 @@ def ranged(graph: Graph, allowed: Allowed, options: Options) -> RangedModel:
             graph, extents, onnx_fallback(), options.limit, KNOWN
         ),
         onnx_fallback(),
-        {k: v for k, v in _known(graph).items() if v},
+        {k: v for k, v in facts(graph).items() if v},
     )
     with exclusive(), events.span("compile"):
         return ranged_model(making, allowed, shape_inputs(graph), options.limit)
-
-
-def with_dims(graph: Graph, dims: Dims, options: Options) -> Graph:
-    """The graph with values for symbolic dimensions.
-
-    Raises InputError for a dimension that the inputs do not have, or a value that is not an extent.
-    """
-    symbols = {d for v in graph.inputs for d in v.shape or () if isinstance(d, str)}
-    extents: dict[str, int] = {}
-    for name, value in dims.items():
-        if name not in symbols:
-            have = listing([repr(s) for s in sorted(symbols)]) if symbols else "none"
-            raise InputError(
-                f"no dimension is called {name!r}", hint=f"the inputs have: {have}"
-            )
-        if isinstance(value, tuple | list):
-            raise InputError(
-                f"dimension {name!r} is {value!r}, which only compile supports",
-                hint="give one value here",
-            )
-        if not isinstance(value, int | np.integer) or value < 0:
-            raise InputError(f"dimension {name!r} is {value!r}", hint="give an integer")
-        extents[name] = int(value)
-    return specialize(
-        graph, extents, fallback=onnx_fallback(), memory_limit=options.limit
-    )
-
-
-def import_model(
-    source: Any,
-    example_inputs: Sequence[Any],
-    options: Options,
-    standard: bool = False,
-) -> Graph:
-    """The Graph of any accepted source; standard: as for `frontends.load.load`."""
-    with events.span("import"):
-        if isinstance(source, ModelRecipe):
-            source = source.make()
-        if isinstance(source, Graph):
-            _check_free(source, options)
-            return source
-        from tilewright.frontends import torch
-        from tilewright.frontends.load import load, of_torch
-
-        if torch.is_module(source):
-            return of_torch(
-                source,
-                example_inputs,
-                dynamic_shapes=options.dynamic_shapes,
-                limit=options.limit,
-                inputs=options.inputs,
-                standard=standard,
-            )
-        if options.dynamic_shapes is not None:
-            raise InputError(
-                "dynamic_shapes: only a torch.nn.Module is traced",
-                hint="leave it out, and give values of symbolic dimensions as dims={...}",
-            )
-        if not isinstance(source, str | Path | bytes) and not hasattr(
-            source, "opset_import"
-        ):
-            raise InputError(
-                f"cannot compile a {type(source).__name__}",
-                hint="give a path, bytes, an onnx.ModelProto, a torch.nn.Module or a tw.Graph",
-            )
-        return load(
-            source,
-            memory_limit=options.limit,
-            trust=options.trust,
-            inputs=options.inputs,
-            external_data_roots=options.external_data_roots,
-            standard=standard,
-        )
-
-
-def _check_free(source: Graph | Kernel, options: Options) -> None:
-    """Raise InputError for `inputs` of a source without defaults."""
-    if options.inputs:
-        raise InputError(
-            f"inputs: a {type(source).__name__} has no defaults: they are its constants",
-            hint="compile the model that it was made from",
-        )
 
 
 def build(
@@ -272,7 +189,7 @@ def build(
     if target is None:
         target = target_of(options)
         _check_loadable(options.mcpu, target)
-    known = _known(graph)
+    known = facts(graph)
     compiling = Compilation.of(target, options)
     graph, placements = compiling.adapted(graph)
     graph, substitutions = passed(graph, options, compiling.host)
@@ -314,16 +231,6 @@ def build(
         return assembler.model({**meta, **{k: v for k, v in known.items() if v}})
 
 
-def _known(graph: Graph) -> dict[str, Any]:
-    """The facts about a model that its artifact keeps."""
-    return {
-        "files": list(graph.files),
-        "origin": graph.origin,
-        "defaults": {v.name: v.type_text for v in graph.defaults},
-        "nesting": _nesting(graph),
-    }
-
-
 def _check_loadable(mcpu: str, target: Target) -> None:
     """Raise UnsupportedError for a processor on which no runtime loads artifacts."""
     arch = target.requirements.get("arch", LOADABLE[0])
@@ -336,13 +243,6 @@ def _check_loadable(mcpu: str, target: Target) -> None:
             code="TW-MCPU",
             hint=instead,
         )
-
-
-def _nesting(graph: Graph) -> dict[str, Any] | None:
-    """The nesting of arguments and results; None if their names differ from the imported ones."""
-    nesting = graph.nesting
-    names = [v.name for v in graph.inputs], [v.name for v in graph.outputs]
-    return nesting.to_json() if nesting and nesting.fits(*names) else None
 
 
 def kernels(

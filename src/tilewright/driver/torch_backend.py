@@ -34,10 +34,12 @@ def backend(
             hint='give options={...} of tw.compile, such as {"math": "fast"}',
         )
     given = dict(options or {})
+    tiered = given.pop("tiered", False)
     chosen = Options.of(given)
 
     def compiled(graph: Graph) -> Callable[..., Any]:
-        return compile_graph(graph, **given)
+        made: Callable[..., Any] = compile_graph(graph, tiered=tiered, **given)
+        return made
 
     settings = ImportSettings(chosen.limit, OnnxFallback())
     return dynamo.backend(module, example_inputs, compiled, settings)

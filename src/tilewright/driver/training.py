@@ -93,9 +93,9 @@ def compile_training_step(
         source = _Source.of(model, example_inputs, parameters, chosen)
         graph = source.graph
         if dims:
-            from tilewright.driver import steps
+            from tilewright.driver import sources
 
-            graph = steps.with_dims(graph, dims, chosen)
+            graph = sources.with_dims(graph, dims, chosen)
         graph = without_loops(graph, onnx_fallback())
         if chosen.math != "exact":
             graph = rewrite(graph, [CONV_PRODUCT])
@@ -124,7 +124,7 @@ class _Source:
         names: Sequence[str] | None,
         options: Options,
     ) -> _Source:
-        from tilewright.driver import steps
+        from tilewright.driver import sources
 
         if isinstance(model, Graph):
             chosen = trainable(model) if names is None else names
@@ -142,7 +142,7 @@ class _Source:
         proto = parameters.read(model)
         chosen = parameters.weights(proto) if named is None else list(named)
         free, arrays = parameters.free(proto, chosen)
-        graph = steps.import_model(free, (), options)
+        graph = sources.import_model(free, (), options)
         return _Source(graph, arrays, proto)
 
 

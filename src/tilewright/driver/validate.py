@@ -17,7 +17,7 @@ from tilewright.driver.graph_passes import passed
 from tilewright.driver.guard import EFFORT, Fault, Verdict, share_of, validate
 from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.options import Options
-from tilewright.driver.steps import import_model, with_dims
+from tilewright.driver.sources import import_model, with_dims
 from tilewright.plan.nodes import Plan
 from tilewright.plan.normalize import kernel_signature
 from tilewright.runtime.device import HOST

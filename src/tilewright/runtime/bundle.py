@@ -89,7 +89,7 @@ def write(
     try:
         write_whole(
             path,
-            lambda file: _write(model, file, private),
+            lambda file: write_to(file, model, private),
             durable=durable,
             private=private,
         )
@@ -105,7 +105,7 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> CompiledModel
     verify: check the constants' checksum whatever their size. Raises ArtifactError for anything
     but a whole artifact of a format that this version reads.
     """
-    return opened(path, lambda file: _read(file, verify))
+    return opened(path, lambda file: read_from(file, verify))
 
 
 def opened(path: str | os.PathLike[str], read: Callable[[BinaryIO], T]) -> T:
@@ -125,7 +125,8 @@ def opened(path: str | os.PathLike[str], read: Callable[[BinaryIO], T]) -> T:
         raise error.at(str(path)) from error.__cause__
 
 
-def _write(model: CompiledModel, file: BinaryIO, whole: bool) -> None:
+def write_to(file: BinaryIO, model: CompiledModel, whole: bool) -> None:
+    """Write the artifact; whole: with all constants as kernels read them, as of `write`."""
     codes = {folder: getattr(model, folder) for folder in FOLDERS}
     head = {"format": FORMAT, **manifest.encode(model, whole)}
     pack(file, model.held.stored(whole), codes, head)
@@ -216,7 +217,8 @@ def _opened(path: str, flags: int) -> int:
     raise OSError(errno.EINVAL, "it is a pipe or a device")
 
 
-def _read(file: BinaryIO, verify: bool) -> CompiledModel:
+def read_from(file: BinaryIO, verify: bool = False) -> CompiledModel:
+    """As `load`, from an open file. Raises ArtifactError, and other errors for damaged files."""
     head, codes, constants = contents(file, verify, {FORMAT: manifest.check})
     model = manifest.decode(head, constants=constants, **codes)
     check(model)

@@ -15,7 +15,7 @@ from tilewright.compute.merge import merge_dims
 from tilewright.driver.compilation import optimize
 from tilewright.driver.options import Options
 from tilewright.driver.planning import make_plan
-from tilewright.driver.steps import import_model
+from tilewright.driver.sources import import_model
 from tilewright.lang import mdh
 from tilewright.lang.mdh import add, cc, float32, inp_view, md_hom, mul, out_view, pw
 from tilewright.lang.mdh.syntax.catalog import (

@@ -15,7 +15,7 @@ from tilewright.base import events
 from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.base.files import write_whole
 from tilewright.base.text import listing
-from tilewright.driver import steps
+from tilewright.driver import sources, steps
 from tilewright.driver.c_library import check_name
 from tilewright.driver.compilation import onnx_fallback
 from tilewright.driver.compile_lock import exclusive
@@ -96,8 +96,8 @@ def compile_library(
         )
     with exclusive(), events.span("compile"):
         targets = _targets(mcpu, triple, chosen)
-        graph = steps.import_model(source, example_inputs, chosen)
-        graph = steps.with_dims(graph, dims, chosen) if dims else graph
+        graph = sources.import_model(source, example_inputs, chosen)
+        graph = sources.with_dims(graph, dims, chosen) if dims else graph
         _check_static(graph)
         built = {n: steps.build(graph, chosen, t) for n, t in targets.items()}
         described, code = _joined(called, targets, built)
