@@ -23,8 +23,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from tilewright.base.dataclass import dataclass
 from tilewright.compute.contraction import is_contraction
 from tilewright.compute.nodes import CC, PS, Computation, Dim
 from tilewright.compute.reducer import is_sum
