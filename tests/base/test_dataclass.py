@@ -111,6 +111,27 @@ def test_a_derived_class_has_the_fields_of_its_base_first(decorator: Any) -> Non
     assert hash(Derived(1)) == hash(one)
 
 
+@pytest.mark.parametrize("of_base", [dataclasses.dataclass, dataclass])
+@DECORATORS
+def test_frozen_classes_derive_from_those_of_either_decorator(
+    of_base: Any, decorator: Any
+) -> None:
+    @of_base(frozen=True, slots=True)
+    class Base:
+        a: int
+
+    @decorator(frozen=True, slots=True)
+    class Derived(Base):
+        b: int
+
+    one = Derived(1, 2)
+    assert (one.a, one.b, repr(one).endswith("(a=1, b=2)")) == (1, 2, True)
+    with pytest.raises(FrozenInstanceError):
+        one.a = 3
+    with pytest.raises(TypeError, match="cannot inherit"):
+        decorator(type("Loose", (Base,), {}))
+
+
 @DECORATORS
 def test_methods_of_the_class_itself_stay(decorator: Any) -> None:
     @decorator(frozen=True)

@@ -6,8 +6,8 @@ each field by its name. Here only constructors are compiled, one for all classes
 set alike, and they write into slots directly.
 
 `field`, `fields`, `replace`, `asdict` and `astuple` are the standard library's. A class that needs
-other options than these (`order`, `unsafe_hash`, `init`) uses the standard decorator; neither
-derives from the other's classes.
+other options (`order`, `unsafe_hash`, `init`) uses the standard decorator; classes of either may
+derive from those of the other.
 """
 
 from __future__ import annotations
@@ -39,9 +39,15 @@ def _dataclass(
         if cls.__doc__ is None:  # else the standard decorator writes the signature
             cls.__doc__ = cls.__name__
         with_fields = dataclasses.dataclass(
-            init=False, repr=False, eq=False, slots=slots, kw_only=kw_only
+            init=False,
+            repr=False,
+            eq=False,
+            slots=slots,
+            kw_only=kw_only,
+            frozen=frozen and _has_frozen_base(cls),  # must be said of a derived class
         )
-        made: type = with_fields(cls)
+        made: Any = with_fields(cls)
+        made.__dataclass_params__.frozen = frozen
         fields = dataclasses.fields(made)
         methods = dict(_methods(made, fields, frozen, eq))
         if repr:
@@ -60,6 +66,11 @@ if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
 else:
     dataclass = _dataclass
+
+
+def _has_frozen_base(cls: type) -> bool:
+    known = (getattr(base, "__dataclass_params__", None) for base in cls.__mro__[1:])
+    return any(parameters is not None and parameters.frozen for parameters in known)
 
 
 def _methods(
