@@ -16,8 +16,7 @@ from typing import IO, Any, Final
 
 import numpy as np
 
-from tilewright.runtime import abi
-from tilewright.runtime.buffer import arena
+from tilewright.runtime.buffer import empty
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 Data = Mapping[int, Bytes]  # of initializers that lack them, by number
@@ -27,7 +26,6 @@ _GRAPH: Final = 7
 _INITIALIZER: Final = 5
 _RAW_DATA: Final = 9
 LEAST: Final = 16 << 10  # bytes of data that are worth a read of their own
-_BLOCK: Final = 8 << 20  # bytes of memory that smaller data share, on huge pages
 _LONGEST: Final = 10  # bytes of a number
 _NUMBER, _BYTES = 0, 2  # wire types; values of the others have a fixed size
 _FIXED: Final = {1: 8, 5: 4}
@@ -52,7 +50,6 @@ class _Scanner:
         self._file = file
         self._at = 0
         self._initializers = 0
-        self._free = arena(0)
         self.data: dict[int, Bytes] = {}
 
     def model(self, size: int) -> bytes:
@@ -75,22 +72,12 @@ class _Scanner:
             raise ValueError("an initializer has its data twice")
         if size < LEAST:
             return self._taken(size)
-        data = self._memory(size)
+        data = empty((size,), np.dtype(np.uint8))
         if self._file.readinto(data) < size:  # type: ignore[attr-defined]
             raise ValueError("the file ends early")
         self._at += size
         self.data[self._initializers] = data
         return None
-
-    def _memory(self, size: int) -> Bytes:
-        """Memory for `size` bytes; to touch new pages one by one takes longer than to read."""
-        if size >= _BLOCK:
-            return arena(size)
-        if size > len(self._free):
-            self._free = arena(_BLOCK)
-        taken = self._free[:size]
-        self._free = self._free[-(-size // abi.ALIGNMENT) * abi.ALIGNMENT :]
-        return taken
 
     def _message(
         self, size: int, changing: int, changed: Callable[[int], bytes | None]
