@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Final
 
 from tilewright.base.dataclass import dataclass
@@ -203,7 +204,7 @@ def best(
     data: RowData = NO_ROW_DATA,
 ) -> Tile:
     """The best of `candidates` by the model."""
-    return _best(rows, columns, lanes, costs, data)[1]
+    return _best(tuple(rows), columns, lanes, costs, data)[1]
 
 
 def gain(
@@ -214,12 +215,14 @@ def gain(
     data: RowData = NO_ROW_DATA,
 ) -> float:
     """What part of the multiply-adds that could issue are useful ones, with the best tile."""
-    return _best(rows, columns, lanes, costs, data)[0]
+    return _best(tuple(rows), columns, lanes, costs, data)[0]
 
 
+@lru_cache(maxsize=256)
 def _best(
-    rows: Sequence[int], columns: int, lanes: int, costs: CostModel, data: RowData
+    rows: tuple[int, ...], columns: int, lanes: int, costs: CostModel, data: RowData
 ) -> tuple[float, Tile]:
+    """The score and the best tile; passes ask about one shape many times over."""
     return _best_of(candidates(rows, columns, lanes, costs), rows, columns, costs, data)
 
 
