@@ -57,7 +57,7 @@ def _dataclass(
         for name, method in methods.items():
             if made.__dict__.get(name) is None:
                 setattr(made, name, method)
-        return made
+        return cast(type, made)
 
     return decorated if cls is None else decorated(cls)
 
