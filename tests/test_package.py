@@ -264,6 +264,20 @@ def test_no_room_is_denser_than_one_can_read():
     assert too_dense == {}, "name intermediate values, one step per line"
 
 
+# What only the standard decorator does.
+_STANDARD_OPTIONS = re.compile(r"@dataclass\([^)]*\b(order|unsafe_hash|init)=")
+_STANDARD = re.compile(r"^from dataclasses import [^\n]*\bdataclass\b", re.MULTILINE)
+
+
+def test_dataclasses_are_the_quick_ones():
+    found = []
+    for path in sorted((ROOT / "src/tilewright").rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        if _STANDARD.search(text) and not _STANDARD_OPTIONS.search(text):
+            found.append(str(path))
+    assert found == [], "take `dataclass` from tilewright.base.dataclass"
+
+
 def _classes() -> dict[str, list[str]]:
     """The modules in which each public class name is defined."""
     found = defaultdict(list)

@@ -12,12 +12,12 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
 
 import numpy as np
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import InputError, TilewrightWarning
 from tilewright.base.text import did_you_mean, listing
 from tilewright.driver import compile

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from onnx import TensorProto, helper
 import tilewright as tw
 from tilewright.base import events
 from tilewright.base.errors import InputError, TilewrightWarning, UnsupportedError
-from tilewright.driver import text
+from tilewright.driver import steps, text
 
 
 def model(
@@ -205,6 +206,33 @@ def test_every_room_is_passed_through_once() -> None:
     assert [name for name, _ in groupby(named)] == ["graph", "plan", "memory"]
     spans = ("import", "lower", "kernels", "assemble")
     assert [e.kind for e in log if e.kind in spans] == list(spans)
+
+
+def test_weights_that_passes_replace_are_freed_before_others_are_packed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channels = {n: rng.random(8) for n in ("scale", "bias", "mean", "var")}
+    weights = {"w": rng.standard_normal((8, 8, 9, 9)), **channels}
+    conv = helper.make_node("Conv", ["x", "w"], ["c"])
+    norm = helper.make_node("BatchNormalization", ["c", *channels], ["y"])
+    onnx.save(model([conv, norm], {"x": [1, 8, 9, 9]}, weights), tmp_path / "m.onnx")
+    imported, compiled = steps.import_model, steps.kernels
+    alive: list[weakref.ref[Any]] = []
+
+    def observed(*arguments: Any) -> Any:
+        graph = imported(*arguments)
+        alive.extend(map(weakref.ref, graph.constants.values()))
+        return graph
+
+    def checked(*arguments: Any) -> Any:
+        seen.append([r() is None for r in alive])
+        return compiled(*arguments)
+
+    seen: list[list[bool]] = []
+    monkeypatch.setattr(steps, "import_model", observed)
+    monkeypatch.setattr(steps, "kernels", checked)
+    tw.compile(tmp_path / "m.onnx", cache=False)
+    assert seen == [[True] * len(weights)]
 
 
 def test_native_is_what_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:

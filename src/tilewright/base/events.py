@@ -10,9 +10,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
+
+from tilewright.base.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

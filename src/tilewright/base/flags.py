@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
 from tilewright.base import modes
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import FlagError
 
 T = TypeVar("T")

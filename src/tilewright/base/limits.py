@@ -11,10 +11,10 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Final
 
 from tilewright.base import flags
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import CompileError, LimitError, MemoryLimitError
 from tilewright.base.flags import Flag
 from tilewright.base.memory import machine_memory, memory_limit

@@ -19,12 +19,12 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
 from tilewright.base import events, flags, private
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import TilewrightWarning
 from tilewright.base.files import UNFINISHED, write_whole
 from tilewright.base.text import human_bytes

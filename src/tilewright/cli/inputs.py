@@ -5,13 +5,13 @@ from __future__ import annotations
 import zipfile
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import ALL, DType
 from tilewright.base.errors import InputError
 from tilewright.base.text import did_you_mean

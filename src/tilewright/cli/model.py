@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ArtifactError, InputError
 from tilewright.base.text import listing
 from tilewright.cli import inputs, quantized

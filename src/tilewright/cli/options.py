@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import wraps
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from tilewright.base import modes
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import InputError
 from tilewright.base.flags import parse_size
 from tilewright.cli.pictures import pixel_options

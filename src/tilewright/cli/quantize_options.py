@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final
 
 import click
 
+from tilewright.base.dataclass import dataclass
 from tilewright.cli.options import PATH, refuse
 
 BITS: Final = {"int4": 4, "int8": 8}

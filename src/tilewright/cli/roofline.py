@@ -7,11 +7,11 @@ over more data than the caches hold, on all threads.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import float32
 
 _PRODUCT: Final = (512, 1024, 1024)

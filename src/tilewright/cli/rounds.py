@@ -12,7 +12,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +21,7 @@ import numpy as np
 
 from tilewright.base import events
 from tilewright.base.child import child_environment
+from tilewright.base.dataclass import dataclass
 from tilewright.base.text import plural
 from tilewright.runtime.threads import choose_cpus
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.text import plural
 from tilewright.cli import certificate, inputs, kernels
 from tilewright.cli.model import (

@@ -14,9 +14,10 @@ gradient evenly among equal elements; argmax passes it to the element that it na
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import reduce
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import UnsupportedError
 from tilewright.compute.gathered import Contribution, gathered, is_affine

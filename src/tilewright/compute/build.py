@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from types import FunctionType
 from typing import Any
 
 from tilewright.compute.nodes import CC, PS, PW, Computation, Dim, Output
@@ -44,17 +45,25 @@ def _names(
     skip: int = 0,
 ) -> list[str]:
     """The lambda's own parameter names where it has them, else i, j, k, ..."""
-    given = [
-        p.name
-        for p in inspect.signature(f).parameters.values()
-        if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
-    ][skip : skip + count]
+    given = list(_positional(f)[skip : skip + count])
     if len(given) == count:
         return given
     letters = [
         _NAMES[n] if n < len(_NAMES) else f"d{n}" for n in range(skip, skip + count)
     ]
     return letters
+
+
+def _positional(f: Callable[..., Any]) -> Sequence[str]:
+    """The names of the parameters that a function takes by position or by name."""
+    if isinstance(f, FunctionType):  # nearly always, and its code has them
+        code = f.__code__
+        return code.co_varnames[code.co_posonlyargcount : code.co_argcount]
+    return [
+        p.name
+        for p in inspect.signature(f).parameters.values()
+        if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+    ]
 
 
 def map_(

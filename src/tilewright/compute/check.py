@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from math import gcd
 from typing import Any
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import VerifyError
 from tilewright.base.text import plural
 from tilewright.compute.isl import (

@@ -9,10 +9,10 @@ points, none of which is left out because c does not divide it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.numbers import ceil_div
 from tilewright.compute.nodes import PW, Dim
 from tilewright.expr.affine import Affine, affine, to_expr

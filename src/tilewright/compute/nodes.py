@@ -12,8 +12,9 @@ read is an index with a `Load` in it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from tilewright.base.dataclass import dataclass
 from tilewright.compute.reducer import Reducer
 from tilewright.expr.nodes import Buffer, Expr, Extent, Load, Var, fixed
 from tilewright.expr.reads import loads

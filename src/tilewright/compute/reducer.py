@@ -8,8 +8,8 @@ code generator) reads the same definition.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import DType
 from tilewright.expr.nodes import (
     Add,

@@ -10,9 +10,10 @@ changes, so that the operator must be commutative.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 
+from tilewright.base.dataclass import dataclass
 from tilewright.compute.guards import inside, read_or_constant
 from tilewright.compute.nodes import CC, PW, Computation, Dim, Output
 from tilewright.compute.transforms import environment

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from itertools import product
 
 import numpy as np
 
+from tilewright.base.dataclass import dataclass
 from tilewright.compute.guards import conjuncts
 from tilewright.compute.nodes import CC, PW, Computation, Dim, Output
 from tilewright.compute.reducer import is_sum

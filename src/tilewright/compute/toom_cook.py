@@ -23,10 +23,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from typing import Any, Final
+
+from tilewright.base.dataclass import dataclass
 
 Row = tuple[Fraction, ...]
 Columns = tuple[tuple[int, ...], ...]

@@ -29,9 +29,9 @@ and elements beyond a quarter (m = 4: a 28th) of the largest number may overflow
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import float32
 from tilewright.base.numbers import ceil_div
 from tilewright.compute.build import reduce_

@@ -9,10 +9,11 @@ it once and sends it to all of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from typing import TypeVar
 
+from tilewright.base.dataclass import dataclass
 from tilewright.compute.nodes import Computation, Dim, Output
 from tilewright.compute.transforms import map_loads
 from tilewright.dataflow.builder import TaskGraphBuilder

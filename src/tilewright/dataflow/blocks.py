@@ -9,9 +9,9 @@ formed at once.
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
 from enum import StrEnum
 
+from tilewright.base.dataclass import dataclass
 from tilewright.dataflow.graph import Role, TaskGraph
 
 

@@ -17,9 +17,9 @@ elements in between: s starts no earlier than the end of d plus their least work
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
 from typing import Final
 
+from tilewright.base.dataclass import dataclass
 from tilewright.dataflow.assemble import connect
 from tilewright.dataflow.graph import Role, TaskGraph, Volume
 from tilewright.dataflow.lower import OperatorNetwork

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from tilewright.base.dataclass import dataclass
 from tilewright.dataflow.blocks import TaskShare
 from tilewright.dataflow.graph import Edge, Node, Role, TaskGraph
 

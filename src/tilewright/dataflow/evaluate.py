@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import Final
 
 from tilewright.base import events
+from tilewright.base.dataclass import dataclass
 from tilewright.dataflow.baseline import nonstreaming_makespan
 from tilewright.dataflow.blocks import Heuristic
 from tilewright.dataflow.depth import critical_path, streaming_depth

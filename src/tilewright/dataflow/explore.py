@@ -13,11 +13,12 @@ import math
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from enum import StrEnum
 from itertools import product
 from typing import Any, Final
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import InputError
 from tilewright.base.numbers import whole
 from tilewright.compute.canonical import canonical

@@ -23,9 +23,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
 from fractions import Fraction
 
+from tilewright.base.dataclass import dataclass
 from tilewright.dataflow.follow import fifo_rooms
 from tilewright.dataflow.graph import Role, TaskGraph
 from tilewright.dataflow.intervals import Intervals

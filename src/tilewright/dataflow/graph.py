@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
 from functools import cached_property
 from typing import Final, TypeVar
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import InputError
 
 MAX_VOLUME: Final = 1 << 62

@@ -7,9 +7,9 @@ smaller one has an element every S cycles. HPDC 2023 (see `graph`), section on s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
+from tilewright.base.dataclass import dataclass
 from tilewright.dataflow.graph import Role, TaskGraph
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.dataflow.assemble import connect, fed
 from tilewright.dataflow.expand import EXPANSIONS

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby, product
 
+from tilewright.base.dataclass import dataclass
 from tilewright.dataflow.evaluate import GANG, Evaluator, Method
 from tilewright.dataflow.results import Choice
 from tilewright.search import SearchLimits, descend

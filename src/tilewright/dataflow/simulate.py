@@ -23,8 +23,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ExecutionError, InputError
 from tilewright.dataflow.graph import Role, TaskGraph
 from tilewright.dataflow.schedule import Discipline, TaskSchedule

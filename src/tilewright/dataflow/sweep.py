@@ -24,11 +24,11 @@ one number, and a step of a rule adds to both parts.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
+from tilewright.base.dataclass import dataclass
 from tilewright.dataflow.graph import Role, TaskGraph
 
 Pairs = np.ndarray[Any, np.dtype[np.int64]]

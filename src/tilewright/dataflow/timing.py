@@ -8,9 +8,10 @@ per cycle, and an output is available one cycle after its last input was read.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
+from tilewright.base.dataclass import dataclass
 from tilewright.dataflow.follow import Cycles, read_times, write_times
 from tilewright.dataflow.graph import Role, TaskGraph
 from tilewright.dataflow.intervals import Intervals

@@ -7,11 +7,11 @@ None. RULES lists all rules, the most important first.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from typing import Final
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.text import plural
 from tilewright.expr.affine import Affine, affine
 from tilewright.expr.nodes import Buffer, Expr, Load, Select, Var

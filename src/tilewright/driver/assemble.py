@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from tilewright import __version__
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import MemoryLimitError
 from tilewright.driver.built import (
     BuiltControl,

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import combinations as combine
 from typing import Any, Final
 
 import numpy as np
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import TilewrightError, UnsupportedError
 from tilewright.driver.generalize import is_corner
 from tilewright.driver.ranges import combinations, count

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
+from tilewright.base.dataclass import dataclass
 from tilewright.driver.compiled import CompiledGroup
 from tilewright.expr.nodes import Buffer
 from tilewright.plan.nodes import (

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tilewright.base import events, flags
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import bfloat16, float32, int8, int32, uint8
 from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.base.modes import UNSEARCHED

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, Final
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import ALL, dtype_of
 from tilewright.runtime import packing, schema
 from tilewright.runtime.packing import Packing

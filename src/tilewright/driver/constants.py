@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
+from tilewright.base.dataclass import dataclass
 from tilewright.runtime import abi
 from tilewright.runtime.buffer import arena, bytes_of
 from tilewright.runtime.packed import MOST_GROWTH, Constants, PackedConstant

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Final
 
 from tilewright.base import events, limits
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import CompileError, ScheduleError, TilewrightError
 from tilewright.base.store import FileStore
 from tilewright.compute.canonical import canonical, canonical_tree

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from math import exp
 from typing import Any, Final
 
 from tilewright.base import events
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ScheduleError, TilewrightError, UnsupportedError
 from tilewright.driver import steps
 from tilewright.driver.chosen_schedules import ChosenSchedules, chosen_schedules

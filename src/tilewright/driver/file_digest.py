@@ -17,11 +17,12 @@ from __future__ import annotations
 import json
 import time
 from contextlib import suppress
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from functools import cache
 from pathlib import Path
 from typing import Final
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.store import FileStore
 from tilewright.runtime import digest
 

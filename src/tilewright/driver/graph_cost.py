@@ -11,7 +11,6 @@ Costs can be combined with weights: `{"time": 1, "launches": 1e-6}`.
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -138,6 +137,8 @@ def _seconds(step: Step, plan: Plan, said: RecordedAnswers) -> float:
 
 def measured(model: CompiledModel, graph: Graph, threads: int | None) -> float:
     """The median seconds of RUNS runs on random inputs, after a warm-up run."""
+    import statistics  # which loads more than all of this module
+
     exe = Executable(model, threads=threads)
     inputs = {
         v.name: random_array(v.name, v.dtype, v.extents, 0)

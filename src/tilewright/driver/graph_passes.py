@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
+from tilewright.base.dataclass import dataclass
 from tilewright.driver.compilation import onnx_fallback, optimize
 from tilewright.driver.graph_cost import TIME, GraphCost
 from tilewright.driver.options import Options

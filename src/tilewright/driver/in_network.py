@@ -11,12 +11,12 @@ import statistics
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Final
 
 from tilewright.base import events
+from tilewright.base.dataclass import dataclass
 from tilewright.driver.same_results import Array, expect_equal
 from tilewright.runtime.executable import Executable
 from tilewright.tune.gain import confidence

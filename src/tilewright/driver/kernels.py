@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
 
 from tilewright.base import events, flags, limits
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import (
     CompileError,
     ScheduleError,

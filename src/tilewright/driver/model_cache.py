@@ -16,12 +16,12 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any, Final
 
 from tilewright.base import events
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ArtifactError, ModelError
 from tilewright.base.store import FileStore
 from tilewright.driver import file_digest

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from tilewright.base import events
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ExecutionError
 from tilewright.driver.compiled import CompiledGroup, Preparation
 from tilewright.driver.guard import Verdict, validate

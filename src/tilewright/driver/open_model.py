@@ -9,10 +9,11 @@ compiler at run time.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from tilewright.base import events, flags
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import VerifyError
 from tilewright.driver.open_check import OpenKernelCheck
 from tilewright.driver.open_code import OpenCode, open_codes, refused

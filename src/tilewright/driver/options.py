@@ -6,11 +6,12 @@ import hashlib
 import json
 import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewright.base import flags, modes
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.base.memory import machine_memory, memory_limit
 from tilewright.base.numbers import whole

@@ -7,10 +7,11 @@ point of a box and the second moves its results: Winograd's filters, transformed
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from typing import Final
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import float32, float64
 from tilewright.expr.affine import Affine, affine
 from tilewright.expr.nodes import (

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.names import fresh
 from tilewright.expr.nodes import INDEX, Buffer, Var
 from tilewright.loops.analysis.effects import reads

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import reduce
 from operator import mul
 from typing import Any, Final
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import UnsupportedError
 from tilewright.base.names import fresh
 from tilewright.base.text import plural

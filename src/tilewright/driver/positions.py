@@ -9,12 +9,13 @@ along each axis: only the last positions of all are fewer.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from math import isqrt, prod
 from operator import and_
 
 from tilewright.base import events
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ScheduleError, UnsupportedError, VerifyError
 from tilewright.base.names import fresh
 from tilewright.driver.part_assembly import PartAssembly, PartedWork, scheduled_part

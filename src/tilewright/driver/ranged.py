@@ -18,10 +18,11 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import Any, Final
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import (
     InputError,
     MemoryLimitError,

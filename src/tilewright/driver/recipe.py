@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from tilewright.base.dataclass import dataclass
 
 if TYPE_CHECKING:
     from tilewright.graph.nodes import Graph

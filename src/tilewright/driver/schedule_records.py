@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 from tilewright.base import events
+from tilewright.base.dataclass import dataclass
 from tilewright.compute.nodes import Computation
 from tilewright.driver.chosen_schedules import ChosenSchedules, day
 from tilewright.driver.kernels import KernelCompiler

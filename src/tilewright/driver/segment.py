@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
 
+from tilewright.base.dataclass import dataclass
 from tilewright.driver.built import BuiltControl, BuiltGroup, Native
 from tilewright.driver.constants import ConstantPool
 from tilewright.driver.prepare import ConstantPacker, place_prepared

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
 from tilewright.base import modes
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import FlagError, InputError, UnsupportedError
 from tilewright.base.text import did_you_mean, plural
 from tilewright.driver.chosen_schedules import ChosenSchedules, chosen_schedules

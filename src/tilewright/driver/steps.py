@@ -112,7 +112,11 @@ def executable(
             options.limit,
             allowed,
         )
-    return Executable(build(graph, options), threads=options.threads, lazy=True)
+    # Handed over, so that weights that passes replace are freed before their successors are packed.
+    handed = [graph]
+    del graph
+    made = build(handed.pop(), options)
+    return Executable(made, threads=options.threads, lazy=True)
 
 
 def _kernel(source: Kernel, options: Options) -> Executable | SizedExecutable:

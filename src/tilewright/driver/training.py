@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 from zipfile import BadZipFile
 
 import numpy as np
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import float32
 from tilewright.base.errors import InputError, ModelError
 from tilewright.base.text import listing, plural

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import inf, isfinite
 from typing import Any
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.text import columns, human_time, plural
 from tilewright.tune.scheduler import TuningEnd
 from tilewright.tune.tuner import TaskOutcome

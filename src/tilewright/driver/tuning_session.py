@@ -8,13 +8,14 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from importlib.util import find_spec
 from math import inf, isfinite
 from pathlib import Path
 from typing import Any, Final
 
 from tilewright.base import events
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import InputError, TilewrightWarning
 from tilewright.base.text import listing
 from tilewright.driver.compilation import target_of

@@ -20,7 +20,7 @@ def compiler(*packages: str) -> str:
     additional packages that this model calls. Raises PackageNotFoundError for one that is not
     installed.
     """
-    digest = hashlib.blake2b(digest_size=16)
+    digest = hashlib.sha256()
     for path in sorted(_sources(str(Path(__file__).parents[1]))):
         with open(path, "rb", buffering=0) as file:
             digest.update(file.read())

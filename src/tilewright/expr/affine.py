@@ -24,7 +24,7 @@ from tilewright.expr.nodes import (
 from tilewright.ir.node import keep_fact
 
 
-# Not frozen, since many are made: setting the fields of a frozen one takes three times as long.
+# Not frozen, since many are made: setting the fields of a frozen one takes twice as long.
 @dataclass(slots=True, unsafe_hash=True)
 class Affine:
     """`sum(coefficient * atom) + const`; no coefficient is 0, atoms in order of first occurrence.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from tilewright.base.dataclass import dataclass
 from tilewright.expr.bounds import Env, refine, within
 from tilewright.expr.intervals import Interval
 from tilewright.expr.nodes import Expr, Load, Select, Var

@@ -12,12 +12,13 @@ around it (`Graph.captured`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import DType, dtype_of
 from tilewright.base.text import plural
 from tilewright.runtime.nesting import ArgumentNesting

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from tilewright.base.dataclass import dataclass
 from tilewright.graph.bounded.data_dependent import depends_on_data, over_bodies
 from tilewright.graph.infer import FallbackProvider, specialize
 from tilewright.graph.nodes import Graph

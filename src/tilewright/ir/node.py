@@ -344,6 +344,8 @@ def substitute(root: Any, mapping: dict[Any, Any]) -> Any:
     """Replace nodes by identity, everywhere below `root`, in one pass."""
     if not mapping:
         return root
+    if not root.children():
+        return mapping.get(root, root)
     done: dict[Node, Any] = dict(mapping)
     for node in postorder(root):
         if node not in done:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Generic, TypeVar
 
 from tilewright.base import limits
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import InputError, TilewrightError
 from tilewright.base.events import span
 from tilewright.base.text import did_you_mean
@@ -48,7 +49,7 @@ class Pass(ABC, Generic[T]):
         return f"{self.name}{{{','.join(changed)}}}" if changed else self.name
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Pipeline(Generic[T]):
     """Passes in order. `verify` raises a TilewrightError for a program that breaks an invariant."""
 

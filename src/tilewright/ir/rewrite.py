@@ -13,10 +13,11 @@ import linecache
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any, Protocol
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import TilewrightError
 from tilewright.base.events import emit
 from tilewright.base.text import columns

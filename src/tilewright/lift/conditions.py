@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from tilewright.base.dataclass import dataclass
 from tilewright.expr.nodes import Const, Expr, Sub, const
 from tilewright.lift import laws, lengths
 from tilewright.lift.lambdas import is_identity

@@ -8,9 +8,9 @@ free; any other one is written to memory and read again.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
 
+from tilewright.base.dataclass import dataclass
 from tilewright.lift.lengths import evaluate
 from tilewright.lift.memory import nbytes
 from tilewright.lift.nodes import (

@@ -15,8 +15,8 @@ operator and recognizing one, are rules made from this table.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InputError
 from tilewright.expr.nodes import Expr, const

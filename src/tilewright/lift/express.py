@@ -9,10 +9,11 @@ constant outside a Pad. Whether the program says exactly the Computation is not 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import UnsupportedError
 from tilewright.compute.canonical import canonical
 from tilewright.compute.nodes import CC, PS, PW, Computation, Dim, Output

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import InputError
 from tilewright.expr.nodes import Expr, FloorDiv, Max, Min, Mod, Select, const
 from tilewright.lift.nodes import IndexFun

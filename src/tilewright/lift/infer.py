@@ -8,9 +8,9 @@ the program determines it, and otherwise recorded as a Condition.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import int64
 from tilewright.base.errors import InputError
 from tilewright.base.numbers import whole

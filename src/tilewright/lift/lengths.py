@@ -8,11 +8,11 @@ once sizes are known.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from typing import Literal
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import InputError
 from tilewright.expr.nodes import Const, Expr, FloorDiv, Sub, Var
 from tilewright.expr.printer import show

@@ -11,9 +11,10 @@ in them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, TypeAlias
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import TilewrightError
 from tilewright.expr.nodes import INDEX, Const, Expr, Var, as_expr, const
 from tilewright.ir.node import Node, postorder, substitute

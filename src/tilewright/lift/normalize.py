@@ -9,9 +9,10 @@ arithmetic follows a reduction.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from tilewright.base.dataclass import dataclass
 from tilewright.compute.nodes import PS, PW, Computation, Dim
 from tilewright.compute.reducer import Reducer
 from tilewright.expr.nodes import Buffer, Expr, Load, const
@@ -367,7 +368,8 @@ def _map_seq_slide(
     s: _Scope,
     x: Array,
 ) -> View:
-    return _map(w, n.Map(f.f), s, _slide(w, n.Slide(f.size, f.step), s, x))
+    windows = _slide(w, n.Slide(f.size, f.step), s, x)
+    return _map(w, n.Map(f.f), s, windows)
 
 
 def _slide(

@@ -7,8 +7,9 @@ Computation's own `pw` or `ps` dimension; or more arithmetic, then it becomes a 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from tilewright.base.dataclass import dataclass
 from tilewright.compute.nodes import Dim
 from tilewright.compute.reducer import Reducer, reducer
 from tilewright.expr import nodes as e

@@ -8,10 +8,10 @@ from __future__ import annotations
 import keyword
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import isnan
 from typing import Any
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import bool_, float32, int64
 from tilewright.base.errors import UnsupportedError
 from tilewright.expr import python

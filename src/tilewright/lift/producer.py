@@ -8,9 +8,10 @@ data and can be turned around moves the destination instead of the value (`INVER
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple, Protocol
 
+from tilewright.base.dataclass import dataclass
 from tilewright.expr.nodes import Buffer, Expr
 from tilewright.lift import nodes as n
 from tilewright.lift import views

@@ -8,10 +8,10 @@ right side, such as a tile size.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import int64
 from tilewright.base.errors import TilewrightError
 from tilewright.base.text import columns

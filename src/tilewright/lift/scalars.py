@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from tilewright.base import dtypes
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import DType, dtype_of
 from tilewright.base.errors import InputError
 from tilewright.expr import nodes as e

@@ -7,8 +7,8 @@ names of their variables are one state.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
+from tilewright.base.dataclass import dataclass
 from tilewright.ir.strategy import Strategy
 from tilewright.lift.derive import Derivation, places
 from tilewright.lift.lambdas import key

@@ -7,10 +7,10 @@ separate site: the application is.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import InputError
 from tilewright.expr.nodes import INDEX, Var
 from tilewright.lift import infer

@@ -7,9 +7,9 @@ the lengths on the way there. `(f32, i64)[n]` is a f32[n] and an i64[n].
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InputError
 from tilewright.base.numbers import whole

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from typing import Any
 
+from tilewright.base.dataclass import dataclass
 from tilewright.compute.nodes import CC, PS, PW, Computation, Dim, Output
 from tilewright.expr.nodes import INDEX, Buffer, Const, Expr, Load, Var, const
 from tilewright.ir.node import Node, postorder, substitute

@@ -13,10 +13,10 @@ strategy that has to be right after any steps before it names places by what is 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import InputError
 from tilewright.ir.strategy import Strategy, attempt, otherwise, repeat, then
 from tilewright.lift.derive import Derivation

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from tilewright.base.dataclass import dataclass
 from tilewright.expr.nodes import Const, Expr, Load, const
 from tilewright.ir.node import postorder
 from tilewright.lift import nodes as n

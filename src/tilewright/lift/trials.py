@@ -8,12 +8,12 @@ types.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from random import Random
 from typing import Any
 
 import numpy as np
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import DType, int64
 from tilewright.base.errors import InputError, TilewrightError
 from tilewright.expr.interp import evaluate

@@ -12,11 +12,12 @@ Programs are specialized here: every length is a number. A vector is an array of
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import IntEnum
 from itertools import accumulate
 from typing import Any, TypeAlias
 
+from tilewright.base.dataclass import dataclass
 from tilewright.expr.affine import affine, to_expr
 from tilewright.expr.nodes import (
     INDEX,

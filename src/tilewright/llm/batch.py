@@ -9,12 +9,12 @@ token overwrites its keys and values before they are seen.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import count, takewhile
 from typing import Any
 
 import numpy as np
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import InputError
 from tilewright.llm.answer import Answer, GeneratedToken
 from tilewright.llm.model import KeyValueCache, LanguageModel

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import numpy as np
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.driver.compile import compile
 from tilewright.driver.recipe import ModelRecipe

@@ -12,9 +12,10 @@ their memory scopes; features of the machine.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from hashlib import sha256
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import InputError
 from tilewright.compute.canonical import canonical
 from tilewright.compute.nodes import CC, PW, Computation

@@ -23,9 +23,10 @@ reaches a Barrier or Combine together with the others, or none does.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
+from tilewright.base.dataclass import dataclass
 from tilewright.compute.nodes import sizes_of
 from tilewright.compute.reducer import Reducer
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Extent, Var

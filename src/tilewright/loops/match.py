@@ -9,8 +9,8 @@ per axis. What does not fit is reported by the `OperandMismatch` of the attempt 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
+from tilewright.base.dataclass import dataclass
 from tilewright.compute.nodes import CC, Dim
 from tilewright.expr.nodes import Add, And, Expr, Load, Max, Min, Mul, Or, Var
 from tilewright.loops.intrinsic import Instance, TensorIntrinsic

@@ -34,8 +34,9 @@ loops and buffers.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from tilewright.base.dataclass import dataclass
 from tilewright.compute.reducer import Reducer
 from tilewright.expr.nodes import INDEX, MAX_SIZE, Buffer, Const, Expr, Extent, Var
 from tilewright.ir.node import Node

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain
 from typing import Any, NamedTuple
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ExecutionError
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.nodes import Stmt

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tilewright.base import dtypes
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import VerifyError
 from tilewright.compute.isl import Domain, IslLimitReached, sample
 from tilewright.expr.affine import affine, to_expr

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Set
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 from typing import Any, TypeVar
 
+from tilewright.base.dataclass import dataclass
 from tilewright.expr.nodes import Buffer, Load, Overlap, Var
 from tilewright.ir.node import Node, keep_fact, postorder
 from tilewright.loops.launch import Barrier, CombineThreads, Commit, Wait

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Final
 
+from tilewright.base.dataclass import dataclass
 from tilewright.compute.canonical import canonical
 from tilewright.compute.nodes import Computation, Output
 from tilewright.expr.nodes import Buffer, Load

@@ -6,11 +6,12 @@ The reference that passes are checked against: slow, and independent of the gene
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Final
 
 import numpy as np
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import ExecutionError, InputError
 from tilewright.compute import interp as computations

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.text import columns, human_bytes
 from tilewright.expr.nodes import Buffer
 from tilewright.plan.lifetimes import lifetimes

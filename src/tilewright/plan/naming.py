@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Final, TypeVar
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.names import fresh
 from tilewright.compute.nodes import Computation, Output, sizes_of
 from tilewright.compute.parser import RESERVED

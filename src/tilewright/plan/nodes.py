@@ -28,12 +28,13 @@ way.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.names import fresh
 from tilewright.base.text import plural
 from tilewright.compute.nodes import Computation

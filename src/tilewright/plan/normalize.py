@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.names import fresh
 from tilewright.compute.join_axes import join_axes
 from tilewright.compute.local_results import local_results

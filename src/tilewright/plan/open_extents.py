@@ -7,11 +7,12 @@ values and returns an ordinary plan.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 from tilewright.base import dtypes
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import InputError, UnsupportedError, VerifyError
 from tilewright.compute.nodes import Computation, Output, sizes_of
 from tilewright.expr.affine import affine

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 from tilewright.base import dtypes
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import InputError
 from tilewright.compute.nodes import Computation
 from tilewright.compute.parser import LINES, parse_reducer

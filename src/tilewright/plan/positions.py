@@ -8,9 +8,10 @@ gathered side by side, wherever in the image they are.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from tilewright.base.dataclass import dataclass
 from tilewright.compute.guards import read_or_constant
 from tilewright.compute.nodes import CC, Computation, Dim, Output
 from tilewright.compute.transforms import environment

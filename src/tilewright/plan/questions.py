@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol
 
+from tilewright.base.dataclass import dataclass
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
 

@@ -7,9 +7,10 @@ rows if these are computed, used and dropped before the next ones.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.names import fresh
 from tilewright.compute.nodes import CC, Computation, Dim, Output
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, as_expr

@@ -7,10 +7,10 @@ at a time, if nothing in it depends on the number of units or on which unit it i
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from tilewright.base.dataclass import dataclass
 from tilewright.compute.nodes import CC, Computation, sizes_of
 from tilewright.expr.affine import affine
 from tilewright.expr.nodes import (

@@ -22,11 +22,12 @@ name; the text of a plan makes names unique (`naming`).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import VerifyError
 from tilewright.compute.check import check
 from tilewright.compute.nodes import PW, Computation

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import VerifyError
 from tilewright.expr.nodes import Buffer
 from tilewright.plan.nodes import HOST, FusionGroup, MemoryPlan, Plan, Step

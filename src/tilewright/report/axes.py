@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.html import Attribute, Markup, element, join
 
 COLORS: Final = 8  # `.c0` to `.c7` in the style sheet

@@ -8,9 +8,10 @@ the spacing of boxes (isotonic regression).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
+
+from tilewright.base.dataclass import dataclass
 
 _SWEEPS: Final = 12
 _BEND: Final = 6.0  # width of an edge where it passes a layer

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from typing import Any, Final
+
+from tilewright.base.dataclass import dataclass
 
 COLORS: Final = (
     "#1b6ca8",

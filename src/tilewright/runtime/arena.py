@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from tilewright.base.dataclass import dataclass
 from tilewright.runtime.abi import ALIGNMENT
 
 _PLACEMENTS: Final = 20_000  # of single buffers while climbing: at most a second

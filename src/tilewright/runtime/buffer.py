@@ -17,13 +17,13 @@ from ctypes import (
     c_void_p,
     get_errno,
 )
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import MemoryLimitError
 from tilewright.base.text import human_bytes
 from tilewright.runtime.abi import ALIGNMENT

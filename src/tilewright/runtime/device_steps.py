@@ -7,11 +7,12 @@ executor waits for them before the host touches memory again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import TilewrightError
 from tilewright.runtime import devices
 from tilewright.runtime.device import (

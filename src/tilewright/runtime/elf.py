@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ArtifactError
 
 ET_REL: Final = 1

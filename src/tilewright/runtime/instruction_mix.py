@@ -8,9 +8,9 @@ kernel without loops, all instructions count. A loop is the code that a backward
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from tilewright.base.dataclass import dataclass
 from tilewright.runtime.elf import SHF_EXECINSTR, SHN_UNDEF, ElfObject, parse
 from tilewright.runtime.x86 import X86Instruction, decode
 

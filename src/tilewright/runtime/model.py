@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import dtype_of
 from tilewright.base.errors import ArtifactError
 from tilewright.runtime.abi import ABI_VERSION

@@ -10,10 +10,11 @@ from __future__ import annotations
 import sys
 from collections import OrderedDict, namedtuple
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ArtifactError, InputError
 from tilewright.base.text import listing, plural
 

@@ -7,9 +7,10 @@ workspaces, and the arena is laid out again.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ArtifactError
 from tilewright.runtime import abi, formulas
 from tilewright.runtime.arena import Lifetime, assign_offsets

@@ -15,12 +15,13 @@ when it is read.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import ALL, dtype_of
 from tilewright.runtime import abi, schema
 from tilewright.runtime.buffer import MAPPED, FilePart, arena_of

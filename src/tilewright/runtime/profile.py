@@ -8,11 +8,12 @@ import statistics
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any, Final, Literal
 
 import numpy as np
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import InputError
 from tilewright.base.text import columns, plural
 from tilewright.runtime import abi, instruction_mix

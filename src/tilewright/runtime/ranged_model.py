@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ArtifactError
 from tilewright.runtime.dispatch import Allowed, SymbolicType
 from tilewright.runtime.model import CompiledModel

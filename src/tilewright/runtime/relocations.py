@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final, Protocol
+
+from tilewright.base.dataclass import dataclass
 
 
 class PatchedBytes(Protocol):

@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.text import plural
 
 Shape = Any

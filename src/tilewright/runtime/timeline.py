@@ -5,9 +5,10 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from tilewright.base.dataclass import dataclass
 from tilewright.runtime import abi
 
 if TYPE_CHECKING:

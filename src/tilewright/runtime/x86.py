@@ -6,8 +6,9 @@ Encodings: Intel's Software Developer's Manual, volume 2, chapter 2 and appendix
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
+
+from tilewright.base.dataclass import dataclass
 
 _PREFIXES: Final = frozenset(
     (0x26, 0x2E, 0x36, 0x3E, 0x64, 0x65, 0x66, 0x67, 0xF0, 0xF2, 0xF3)

@@ -9,10 +9,10 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, Self
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ScheduleError
 from tilewright.loops.nodes import SIZE, Kernel
 from tilewright.loops.printer import show_kernel

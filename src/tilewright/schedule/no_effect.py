@@ -8,8 +8,9 @@ identity of its operator has no effect.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from tilewright.base.dataclass import dataclass
 from tilewright.expr.nodes import Buffer, Const, Expr, Load, const
 from tilewright.expr.simplify import simplify
 from tilewright.ir.node import postorder, substitute

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
-from dataclasses import dataclass
 from math import inf
 from random import Random
 from typing import Final, Generic
 
+from tilewright.base.dataclass import dataclass
 from tilewright.search.result import (
     C,
     Result,

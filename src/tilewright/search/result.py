@@ -8,11 +8,11 @@ result is exact.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from math import inf, isnan
 from typing import Any, Generic, Protocol, TypeVar
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import InputError
 from tilewright.base.numbers import whole
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import inf
 from random import Random
 from typing import Any, ClassVar, Final, Generic
 
+from tilewright.base.dataclass import dataclass
 from tilewright.search.result import S
 from tilewright.search.techniques import POPULATION, Technique
 

@@ -16,11 +16,11 @@ machine can do, and no more.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NoReturn, Protocol
 
 import numpy as np
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import UnsupportedError
 from tilewright.compute.nodes import Computation

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import gcd
 
+from tilewright.base.dataclass import dataclass
 from tilewright.expr.nodes import Buffer
 
 

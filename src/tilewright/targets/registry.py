@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import UnsupportedError
 from tilewright.loops.intrinsic import INTRINSICS, TensorIntrinsic
 from tilewright.targets.base import Target, TargetSettings

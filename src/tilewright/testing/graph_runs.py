@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Any, Final
 
 from tilewright.base import events
+from tilewright.base.dataclass import dataclass
 from tilewright.graph.nodes import Graph
 from tilewright.targets.base import Target
 from tilewright.testing.differential import check

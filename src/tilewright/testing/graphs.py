@@ -11,13 +11,14 @@ import copy
 import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import count
 from typing import Any, TypeVar
 
 import numpy as np
 
 from tilewright.base import dtypes
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import TilewrightError
 from tilewright.graph import interp

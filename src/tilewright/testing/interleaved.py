@@ -8,9 +8,10 @@ iteration first, and each statement for all iterations before the next statement
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from tilewright.base.dataclass import dataclass
 from tilewright.expr.nodes import Buffer, Expr, Var
 from tilewright.ir.node import substitute
 from tilewright.loops.analysis.terms import loads, variables

@@ -7,9 +7,10 @@ instructions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from tilewright.base.dataclass import dataclass
 from tilewright.targets.base import Target
 from tilewright.targets.registry import target
 

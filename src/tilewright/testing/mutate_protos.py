@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
+
+from tilewright.base.dataclass import dataclass
 
 INTEGERS: Final = (
     0, 1, -1, 2, 3, 7, 8, 16, 64, 255, 1000, 1 << 16, (1 << 31) - 1, 1 << 31, -(1 << 31), 1 << 32,

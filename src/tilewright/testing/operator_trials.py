@@ -11,7 +11,6 @@ from __future__ import annotations
 import random
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
@@ -20,6 +19,7 @@ import onnx
 from onnx import helper
 
 from tilewright.base import dtypes
+from tilewright.base.dataclass import dataclass
 from tilewright.frontends.onnx.author import IR_VERSION
 from tilewright.graph.nodes import Operation
 from tilewright.graph.ops import registry

@@ -13,12 +13,12 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import onnx
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import TilewrightError
 from tilewright.testing.operator_trials import OperatorTrial, standard_name, trial
 

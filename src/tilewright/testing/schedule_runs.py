@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ScheduleError, TilewrightError
 from tilewright.driver.build_kernel import build_kernel
 from tilewright.expr.nodes import Buffer

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import combinations
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.events import Event
 
 # The field that says which one of its kind acted; "": there is only one.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import DType, float32, float64
 from tilewright.graph.infer import Typer
 from tilewright.graph.nodes import Graph, Operation, Value

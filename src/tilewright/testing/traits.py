@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import dtype_of
 from tilewright.base.errors import CompileError
 from tilewright.graph import interp

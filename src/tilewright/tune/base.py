@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +17,8 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+
+from tilewright.base.dataclass import dataclass
 
 if TYPE_CHECKING:  # code that only measures needs no compiler
     from tilewright.loops.nodes import Kernel

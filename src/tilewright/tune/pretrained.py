@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from random import Random
@@ -15,6 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import InputError, ScheduleError
 from tilewright.loops.nodes import Kernel
 from tilewright.schedule.space import Point

@@ -6,12 +6,13 @@ import math
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Final
 
 import numpy as np
 
 from tilewright.base import events, flags
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import TilewrightError, UnsupportedError
 from tilewright.base.guarded import Guarded, poison
 from tilewright.base.text import plural

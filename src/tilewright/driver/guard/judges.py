@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import numpy as np
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ExecutionError
 from tilewright.base.guarded import poison
 from tilewright.compute.nodes import Computation

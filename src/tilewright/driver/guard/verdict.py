@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ExecutionError
 
 

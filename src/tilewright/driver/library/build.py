@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Unpack
 
 import numpy as np
 
 from tilewright.base import events
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.base.files import write_whole
 from tilewright.base.text import listing

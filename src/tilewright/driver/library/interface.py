@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from tilewright import __version__
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import bfloat16, dtype_of, float16
 from tilewright.base.errors import UnsupportedError
 from tilewright.driver.c_library import C_TYPES, PARALLEL, c_name

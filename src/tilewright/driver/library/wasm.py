@@ -8,10 +8,11 @@ and symbols as in WebAssembly's tool conventions, "Linking".
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from tilewright.base import leb128
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import CompileError
 from tilewright.base.leb128 import Reader
 

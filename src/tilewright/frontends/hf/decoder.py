@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any, Final
 
 from tilewright.base import limits
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import InputError, ModelError, UnsupportedError
 from tilewright.frontends.hf.families import FAMILIES, Config, ModelFamily, architecture
 from tilewright.frontends.hf.rotary import Rotary

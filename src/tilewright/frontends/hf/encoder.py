@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import float32, int64
 from tilewright.base.errors import InputError, ModelError, UnsupportedError
 from tilewright.frontends.hf.families import Config, architecture

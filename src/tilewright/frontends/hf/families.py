@@ -7,10 +7,11 @@ architecture differs. Shared code is in `graph`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import MappingProxyType
 from typing import Any, Final
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import UnsupportedError
 from tilewright.base.text import did_you_mean
 

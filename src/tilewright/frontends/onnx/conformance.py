@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.files import write_whole
 
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator", "real")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tilewright.base import flags
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import (
     MemoryLimitError,
     ModelError,

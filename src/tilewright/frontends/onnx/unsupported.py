@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import UnsupportedError
 from tilewright.base.text import plural
 from tilewright.frontends.onnx.functions import newest_opset

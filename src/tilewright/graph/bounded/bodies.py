@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tilewright.base.dataclass import dataclass
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.bounded.data_dependent import CLOSED
 from tilewright.graph.bounded.extents import Dims

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from tilewright.base.dataclass import dataclass
 from tilewright.graph.bounded.builder import BoundedBuilder
 from tilewright.graph.bounded.contents import KnownContents
 from tilewright.graph.bounded.extents import Dim, Dims

@@ -9,11 +9,12 @@ of a buffer with a row for every possible iteration.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import int64
 from tilewright.graph.bounded.bodies import Body
 from tilewright.graph.bounded.branches import grown

@@ -7,11 +7,11 @@ block may be partial. `MatMulNBits` of com.microsoft stores weights this way, an
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.numbers import ceil_div
 from tilewright.graph.ops.registry import Array
 

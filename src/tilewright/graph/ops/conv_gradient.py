@@ -10,8 +10,8 @@ exchanged, and so are strides and dilations.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from tilewright.base.dataclass import dataclass
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.derivative import Backward, extents, reshaped, shape
 from tilewright.graph.ops.fragment import Fragment

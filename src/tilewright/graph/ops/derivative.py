@@ -8,9 +8,10 @@ these rules.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NoReturn
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import int64
 from tilewright.base.errors import UnsupportedError
 from tilewright.graph.nodes import Value

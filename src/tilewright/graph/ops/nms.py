@@ -9,10 +9,10 @@ The rows (batch, class, box) are in the order of selection.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 from tilewright.base import dtypes
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import int64
 from tilewright.expr.nodes import Buffer, Expr, Max, Min, Select, const
 from tilewright.expr.nodes import call as apply

@@ -10,10 +10,10 @@ constants (the sums of weights) are folded.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import DType, int32, int64, uint8
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.casts import number_of

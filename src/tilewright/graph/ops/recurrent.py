@@ -7,11 +7,11 @@ per direction (`recurrent_steps`), which reads the recurrent weights in panels.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import DType
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.broadcasting import wide_dtype

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 
+from tilewright.base.dataclass import dataclass
 from tilewright.graph.ops.registry import Array
 
 ROUNDINGS: dict[str, Callable[[Array], Array]] = {

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
+from tilewright.base.dataclass import dataclass
 from tilewright.expr.nodes import And, Buffer, Expr, Le, Lt, Select, as_expr, const
 from tilewright.graph.ops.registry import OpCall
 

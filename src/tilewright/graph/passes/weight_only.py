@@ -8,12 +8,13 @@ a `block_size` in front of the product (opset 21): other runtimes read both.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 
 from tilewright.base import events
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import DType, dtype_of
 from tilewright.base.errors import InputError
 from tilewright.base.names import fresh

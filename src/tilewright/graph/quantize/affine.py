@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import InputError
 
 Array = NDArray[Any]

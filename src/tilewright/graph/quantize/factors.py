@@ -11,12 +11,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewright.base.dataclass import dataclass
 from tilewright.graph.nodes import Graph, Value
 from tilewright.graph.quantize.affine import round_weights
 from tilewright.graph.quantize.layers import Layer, find_layers

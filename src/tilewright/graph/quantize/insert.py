@@ -9,12 +9,13 @@ the weights' scale. The rest of the graph is unchanged.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.names import fresh
 from tilewright.graph.nodes import Graph, Operation, Value, constant
 from tilewright.graph.quantize.affine import AffineQuantization, Weights

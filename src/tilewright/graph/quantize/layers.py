@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import float32
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.rules.quantization import MOST_TERMS

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import InputError
 
 Array = NDArray[Any]

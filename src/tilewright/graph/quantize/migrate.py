@@ -18,12 +18,13 @@ Nothing else may read the divided tensor: neither another operation nor the mode
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.names import fresh
 from tilewright.graph.nodes import Graph, Operation, Value, constant
 from tilewright.graph.quantize.affine import along

@@ -13,8 +13,9 @@ An average also reads bytes if they are available.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import float32
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.registry import has_trait

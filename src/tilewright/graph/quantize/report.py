@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any, NamedTuple
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.text import columns, plural
 from tilewright.graph.nodes import Graph
 from tilewright.graph.quantize.metrics import Agreement

@@ -8,11 +8,12 @@ scales; the fewest of the most expensive layers that suffice go back to floats.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from tilewright.base import events
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import bool_
 from tilewright.graph.nodes import Graph, Value
 from tilewright.graph.quantize.calibrate import Run, Runner, Sample

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewright.base.dataclass import dataclass
 from tilewright.graph.ops.registry import OpCall
 from tilewright.graph.ops.windows import windows
 from tilewright.graph.quantize.calibrate import TensorObserver

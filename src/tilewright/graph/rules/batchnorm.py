@@ -8,11 +8,12 @@ The sides round differently, within the stated tolerance; `--math exact` disable
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from tilewright.base.dataclass import dataclass
 from tilewright.graph.nodes import Value, constant
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.norm import normalizes_by_batch

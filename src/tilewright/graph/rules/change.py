@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import CompileError
 from tilewright.graph.nodes import DataDependent, Graph, Operation, Value
 from tilewright.graph.ops.errors import definition_of_node

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
+from tilewright.base.dataclass import dataclass
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.registry import Array, Trait, has_trait
 from tilewright.graph.rules.patterns import (

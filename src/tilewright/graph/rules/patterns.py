@@ -16,10 +16,11 @@ same value twice.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import EllipsisType
 from typing import Any
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import InputError
 from tilewright.base.text import did_you_mean
 from tilewright.graph.nodes import Operation

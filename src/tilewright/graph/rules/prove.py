@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from tilewright.base.dataclass import dataclass
 from tilewright.graph.rules.axioms import AXIOMS
 from tilewright.graph.rules.patterns import (
     AnyOf,

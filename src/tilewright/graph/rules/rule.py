@@ -10,11 +10,12 @@ pattern (`check.py`) and prints as one line.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
 import numpy as np
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import InputError
 from tilewright.graph.nodes import DataDependent, Graph, Operation, Value
 from tilewright.graph.ops.fragment import Fragment

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from tilewright.base.dataclass import dataclass
 from tilewright.graph.nodes import Operation, Value
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.rules.match import Match

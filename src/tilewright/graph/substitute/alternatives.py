@@ -8,9 +8,10 @@ whose producer the rule asked for, each alternative in turn.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
+from tilewright.base.dataclass import dataclass
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.rules.match import Match
 from tilewright.graph.rules.rule import Rule

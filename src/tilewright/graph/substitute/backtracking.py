@@ -10,9 +10,10 @@ pay, only steps near it are tried: independent ones were available before it as 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tilewright.base import events
+from tilewright.base.dataclass import dataclass
 from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph
 from tilewright.graph.rules.rule import Rule

@@ -11,11 +11,12 @@ then merges nodes that have become equal, and in turn their results.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from tilewright.base.dataclass import dataclass
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.registry import Trait, has_trait
 from tilewright.graph.substitute.identity import Digests

@@ -11,11 +11,12 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Final
 
 from tilewright.base import events
+from tilewright.base.dataclass import dataclass
 from tilewright.base.limits import check as check_compilation
 from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph, Value

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from tilewright.base.dataclass import dataclass
 from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph, Operation
 from tilewright.graph.passes.simplify import fold_constants, remove_unused

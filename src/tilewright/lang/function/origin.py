@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tilewright.base.dataclass import dataclass
 from tilewright.driver.schedulable import Schedulable
 
 if TYPE_CHECKING:

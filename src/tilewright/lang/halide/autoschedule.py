@@ -8,9 +8,10 @@ measured.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.base.text import listing
 from tilewright.driver.schedulable import Plain

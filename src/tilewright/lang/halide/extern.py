@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import DType, dtype_of
 from tilewright.base.errors import ExecutionError, InputError
 from tilewright.lang.halide.syntax.expr import Expr, as_expr

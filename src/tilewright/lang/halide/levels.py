@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Self
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ScheduleError, UnsupportedError
 from tilewright.lang.halide.extern import Extern
 from tilewright.lang.halide.plan import PipelinePlan, line, plan_of

@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ScheduleError, TilewrightError
 from tilewright.lang.halide.syntax.expr import Expr
 from tilewright.lang.halide.syntax.func import Func

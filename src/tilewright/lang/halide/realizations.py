@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import bool_
 from tilewright.expr.affine import affine
 from tilewright.expr.nodes import INDEX, Expr, Extent, const

@@ -18,9 +18,10 @@ own sketches combine results between them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.nodes import CC, PW, Dim
 from tilewright.expr.affine import affine

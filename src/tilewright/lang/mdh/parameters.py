@@ -13,11 +13,11 @@ re-composition take one order and one assignment, so that they are one loop nest
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import permutations
 from math import prod
 from typing import Any, Final
 
+from tilewright.base.dataclass import dataclass
 from tilewright.compute.nodes import CC, Computation, Dim
 from tilewright.expr.affine import affine
 from tilewright.loops.lower import lower

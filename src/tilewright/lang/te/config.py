@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any, TypeVar
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import InputError, ScheduleError
 from tilewright.base.numbers import whole
 from tilewright.base.text import listing

@@ -9,8 +9,9 @@ to its element (a Script).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.compute.nodes import CC, PW
 from tilewright.compute.reducer import Reducer, arg_reducer, reducer

@@ -6,11 +6,11 @@ A knob is stated by `define_...`; its value is applied by `cfg[name].apply(s, te
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import combinations, permutations, product
 from math import prod
 from typing import Any, ClassVar
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import InputError, ScheduleError
 from tilewright.base.numbers import ceil_div, divisors
 from tilewright.lang.te.records import Handle

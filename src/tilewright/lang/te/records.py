@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
+from tilewright.base.dataclass import dataclass
 from tilewright.lang.te.syntax.nodes import Axis
 from tilewright.loops.scopes import Scope, check_scope
 from tilewright.schedule.primitives.split import Tail

@@ -19,9 +19,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ScheduleError, TilewrightError
 from tilewright.compute.nodes import CC
 from tilewright.lang.te.cooperative import part_threads

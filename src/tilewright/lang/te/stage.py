@@ -7,9 +7,10 @@ makes. `replay.py` turns the records into schedule primitives.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, Literal, get_args
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ScheduleError, UnsupportedError
 from tilewright.base.names import fresh
 from tilewright.base.numbers import whole

@@ -6,8 +6,8 @@ Made for one Accelerator, from the table of operators in `device`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import DType, float32
 from tilewright.expr.nodes import Expr, Sub, const
 from tilewright.lift.conditions import (

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from threading import Condition, Thread
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import LimitError, TilewrightError
 from tilewright.llm.answer import Answer
 from tilewright.llm.batch import Batch, BatchedText

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import hmac
 from collections.abc import Awaitable, Callable, MutableMapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from starlette.responses import JSONResponse
 
+from tilewright.base.dataclass import dataclass
 from tilewright.llm.serve.protocol import RequestRefused
 
 Scope = MutableMapping[str, Any]

@@ -8,11 +8,12 @@ bounds that they imply.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from itertools import chain, combinations_with_replacement
 from typing import Any, Literal
 
+from tilewright.base.dataclass import dataclass
 from tilewright.compute.reducer import Reducer
 from tilewright.expr import bounds as intervals
 from tilewright.expr.bounds import bounds, lasting, refine

@@ -33,9 +33,9 @@ gives is its bounds. Bounds are those of each access (`Access.ranges`).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from tilewright.base.dataclass import dataclass
 from tilewright.expr.affine import Affine, affine
 from tilewright.expr.bounds import Env, bounds
 from tilewright.expr.intervals import Interval

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
+from tilewright.base.dataclass import dataclass
 from tilewright.expr.affine import affine
 from tilewright.expr.nodes import Buffer, Var
 from tilewright.loops.analysis.access import (

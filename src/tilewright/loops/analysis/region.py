@@ -9,8 +9,8 @@ depend on outside variables only.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.affine import Affine, affine, to_expr
 from tilewright.expr.bounds import Env as Ranges

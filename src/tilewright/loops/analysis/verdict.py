@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+from tilewright.base.dataclass import dataclass
 from tilewright.loops.analysis.access import Access
 
 Pair = tuple[Access, Access]

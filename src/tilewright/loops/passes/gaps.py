@@ -8,9 +8,10 @@ uniform across threads. A gap is a position before a statement of a sequence, or
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
+from tilewright.base.dataclass import dataclass
 from tilewright.loops.analysis.effects import allocated
 from tilewright.loops.launch import Barrier, Commit, Wait
 from tilewright.loops.nodes import (

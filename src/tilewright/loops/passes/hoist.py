@@ -8,8 +8,8 @@ run once by the compiler, and the packed buffer becomes a parameter.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
+from tilewright.base.dataclass import dataclass
 from tilewright.expr.nodes import Buffer
 from tilewright.ir.node import postorder
 from tilewright.loops.analysis.effects import reads, writes

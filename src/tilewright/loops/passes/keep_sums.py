@@ -13,9 +13,9 @@ loads and stores C at each step. It becomes
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
+from tilewright.base.dataclass import dataclass
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, Var, const
 from tilewright.ir.node import substitute
 from tilewright.loops.analysis.access import accesses, expressions

@@ -20,9 +20,10 @@ from collections.abc import (
     Collection,
     Mapping,
 )
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
+from tilewright.base.dataclass import dataclass
 from tilewright.expr.bounds import Env, less_than
 from tilewright.expr.nodes import (
     Buffer,

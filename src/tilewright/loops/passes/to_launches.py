@@ -13,10 +13,11 @@ which become part of each block.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import groupby
 from typing import Any, Final
 
+from tilewright.base.dataclass import dataclass
 from tilewright.expr.nodes import Buffer, Extent
 from tilewright.ir.node import substitute
 from tilewright.loops.analysis.effects import reads, writes

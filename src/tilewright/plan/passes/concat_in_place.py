@@ -9,9 +9,10 @@ and readers access it.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tilewright.base import events
+from tilewright.base.dataclass import dataclass
 from tilewright.compute.nodes import Computation, Output
 from tilewright.compute.transforms import map_loads
 from tilewright.expr.affine import affine

@@ -8,12 +8,13 @@ write the inside, a small group fills the border, and every guarded read becomes
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from math import prod
 from typing import Any
 
 from tilewright.base import events
+from tilewright.base.dataclass import dataclass
 from tilewright.compute.build import map_
 from tilewright.compute.contraction import is_contraction
 from tilewright.compute.guards import read_or_constant

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from tilewright.base import events
+from tilewright.base.dataclass import dataclass
 from tilewright.compute.transforms import relayout
 from tilewright.expr.nodes import Buffer
 from tilewright.ir.passes import Pass

@@ -9,12 +9,13 @@ read them, so nothing is copied.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 
 from tilewright.base import events
+from tilewright.base.dataclass import dataclass
 from tilewright.compute.contraction import is_contraction
 from tilewright.compute.nodes import CC, Computation, Dim
 from tilewright.compute.transforms import map_loads, map_outputs

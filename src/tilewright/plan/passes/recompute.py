@@ -11,10 +11,11 @@ Nets with Sublinear Memory Cost" (2016), do this for training, by segments.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final
 
 from tilewright.base import events
+from tilewright.base.dataclass import dataclass
 from tilewright.base.names import fresh
 from tilewright.compute.transforms import map_loads, map_outputs
 from tilewright.expr.nodes import Buffer, Expr, Load

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from tilewright.base import events
+from tilewright.base.dataclass import dataclass
 from tilewright.compute.build import map_
 from tilewright.compute.channel_groups import by_group
 from tilewright.compute.nodes import Computation

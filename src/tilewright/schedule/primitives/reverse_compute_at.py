@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import Buffer, Expr, Extent, Load, Var, const
 from tilewright.loops.analysis.access import Env, accesses, environment

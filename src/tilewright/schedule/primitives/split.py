@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.names import fresh
 from tilewright.expr.affine import Affine, affine, quotient, to_expr
 from tilewright.expr.bounds import bounds

@@ -7,9 +7,10 @@ smaller extents: the rules of the sketches schedule those as any others.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from tilewright.base import events
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.nodes import PS, Computation, Dim, Output
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, Var, const

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeVar
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ScheduleError
 from tilewright.schedule.schedule import Schedule
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
+
+from tilewright.base.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,10 @@ kernel of a notation keeps the tensors of its user.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tilewright.base import events
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.merge import merge_dims
 from tilewright.compute.nodes import Computation, Dim

@@ -23,8 +23,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
+from functools import lru_cache
 
+from tilewright.base.dataclass import dataclass
 from tilewright.compute.contraction import is_contraction
 from tilewright.compute.nodes import CC, PS, Computation, Dim
 from tilewright.compute.reducer import is_sum
@@ -53,6 +55,7 @@ class KernelPattern:
     parts: tuple[KernelPattern, KernelPattern, KernelPattern] | None = None
 
 
+@lru_cache(maxsize=1 << 12)
 def address(load: Load) -> Affine:
     """The element offset of an access in its buffer, as a linear form."""
     total = Affine((), 0)

@@ -6,9 +6,10 @@ Backend". Units and clocks are typical of the family, and nothing here has been 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
+from tilewright.base.dataclass import dataclass
 from tilewright.targets.simt.machine import GENERIC, SimtMachine, architecture
 
 BLOCK_THREADS: Final = 1024

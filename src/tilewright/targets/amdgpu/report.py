@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import prod
 from typing import Final
 
+from tilewright.base.dataclass import dataclass
 from tilewright.loops.launch import LaunchProgram
 from tilewright.targets.amdgpu.machine import AmdMachine
 

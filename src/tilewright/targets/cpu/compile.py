@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from tilewright.base import events
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import CompileError, TilewrightError, UnsupportedError
 from tilewright.expr.nodes import Extent
 from tilewright.ir.node import Node, postorder

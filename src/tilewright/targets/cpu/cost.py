@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, field, fields
 from functools import cache
 from typing import Any, Final
 
+from tilewright.base.dataclass import dataclass
 from tilewright.expr.nodes import Buffer
 from tilewright.plan.questions import OpenCosts, PlanCosts
 from tilewright.targets.cpu.machine import CpuMachine

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
+from tilewright.base.dataclass import dataclass
 from tilewright.expr.affine import Affine
 from tilewright.expr.intervals import Interval
 from tilewright.expr.nodes import MAX_SIZE, Buffer, Extent, Var

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from hashlib import sha256
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import CompileError
 from tilewright.expr.reads import reads_memory
 from tilewright.loops.intrinsic import Argument, Extent, Pointer, Stride

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import assert_never
 
+from tilewright.base.dataclass import dataclass
 from tilewright.runtime.abi import CTX_PROFILE, CTX_STATUS, STATUS_INDEX
 from tilewright.targets.base import (
     Action,

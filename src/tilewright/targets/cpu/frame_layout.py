@@ -8,8 +8,9 @@ in registers, which it does with nothing in the workspace.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import CompileError
 from tilewright.expr.nodes import INDEX, Buffer, Extent, Max, as_expr, const
 from tilewright.ir.node import Node

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import platform
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import UnsupportedError
 from tilewright.targets.cpu.intrinsics import (

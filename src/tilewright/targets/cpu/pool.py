@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import UnsupportedError
 from tilewright.runtime import abi
 from tilewright.targets.cpu.pool_text import TEXT

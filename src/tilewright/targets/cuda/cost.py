@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from tilewright.base.dataclass import dataclass
 from tilewright.compute.nodes import Dim
 from tilewright.expr.affine import affine
 from tilewright.expr.nodes import Load

@@ -12,11 +12,12 @@ import ctypes
 import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 import numpy as np
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ArtifactError, ExecutionError, MemoryLimitError
 from tilewright.runtime.device import Bytes, Duration, MemoryRange
 from tilewright.targets.cuda.driver import Driver, bindings

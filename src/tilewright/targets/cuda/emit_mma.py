@@ -15,9 +15,9 @@ thread only: the threads of a warp synchronize around it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import CompileError
 from tilewright.expr.affine import Affine, affine, to_expr
 from tilewright.loops.launch import AXIS

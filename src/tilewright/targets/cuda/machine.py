@@ -6,10 +6,11 @@ Programming Guide; granularities come from its occupancy calculator.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Final
 
+from tilewright.base.dataclass import dataclass
 from tilewright.targets.simt.machine import GENERIC, SimtMachine, architecture
 
 WARP: Final = 32

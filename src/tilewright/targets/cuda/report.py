@@ -12,10 +12,10 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import CompileError, UnsupportedError
 from tilewright.targets.cuda.machine import WARP, CudaMachine
 

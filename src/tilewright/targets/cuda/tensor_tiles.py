@@ -15,9 +15,10 @@ zeros as they are fetched, and results outside are not stored.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial, reduce
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.nodes import Computation, Dim

@@ -11,10 +11,9 @@ Permutations and sums are done by different units, so that the two forms take tu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import float32, int32, uint32
 from tilewright.expr.nodes import And, Cast, Const, Expr, Shr, Sub
 from tilewright.targets.llvm.emit_ops import Operations

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import CompileError
 from tilewright.expr.nodes import Load, Select
 from tilewright.loops.nodes import ASYNC, For, Store

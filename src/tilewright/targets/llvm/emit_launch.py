@@ -11,11 +11,12 @@ unless a thread reads at an index outside its buffer that only data decide.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from math import prod
 from typing import Any, Final
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import CompileError, TilewrightError, UnsupportedError
 from tilewright.compute.nodes import Computation

@@ -9,8 +9,8 @@ proven to belong to it (`Room`). Under a mask only the elements of active lanes 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from tilewright.base.dataclass import dataclass
 from tilewright.targets.llvm.emit_text import (
     LlvmValue,
     LlvmWriter,

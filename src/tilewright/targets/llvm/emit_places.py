@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import partial
 
+from tilewright.base.dataclass import dataclass
 from tilewright.expr.affine import Affine, affine, rejoined, to_expr
 from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Var, as_expr

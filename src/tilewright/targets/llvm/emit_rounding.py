@@ -9,11 +9,11 @@ saturating packs. Values that are dequantized at once stay wide.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import DType, float32
 from tilewright.expr.nodes import Add, Call, Cast, Const, Div, Expr, Sub
 from tilewright.targets.llvm.emit_ops import Operations

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import re
 import struct
-from dataclasses import dataclass
 from typing import Any
 
 from tilewright.base import flags, limits
+from tilewright.base.dataclass import dataclass
 
 # A chunk is a list of lines and of chunks filled later (the places before loops).
 Chunk = list[Any]

@@ -7,8 +7,7 @@ a byte are sign- or zero-extended bytes in both.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import UnsupportedError
 from tilewright.targets.llvm.emit_text import LlvmValue, LlvmWriter, integer, real

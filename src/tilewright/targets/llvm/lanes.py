@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from tilewright.base.dataclass import dataclass
 from tilewright.expr.affine import Affine, affine, to_expr
 from tilewright.expr.nodes import Const, Expr, FloorDiv, Max, Min, Mod, Var, const
 from tilewright.ir.node import postorder

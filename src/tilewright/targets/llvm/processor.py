@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, Protocol
+
+from tilewright.base.dataclass import dataclass
 
 AVX512: Final = "avx512vl"  # that of every processor with 512-bit vectors but the first
 

@@ -22,7 +22,7 @@ from tilewright.targets.llvm.processor import Processor
 _NOTHING: frozenset[object] = frozenset()
 
 
-# Not frozen for speed: many are created, and a frozen one takes three times as long.
+# Not frozen for speed: many are created, and a frozen one takes twice as long.
 @dataclass(slots=True, unsafe_hash=True)
 class Info:
     """The dependences of a value: variables, memory, and whether computing it needs a guard.

@@ -25,12 +25,12 @@ covered by making every bound larger by 2^-20 of itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewright.base.dataclass import dataclass
 from tilewright.targets.npu.numbers import BlockFloat, Float32, NumberFormat
 
 Values = NDArray[Any]

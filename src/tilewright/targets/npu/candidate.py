@@ -7,9 +7,9 @@ the derivation ends in.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 from math import inf
 
+from tilewright.base.dataclass import dataclass
 from tilewright.targets.npu.codegen import Assembled, assemble
 from tilewright.targets.npu.errors import CAPACITY, NPUError
 from tilewright.targets.npu.expansion import OperatorForm

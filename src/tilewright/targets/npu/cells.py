@@ -8,8 +8,8 @@ term is made from the outside in, and what comes after a step is a function of i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
+from tilewright.base.dataclass import dataclass
 from tilewright.graph.ops.recurrent_panels import DOMAIN
 from tilewright.lift.patterns import SCOPE, At, Map, Split, Take, let
 from tilewright.targets.npu import layers

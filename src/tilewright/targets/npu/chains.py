@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewright.base.dataclass import dataclass
 from tilewright.targets.npu.errors import NPUError
 from tilewright.targets.npu.footprint import footprint
 from tilewright.targets.npu.isa import FORMS, OPERATORS, NpuInstruction, NpuProgram

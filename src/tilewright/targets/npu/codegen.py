@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewright.base.dataclass import dataclass
 from tilewright.lift.nodes import Lambda
 from tilewright.targets.npu.errors import CAPACITY, NPUError
 from tilewright.targets.npu.evaluate import evaluate

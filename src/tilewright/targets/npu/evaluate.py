@@ -9,12 +9,13 @@ value. This is the interpreter of Lift (`notation.lift.interp`) with addresses f
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from tilewright.base.dataclass import dataclass
 from tilewright.expr.interp import evaluate as evaluated
 from tilewright.expr.nodes import Expr, const
 from tilewright.lift import indices

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import inf
 
+from tilewright.base.dataclass import dataclass
 from tilewright.lift.derive import derive
 from tilewright.lift.nodes import Lambda
 from tilewright.search import SearchLimits, StopReason, exhaustive

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from hashlib import blake2b
 from itertools import chain
@@ -18,6 +17,7 @@ from itertools import chain
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from tilewright.base.dataclass import dataclass
 from tilewright.expr.nodes import const
 from tilewright.ir.node import postorder
 from tilewright.lift.derive import derive, places

@@ -21,8 +21,9 @@ registers. Addresses count elements. `mem` is dram, vrf (vectors) or mrf (matric
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from tilewright.base.dataclass import dataclass
 
 MEMORIES = ("dram", "vrf", "mrf")
 _VECTOR, _BLOCK, _TILE = (

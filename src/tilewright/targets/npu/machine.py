@@ -8,10 +8,10 @@ matrices  MVMul MVAdd: rows and columns; MMMul: rows, columns, columns of the se
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from math import inf, prod
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import InputError
 from tilewright.base.numbers import whole
 from tilewright.targets.npu.numbers import BlockFloat, Float32, NumberFormat

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tilewright.base import collector
+from tilewright.base.dataclass import dataclass
 from tilewright.lift.derive import Derivation, derive
 from tilewright.lift.nodes import Lambda
 from tilewright.targets.npu.candidate import NpuCandidate, budgets

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from tilewright.base.dataclass import dataclass
 from tilewright.targets.npu.errors import CAPACITY, NPUError
 
 

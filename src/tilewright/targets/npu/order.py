@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 
 import numpy as np
 
+from tilewright.base.dataclass import dataclass
 from tilewright.targets.npu.machine import MATRICES
 from tilewright.targets.npu.tasks import Evaluated, NpuTask, values_in
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tilewright.base.dataclass import dataclass
 
 Addresses = NDArray[np.int64]
 # Steps beyond this lead into another memory.

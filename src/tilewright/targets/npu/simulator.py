@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import InputError
 from tilewright.targets.npu.arithmetic import Arithmetic, Bounded, RoundedArithmetic
 from tilewright.targets.npu.chains import STEP_LIMIT, Addresses, ChainStep, steps

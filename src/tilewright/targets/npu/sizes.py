@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import ceil, inf, prod
 
+from tilewright.base.dataclass import dataclass
 from tilewright.targets.npu.machine import BINARY, REDUCTIONS, UNARY, NpuMachine
 from tilewright.targets.npu.operator import Key
 

@@ -7,7 +7,7 @@ a memory; an operand is an array of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from hashlib import blake2b
 from math import prod
@@ -16,6 +16,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewright.base.dataclass import dataclass
 from tilewright.targets.npu.isa import NpuInstruction
 
 SHIFT = 32

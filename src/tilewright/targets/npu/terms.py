@@ -6,10 +6,10 @@ A row of OPERATORS makes the result of an operation from a Layer, or rejects it 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from tilewright.base.dataclass import dataclass
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.registry import OpCall
 from tilewright.graph.ops.windows import Windows, windows

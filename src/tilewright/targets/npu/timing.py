@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from math import ceil, prod
 from typing import NamedTuple
 
+from tilewright.base.dataclass import dataclass
 from tilewright.targets.npu.access_times import AccessTimes
 from tilewright.targets.npu.chains import STEP_LIMIT, ChainStep, steps
 from tilewright.targets.npu.footprint import footprint

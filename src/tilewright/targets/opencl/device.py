@@ -10,11 +10,11 @@ import hashlib
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ArtifactError, ExecutionError, MemoryLimitError
 from tilewright.base.store import default_store
 from tilewright.runtime.device import (

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Final
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import CompileError
 from tilewright.expr import nodes

@@ -8,9 +8,10 @@ reports (`resources.py`, `runtime.device`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any, Final, TypeVar
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.base.text import did_you_mean, listing
 

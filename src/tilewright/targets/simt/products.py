@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from tilewright.base.dataclass import dataclass
 from tilewright.compute.contraction import is_contraction
 from tilewright.compute.nodes import Computation, Dim
 from tilewright.expr.affine import affine

@@ -7,10 +7,10 @@ one; they only have to rank schedules.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil, log2
 from typing import Final
 
+from tilewright.base.dataclass import dataclass
 from tilewright.targets.simt.machine import SimtMachine
 
 # Of one element after another in a thread: a load that others overlap.

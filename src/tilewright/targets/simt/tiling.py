@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from tilewright.base.dataclass import dataclass
 from tilewright.compute.nodes import Dim
 from tilewright.expr.affine import affine
 from tilewright.expr.nodes import Expr, Load

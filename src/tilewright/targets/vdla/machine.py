@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tilewright.base.dataclass import dataclass
 
 INP_BUFFER, ACC_BUFFER = "inp_buffer", "acc_buffer"
 # Bytes of the memories on the chip.

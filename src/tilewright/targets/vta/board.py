@@ -16,8 +16,8 @@ nothing here, and every byte is moved once: no program on the processor is faste
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import InputError
 from tilewright.targets.vta.layers import Convolution
 

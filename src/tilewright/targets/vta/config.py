@@ -7,11 +7,12 @@ widths in bits, sizes in bytes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from enum import IntEnum
 from functools import cached_property
 from math import prod
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.numbers import whole
 from tilewright.targets.vta.errors import VTAError
 

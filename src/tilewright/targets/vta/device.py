@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Final
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ArtifactError, TilewrightError
 from tilewright.runtime import schema
 from tilewright.runtime.device import Bytes, Duration, HostDevice

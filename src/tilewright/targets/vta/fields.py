@@ -6,12 +6,12 @@ cross into the second word begins there.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
 from operator import index
 from typing import SupportsIndex
 
+from tilewright.base.dataclass import dataclass
 from tilewright.targets.vta.config import VTAConfig
 from tilewright.targets.vta.errors import VTAError
 

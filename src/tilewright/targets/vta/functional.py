@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 import numpy as np
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.numbers import whole
 from tilewright.targets.vta.alu import alu
 from tilewright.targets.vta.config import MemoryId, VTAConfig

@@ -7,9 +7,9 @@ nests, as VTA's own lowering does.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import DType, dtype_of
 from tilewright.compute.build import reduce_
 from tilewright.expr.nodes import Buffer, Cast, Expr

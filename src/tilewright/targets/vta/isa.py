@@ -8,9 +8,9 @@ fields.py has the bits of each field, uops.py the micro-ops that a nest executes
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from tilewright.base.dataclass import dataclass
 from tilewright.targets.vta.config import VTAConfig
 from tilewright.targets.vta.errors import VTAError
 from tilewright.targets.vta.fields import (

@@ -8,8 +8,8 @@ place of its first operand, which is then overwritten, as are second operands th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import int32
 from tilewright.base.errors import CompileError
 from tilewright.expr import nodes as n

@@ -20,9 +20,9 @@ tensor like the bias.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import reduce
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import int8, int32
 from tilewright.base.errors import InputError
 from tilewright.compute.build import map_, reduce_

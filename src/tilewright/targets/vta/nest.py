@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
+from tilewright.base.dataclass import dataclass
 from tilewright.targets.vta.config import VTAConfig
 from tilewright.targets.vta.errors import VTAError
 from tilewright.targets.vta.isa import Alu, Gemm, Micro

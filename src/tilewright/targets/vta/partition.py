@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import float32
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.registry import OpCall

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewright.base.dataclass import dataclass
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.registry import OpCall
 from tilewright.graph.ops.windows import windows

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tilewright.base.dataclass import dataclass
 
 Reals = NDArray[np.float64]
 Wholes = NDArray[np.int64]

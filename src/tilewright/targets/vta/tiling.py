@@ -8,11 +8,11 @@ modules take turns.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from math import prod
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import CompileError, ScheduleError
 from tilewright.base.numbers import divisors
 from tilewright.expr.affine import affine

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from tilewright.base.dataclass import dataclass
 from tilewright.targets.vta.functional import Counters
 from tilewright.targets.vta.isa import Instruction
 from tilewright.targets.vta.stages import VtaModule

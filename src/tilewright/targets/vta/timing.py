@@ -10,9 +10,10 @@ run proves that), so memory and counters are the functional simulator's.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from math import lcm
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.numbers import whole
 from tilewright.targets.vta.config import VTAConfig
 from tilewright.targets.vta.errors import VTAError

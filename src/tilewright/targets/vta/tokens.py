@@ -8,12 +8,12 @@ in advance, and virtual threads overlap as far as their buffers are disjoint.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewright.base.dataclass import dataclass
 from tilewright.targets.vta.commands import Commands
 from tilewright.targets.vta.dram import DramBuffer
 from tilewright.targets.vta.stages import VtaModule

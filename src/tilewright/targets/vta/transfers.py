@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import product
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import CompileError
 from tilewright.targets.vta.commands import Commands
 from tilewright.targets.vta.config import MemoryId

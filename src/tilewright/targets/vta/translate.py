@@ -9,8 +9,9 @@ follow from the elements that instructions touch (`tokens.py`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import int8
 from tilewright.base.errors import CompileError
 from tilewright.expr import nodes as n

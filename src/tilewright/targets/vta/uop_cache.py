@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from tilewright.base.dataclass import dataclass
 from tilewright.targets.vta.config import MemoryId
 from tilewright.targets.vta.dram import Dram
 from tilewright.targets.vta.errors import VTAError

@@ -11,12 +11,13 @@ import re
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from itertools import cycle, islice
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, Final
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.files import write_whole
 from tilewright.testing.fuzz.worker import (
     CaseGenerator,

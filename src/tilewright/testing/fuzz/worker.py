@@ -10,9 +10,10 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any, Final
+
+from tilewright.base.dataclass import dataclass
 
 Tell = Callable[[str], None]
 Met = Counter[tuple[str, str]]

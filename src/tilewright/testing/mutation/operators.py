@@ -10,8 +10,9 @@ import ast
 import copy
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final
+
+from tilewright.base.dataclass import dataclass
 
 Change = Callable[[ast.AST], Iterator[ast.AST]]
 # Fields from the root down; with the place in a field that is a list.

@@ -10,13 +10,13 @@ import os
 import sys
 import time
 from collections.abc import Collection, Generator, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+from tilewright.base.dataclass import dataclass
 from tilewright.testing.mutation.marks import Line, LineMarks
 
 # Of the environment: what to record and where to write it, as JSON.

@@ -5,8 +5,9 @@ What only a test of the whole compiler catches gets through: a room's own tests 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from tilewright.base.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

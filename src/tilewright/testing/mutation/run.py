@@ -19,13 +19,14 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from queue import Queue
 from typing import Any, Final
 
 import click
 
+from tilewright.base.dataclass import dataclass
 from tilewright.testing.mutation import reach
 from tilewright.testing.mutation.operators import Mutant, mutants
 from tilewright.testing.mutation.reach import TestReach, read

@@ -14,12 +14,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Final
 
 import pytest
 
+from tilewright.base.dataclass import dataclass
 from tilewright.testing.mutation.live import Functions
 
 # Of the environment: the files that it reads requests from and writes answers to.

@@ -16,13 +16,13 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tilewright.base import dtypes
+from tilewright.base.dataclass import dataclass
 from tilewright.frontends.onnx.functions import schema_of
 from tilewright.frontends.onnx.reference import OnnxFallback
 from tilewright.graph.infer import Typer

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
+from tilewright.base.dataclass import dataclass
 from tilewright.testing.ptx.arithmetic import Array
 
 

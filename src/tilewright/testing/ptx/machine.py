@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
+from tilewright.base.dataclass import dataclass
 from tilewright.testing.ptx.arithmetic import (
     SIMPLE,
     TYPES,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
+
+from tilewright.base.dataclass import dataclass
 
 _ENTRY: Final = re.compile(r"\.entry\s+([^\s(]+)\(")
 _PARAM: Final = re.compile(r"\.param\b.*\s([^\s,]+?),?$")

@@ -9,11 +9,12 @@ served by half or quarter warps, one after another.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, NamedTuple
 
 import numpy as np
 
+from tilewright.base.dataclass import dataclass
 from tilewright.testing.ptx.arithmetic import Array
 
 SECTOR: Final = 32  # bytes

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
+from tilewright.base.dataclass import dataclass
 from tilewright.loops.nodes import GPU_AXES, Kernel
 from tilewright.tune.features.base import LOG, Column, Matrix, Per, log2p, matrix
 from tilewright.tune.features.program import UNIT, program

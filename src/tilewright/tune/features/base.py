@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from tilewright.base.dataclass import dataclass
 from tilewright.loops.nodes import Kernel
 
 Matrix = np.ndarray[Any, np.dtype[np.float32]]

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from operator import add, attrgetter
 from typing import Any, ClassVar
 
 import numpy as np
 
+from tilewright.base.dataclass import dataclass
 from tilewright.expr.nodes import (
     Add,
     Bitcast,

@@ -5,9 +5,10 @@ The fields of two classes, in the order of the columns, each with its unit and d
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any
 
+from tilewright.base.dataclass import dataclass
 from tilewright.tune.features.base import LOG, Column
 
 LEVELS = 6  # loops around the tile with separate columns

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
+from tilewright.base.dataclass import dataclass
 from tilewright.loops.nodes import Kernel
 from tilewright.tune.features.base import Column, Matrix, Per, matrix
 from tilewright.tune.features.facts import USUAL, Facts

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from tilewright.base.dataclass import dataclass
 from tilewright.expr.nodes import (
     Add,
     Cast,

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from tilewright.base.dataclass import dataclass
 from tilewright.expr.nodes import Buffer, Expr, Extent, Load, Var
 from tilewright.loops.nodes import (
     SIZE,

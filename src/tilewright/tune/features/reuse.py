@@ -4,8 +4,8 @@ statement in the same loop."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from tilewright.base.dataclass import dataclass
 from tilewright.expr.nodes import Buffer
 from tilewright.tune.features.program import FeatureLine, FeatureLoop
 from tilewright.tune.features.regions import TouchedTensor

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from tilewright.base.dataclass import dataclass
 from tilewright.expr.nodes import Buffer
 from tilewright.tune.features.program import (
     FeatureAllocation,

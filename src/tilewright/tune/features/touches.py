@@ -11,8 +11,7 @@ TVM uses the last factor found as the stride; this uses the stride of the addres
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from tilewright.base.dataclass import dataclass
 from tilewright.expr.nodes import Add, Div, Expr, FloorDiv, Mod, Mul, Rem, Sub
 from tilewright.tune.features.program import FeatureLine, FeatureLoop, KernelNests
 from tilewright.tune.features.regions import TensorAccess

@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 import queue
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, field
+from dataclasses import asdict, astuple, field
 from typing import Any, Final
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ExecutionError, InputError
 from tilewright.runtime.threads import choose_cpus
 from tilewright.tune.base import Job, Measurement, Status

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from tilewright import __version__
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import InputError
 from tilewright.runtime.machine import processor_name
 

@@ -14,11 +14,12 @@ from asyncio import CancelledError
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Final
 
 from tilewright.base import events
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ExecutionError, InputError
 from tilewright.base.text import listing
 from tilewright.tune.base import Job, Measurement, Status

@@ -6,10 +6,10 @@ import asyncio
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ExecutionError, InputError
 from tilewright.tune.fleet import engine
 from tilewright.tune.fleet.bench import LocalPlaces, set_up

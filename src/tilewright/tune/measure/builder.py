@@ -17,10 +17,10 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 from tilewright.base import events, signals
+from tilewright.base.dataclass import dataclass
 from tilewright.runtime.threads import available, choose_cpus
 from tilewright.tune.measure.options import Limits
 

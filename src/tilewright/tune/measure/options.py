@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from tilewright.base.dataclass import dataclass
 
 Caches = Literal["hot", "network"]
 

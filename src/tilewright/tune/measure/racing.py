@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
+from tilewright.base.dataclass import dataclass
 from tilewright.tune.measure.options import Timing
 
 _LOST: Final = 3  # rounds before a program may be considered worse than the best

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import dtype_of
 from tilewright.base.errors import InputError
 from tilewright.runtime import schema

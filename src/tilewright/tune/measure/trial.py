@@ -5,12 +5,12 @@ from __future__ import annotations
 import resource
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import dtype_of
 from tilewright.base.errors import MemoryLimitError, TilewrightError
 from tilewright.base.guarded import Guarded

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
+
+from tilewright.base.dataclass import dataclass
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 Arrays = dict[str, Array]

@@ -6,11 +6,11 @@ Prediction needs neither LightGBM nor text parsing: a file has a few hundred kil
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import InputError
 from tilewright.tune.base import Vector
 from tilewright.tune.models.programs import Rows

@@ -14,10 +14,10 @@ features count slightly differently.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from tilewright.base.dataclass import dataclass
 from tilewright.tune.base import Vector
 from tilewright.tune.models.adam import Array, Arrays, train
 from tilewright.tune.models.halide_costs import COEFFICIENTS, SCHEDULE, columns, factors

@@ -6,11 +6,11 @@ Trees and networks share them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 import numpy as np
 
+from tilewright.base.dataclass import dataclass
 from tilewright.tune.base import Vector
 from tilewright.tune.models.programs import Examples, Numbers
 

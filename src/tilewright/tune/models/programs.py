@@ -7,12 +7,12 @@ loop tree. A learner predicts one cost from all its rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import InputError
 from tilewright.loops.nodes import Kernel
 from tilewright.tune.base import Vector

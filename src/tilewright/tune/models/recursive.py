@@ -14,10 +14,10 @@ together.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
+from tilewright.base.dataclass import dataclass
 from tilewright.tune.base import Vector
 from tilewright.tune.models.adam import Array, Arrays, train
 from tilewright.tune.models.objectives import Objective

@@ -9,9 +9,9 @@ growing network keeps what it has learned.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Final
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ScheduleError
 from tilewright.tune.base import Candidate, Sample, Task, Trial
 from tilewright.tune.models.learned import LearnedModel, Prior

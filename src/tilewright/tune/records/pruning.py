@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 
+from tilewright.base.dataclass import dataclass
 from tilewright.tune.records.best import best
 from tilewright.tune.records.key import SCHEDULES
 from tilewright.tune.records.rows import Choice, Record

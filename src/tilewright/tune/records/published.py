@@ -9,12 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from functools import cached_property
 from pathlib import Path
 from typing import Final
 
 from tilewright.base import flags, private
+from tilewright.base.dataclass import dataclass
 from tilewright.base.files import write_whole
 
 _MAGIC: Final = "tilewright choices 1"

@@ -10,9 +10,9 @@ import base64
 import binascii
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import InputError
 from tilewright.tune.base import Candidate, Measurement, Status, Trial
 from tilewright.tune.records.key import Key

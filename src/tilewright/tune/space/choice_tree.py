@@ -8,10 +8,11 @@ schedule, which takes milliseconds; the end of a path that was run before is kno
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from typing import Any, Generic, TypeVar
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ScheduleError
 from tilewright.base.text import listing
 from tilewright.schedule.space import Choices, Parameter

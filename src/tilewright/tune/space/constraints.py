@@ -9,10 +9,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.numbers import ceil_div, divisors, whole
 from tilewright.tune.space.formula import BoundFormula, Formula, Given, bind
 

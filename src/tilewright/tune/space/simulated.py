@@ -6,10 +6,10 @@ They contain the choices of the machines' heuristics, so a search that tries tho
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import inf, prod
 from typing import Generic, TypeVar
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import UnsupportedError
 from tilewright.compute.nodes import Computation
 from tilewright.dataflow.evaluate import Evaluator, Method, applicable, makespan

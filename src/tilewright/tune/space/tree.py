@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from tilewright.base.dataclass import dataclass
 from tilewright.tune.space.parameter import Parameter, SpaceLevel
 
 Forest = tuple["SpaceNode", ...]

@@ -7,10 +7,10 @@ parameters. That program's schedule shows which values the next parameter can ta
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from random import Random
 from typing import Any, Final, Protocol, runtime_checkable
 
+from tilewright.base.dataclass import dataclass
 from tilewright.search import Box
 from tilewright.tune.base import Candidate, Space
 from tilewright.tune.strategies.programs import ProgramMaker, ScheduledProgram

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain, islice
 from math import inf
 from random import Random
 from typing import ClassVar, Final
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import InputError
 from tilewright.tune.base import Candidate, Space, Trial
 from tilewright.tune.strategies.foresight import ConfidenceBounds

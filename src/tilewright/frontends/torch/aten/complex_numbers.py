@@ -7,9 +7,9 @@ move elements have no complex rule: the real one is applied to both parts.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
+from tilewright.base.dataclass import dataclass
 from tilewright.frontends.torch.aten.rules import AtenCall, Result, rule_of
 from tilewright.graph.nodes import Value
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 import numpy as np
 
 from tilewright.base import limits
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import (
     MemoryLimitError,
     TilewrightError,

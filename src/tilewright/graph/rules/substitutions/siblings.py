@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
+from tilewright.base.dataclass import dataclass
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.rules.match import Match
 from tilewright.graph.rules.patterns import Operator

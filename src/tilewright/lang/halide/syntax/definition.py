@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
+from tilewright.base.dataclass import dataclass
 from tilewright.compute.reducer import Reducer
 from tilewright.expr import nodes
 from tilewright.ir.node import Node, postorder, transform

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InputError
 from tilewright.compute.reducer import Reducer, reducer

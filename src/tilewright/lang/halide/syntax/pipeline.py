@@ -9,10 +9,10 @@ Sizes are numbers, or symbolic sizes of a call: then the ends of regions are exp
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import InputError
 from tilewright.base.names import fresh
 from tilewright.expr import nodes

@@ -57,7 +57,8 @@ def mat_mul(i: int, j: int, k: int) -> Expression:
         out_view[float32](C=[lambda i, j, k: (i, j)])
         @ md_hom[i, j, k](mul, (cc, cc, pw(add)), name="mat_mul")
         @ inp_view[float32, float32](
-            A=[lambda i, j, k: (i, k)], B=[lambda i, j, k: (k, j)]
+            A=[lambda i, j, k: (i, k)],
+            B=[lambda i, j, k: (k, j)],
         )
     )
 
@@ -68,7 +69,8 @@ def mat_mul_t(i: int, j: int, k: int) -> Expression:
         out_view[float32](C=[lambda i, j, k: (j, i)])
         @ md_hom[i, j, k](mul, (cc, cc, pw(add)), name="mat_mul_t")
         @ inp_view[float32, float32](
-            A=[lambda i, j, k: (k, i)], B=[lambda i, j, k: (j, k)]
+            A=[lambda i, j, k: (k, i)],
+            B=[lambda i, j, k: (j, k)],
         )
     )
 
@@ -79,7 +81,8 @@ def b_mat_mul(b: int, i: int, j: int, k: int) -> Expression:
         out_view[float32](C=[lambda b, i, j, k: (b, i, j)])
         @ md_hom[b, i, j, k](mul, (cc, cc, cc, pw(add)), name="b_mat_mul")
         @ inp_view[float32, float32](
-            A=[lambda b, i, j, k: (b, i, k)], B=[lambda b, i, j, k: (b, k, j)]
+            A=[lambda b, i, j, k: (b, i, k)],
+            B=[lambda b, i, j, k: (b, k, j)],
         )
     )
 
@@ -141,7 +144,8 @@ def conv2d(p: int, q: int, r: int, s: int) -> Expression:
         out_view[float32](O=[lambda p, q, r, s: (p, q)])
         @ md_hom[p, q, r, s](mul, (cc, cc, pw(add), pw(add)), name="conv2d")
         @ inp_view[float32, float32](
-            I=[lambda p, q, r, s: (p + r, q + s)], F=[lambda p, q, r, s: (r, s)]
+            I=[lambda p, q, r, s: (p + r, q + s)],
+            F=[lambda p, q, r, s: (r, s)],
         )
     )
 

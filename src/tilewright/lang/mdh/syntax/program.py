@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import InputError, VerifyError
 from tilewright.compute.check import check
 from tilewright.compute.nodes import CC, Computation, Dim, Output

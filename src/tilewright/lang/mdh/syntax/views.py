@@ -11,9 +11,10 @@ a shape, `buffer(float32, 4, 6)`; a Buffer; or an expression, whose result is me
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, Generic, TypeVar
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import dtype_of
 from tilewright.base.errors import InputError
 from tilewright.compute.nodes import Computation

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import InputError, VerifyError
 from tilewright.base.names import fresh
 from tilewright.compute.check import check

@@ -7,9 +7,10 @@ import inspect
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, NoReturn
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import ALL, bool_, dtype_of, float32
 from tilewright.base.errors import InputError
 from tilewright.base.names import fresh

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import int32
 from tilewright.compute.nodes import Computation
 from tilewright.schedule import Schedule

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from tilewright.base.dataclass import dataclass
 from tilewright.compute.nodes import Dim
 from tilewright.schedule import Schedule
 from tilewright.schedule.space.choices import Choices

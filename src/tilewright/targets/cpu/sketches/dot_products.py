@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from tilewright.base.dataclass import dataclass
 from tilewright.compute.nodes import CC, Computation, Dim
 from tilewright.compute.reducer import is_sum
 from tilewright.expr.nodes import Cast, Const, Expr, Load, Mul, Select, const

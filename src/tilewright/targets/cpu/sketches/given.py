@@ -7,9 +7,9 @@ weights, which are in panels of columns. A tile of some sequences by one panel s
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from tilewright.base import events
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import float32
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import MAX_SIZE, Expr

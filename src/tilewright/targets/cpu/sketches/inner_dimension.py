@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewright.base.dataclass import dataclass
 from tilewright.compute.nodes import Computation, Dim
 from tilewright.expr.affine import Affine, to_expr
 from tilewright.expr.interp import evaluate

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import float32
 from tilewright.schedule.space.choices import Choices
 from tilewright.targets.cpu.cost import CostModel
@@ -181,6 +183,9 @@ class RowData:
         return None
 
 
+NO_ROW_DATA: Final = RowData()
+
+
 def _parts(rows: int, lanes: int) -> float:
     """Stores of a vector of a transposed tile, whose squares have sides of powers of two."""
     squares, left = 0, rows
@@ -196,10 +201,10 @@ def best(
     columns: int,
     lanes: int,
     costs: CostModel,
-    data: RowData = RowData(),
+    data: RowData = NO_ROW_DATA,
 ) -> Tile:
     """The best of `candidates` by the model."""
-    return _best(rows, columns, lanes, costs, data)[1]
+    return _best(tuple(rows), columns, lanes, costs, data)[1]
 
 
 def gain(
@@ -207,15 +212,17 @@ def gain(
     columns: int,
     lanes: int,
     costs: CostModel,
-    data: RowData = RowData(),
+    data: RowData = NO_ROW_DATA,
 ) -> float:
     """What part of the multiply-adds that could issue are useful ones, with the best tile."""
-    return _best(rows, columns, lanes, costs, data)[0]
+    return _best(tuple(rows), columns, lanes, costs, data)[0]
 
 
+@lru_cache(maxsize=256)
 def _best(
-    rows: Sequence[int], columns: int, lanes: int, costs: CostModel, data: RowData
+    rows: tuple[int, ...], columns: int, lanes: int, costs: CostModel, data: RowData
 ) -> tuple[float, Tile]:
+    """The score and the best tile; passes ask about one shape many times over."""
     return _best_of(candidates(rows, columns, lanes, costs), rows, columns, costs, data)
 
 
@@ -300,7 +307,7 @@ def choose_tile(
     columns: int,
     lanes: int,
     costs: CostModel,
-    data: RowData = RowData(),
+    data: RowData = NO_ROW_DATA,
 ) -> Tile:
     """The parameter `name`: rows of the tile by dimension, then its vectors."""
     tiles = candidates(rows, columns, lanes, costs)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import permutations
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import float32
 from tilewright.compute.contraction import is_contraction
 from tilewright.compute.nodes import Computation, Dim

@@ -8,8 +8,8 @@ lines then arrive during computation, and the row needs none of its own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from tilewright.base import events
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.hidden_keys import seen_share
 from tilewright.compute.nodes import Computation

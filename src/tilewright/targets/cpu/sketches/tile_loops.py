@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from tilewright.base.dataclass import dataclass
 from tilewright.compute.nodes import Dim
 from tilewright.expr.nodes import Load
 from tilewright.schedule import Schedule

@@ -9,10 +9,10 @@ an integer into the exponent field; the integer itself comes from adding 1.5 * 2
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 
 from tilewright.base import dtypes
+from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import DType
 from tilewright.expr.nodes import And, Bitcast, Call, Const, Expr, Select, Shl, const
 

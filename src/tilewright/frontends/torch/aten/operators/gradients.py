@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
+from tilewright.base.dataclass import dataclass
 from tilewright.frontends.torch.aten.pullback import pulled_back
 from tilewright.frontends.torch.aten.rules import AtenCall, Rule, rule
 from tilewright.graph.nodes import Value

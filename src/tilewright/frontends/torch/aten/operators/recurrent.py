@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
+from tilewright.base.dataclass import dataclass
 from tilewright.frontends.torch.aten.rules import AtenCall, rule
 from tilewright.graph.nodes import Value
 

@@ -1,0 +1,179 @@
+"""The quick `dataclass` does what the standard library's does."""
+
+import copy
+import dataclasses
+import pickle
+from collections.abc import Callable
+from dataclasses import FrozenInstanceError, field
+from functools import cached_property
+from typing import Any, ClassVar
+
+import pytest
+
+from tilewright.base.dataclass import dataclass
+
+DECORATORS = pytest.mark.parametrize("decorator", [dataclasses.dataclass, dataclass])
+SHAPES = pytest.mark.parametrize(
+    "shape",
+    [
+        {},
+        {"slots": True},
+        {"frozen": True},
+        {"frozen": True, "slots": True},
+        {"frozen": True, "eq": False},
+        {"frozen": True, "kw_only": True},
+    ],
+    ids=str,
+)
+
+
+def point(decorator: Any, **options: Any) -> Any:
+    @decorator(**options)
+    class Point:
+        x: int
+        y: float = 2.0
+        tags: list[str] = field(default_factory=list, compare=False, repr=False)
+        made: int = field(default=7, init=False)
+        count: ClassVar[int] = 3
+
+        def __post_init__(self) -> None:
+            if self.x < 0:
+                raise ValueError("negative")
+
+    return Point
+
+
+def _behaviour(cls: Any) -> list[Any]:
+    """What one can see of objects of a class."""
+    one, same, other = cls(x=1), cls(x=1, tags=["a"]), cls(x=1, y=3.0)
+    seen = [one == same, one == other, one == 1, one != other, repr(one)]
+    seen += [one.tags, same.tags, one.made, cls.count, cls.__match_args__]
+    seen += [hasattr(one, "__dict__"), dataclasses.asdict(same)]
+    seen += [dataclasses.replace(other, x=5).x, dataclasses.astuple(one)]
+    for attempt in (
+        lambda: hash(one) == hash(same),
+        lambda: setattr(one, "x", 4),
+        lambda: delattr(other, "x"),
+        lambda: cls(-1),
+        lambda: cls(),
+        lambda: cls(1, 2.0, [], 4),
+        lambda: cls(1, 2.5).y,
+    ):
+        seen.append(_outcome(attempt))
+    return seen
+
+
+def _outcome(attempt: Callable[[], Any]) -> Any:
+    try:
+        return attempt()
+    except Exception as error:
+        return type(error)
+
+
+@SHAPES
+def test_objects_behave_as_those_of_the_standard_decorator(
+    shape: dict[str, Any],
+) -> None:
+    assert _behaviour(point(dataclass, **shape)) == _behaviour(
+        point(dataclasses.dataclass, **shape)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    name: str
+    others: tuple[int, ...] = ()
+
+
+def test_frozen_objects_with_slots_are_copied_and_pickled() -> None:
+    one = Kept("a", (1, 2))
+    assert copy.copy(one) == one == pickle.loads(pickle.dumps(one))
+    with pytest.raises(FrozenInstanceError, match="name"):
+        pickle.loads(pickle.dumps(one)).name = "b"  # type: ignore[misc]
+
+
+@DECORATORS
+def test_a_derived_class_has_the_fields_of_its_base_first(decorator: Any) -> None:
+    @decorator(frozen=True, slots=True)
+    class Base:
+        a: int
+        b: int = 1
+
+    @decorator(frozen=True, slots=True)
+    class Derived(Base):
+        b: int = 4
+        c: int = 5
+
+    one = Derived(1)
+    assert (one.a, one.b, one.c) == (1, 4, 5)
+    assert Derived(1, 1, 5) != one
+    assert Base(1, 4) != one
+    assert hash(Derived(1)) == hash(one)
+
+
+@pytest.mark.parametrize("of_base", [dataclasses.dataclass, dataclass])
+@DECORATORS
+def test_frozen_classes_derive_from_those_of_either_decorator(
+    of_base: Any, decorator: Any
+) -> None:
+    @of_base(frozen=True, slots=True)
+    class Base:
+        a: int
+
+    @decorator(frozen=True, slots=True)
+    class Derived(Base):
+        b: int
+
+    one = Derived(1, 2)
+    assert (one.a, one.b, repr(one).endswith("(a=1, b=2)")) == (1, 2, True)
+    with pytest.raises(FrozenInstanceError):
+        one.a = 3
+    with pytest.raises(TypeError, match="cannot inherit"):
+        decorator(type("Loose", (Base,), {}))
+
+
+@DECORATORS
+def test_methods_of_the_class_itself_stay(decorator: Any) -> None:
+    @decorator(frozen=True)
+    class Loud:
+        a: float
+
+        def __repr__(self) -> str:
+            return "loud"
+
+        def __eq__(self, other: object) -> bool:
+            return True
+
+        @cached_property
+        def twice(self) -> float:
+            return 2 * self.a
+
+    one = Loud(1.0)
+    assert (repr(one), one == 7, hash(one), one.twice) == (
+        "loud",
+        True,
+        hash((1.0,)),
+        2.0,
+    )
+
+
+@DECORATORS
+def test_equal_means_the_same_or_equal_fields(decorator: Any) -> None:
+    @decorator(eq=True)
+    class One:
+        a: float
+
+    nan = float("nan")
+    assert One(nan) == One(nan)
+    assert One(nan) != One(float("nan"))
+
+
+@DECORATORS
+def test_an_object_in_itself_is_shown_once(decorator: Any) -> None:
+    @decorator
+    class Loop:
+        inside: list[Any]
+
+    one = Loop([])
+    one.inside.append(one)
+    assert repr(one).endswith("Loop(inside=[...])")
