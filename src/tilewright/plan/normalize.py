@@ -7,15 +7,18 @@ dimensions; only a reduction writes its result; a part of a tensor is written fr
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
-from tilewright.compute.join_axes import join_axes
+from tilewright.base.names import fresh
+from tilewright.compute.join_axes import Views, join_axes
 from tilewright.compute.local_results import local_results
 from tilewright.compute.merge import merge_dims
-from tilewright.compute.nodes import Computation
+from tilewright.compute.nodes import Computation, Output
 from tilewright.compute.split_axes import split_axes
-from tilewright.expr.nodes import Buffer
+from tilewright.compute.transforms import map_loads
+from tilewright.expr.nodes import Buffer, Load
 from tilewright.loops.lower import lower
 from tilewright.loops.nodes import Kernel
 from tilewright.plan.nodes import FusionGroup
@@ -66,7 +69,7 @@ def kernel_signature(
             c = replace(c, name=f"{c.name}{count}")
         named.append(c)
     outputs = [b for b in group.writes if b in live]
-    joined, seen = join_axes(named)
+    joined, seen = join_axes(_distinct(named, (*group.reads, *outputs)))
     live = {seen.get(b, b) for b in live}
     split = split_axes(joined, live)
     computations, views = merge_dims(local_results(split))
@@ -90,6 +93,35 @@ def kernel_signature(
         source=group.computations,
         group=group.name,
     )
+
+
+def _distinct(
+    group: Sequence[Computation], params: Sequence[Buffer]
+) -> tuple[Computation, ...]:
+    """The group with a separate name for each of its local tensors, since schedules go by names.
+
+    Two layer normalizations in one group each bring a `layernormalization_sum`.
+    """
+    taken = {b.name for b in params}
+    views: Views = {}
+    for b in dict.fromkeys(o.tensor for c in group for o in c.outputs):
+        if b not in params and (name := fresh(taken, b.name)) != b.name:
+            views[b] = Buffer(name, b.extents, b.dtype, b.scope)
+    table = {b: partial(_read_of, view) for b, view in views.items()}
+    return tuple(
+        replace(c, outputs=tuple(_output_to(o, views, table) for o in c.outputs))
+        for c in group
+    )
+
+
+def _read_of(view: Buffer, load: Load) -> Load:
+    return Load(view, load.index)
+
+
+def _output_to(
+    o: Output, views: Views, table: Mapping[Buffer, Callable[[Load], Load]]
+) -> Output:
+    return Output(views.get(o.tensor, o.tensor), o.index, map_loads(o.value, table))
 
 
 def _of_kernel(
