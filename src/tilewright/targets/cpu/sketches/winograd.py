@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from tilewright.base.dtypes import float32
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.nodes import Computation, Dim
-from tilewright.compute.toom_cook import filtering
+from tilewright.compute.toom_cook import Filtering, filtering
 from tilewright.compute.winograd import WINDOW
 from tilewright.expr.nodes import Buffer, Const, Expr, FloorDiv, Load, Select, Var
 from tilewright.ir.node import postorder
@@ -47,9 +47,10 @@ from tilewright.targets.cpu.sketches.tiled_reduction import reduce_in_registers
 @dataclass(frozen=True, slots=True)
 class Shape:
     """A layer in tiles of `tile` x `tile`, rows of `columns` each, over channels `depth` to
-    `width`; `results` are all its results per channel."""
+    `width`; `results` are all its results per channel, from windows `stride` apart."""
 
     tile: int
+    stride: int
     batch: int
     rows: int
     columns: int
@@ -58,9 +59,14 @@ class Shape:
     results: int
 
     @property
+    def filtering(self) -> Filtering:
+        """Of one axis."""
+        return filtering(self.tile, WINDOW, self.stride)
+
+    @property
     def points(self) -> int:
         """Products per tile and channel."""
-        return filtering(self.tile).size ** 2
+        return self.filtering.size**2
 
     @property
     def tiles(self) -> int:
@@ -205,9 +211,10 @@ def shape_of(pattern: KernelPattern) -> Shape:
     batch = math.prod(d.extent for d in roles.batch)
     depth = math.prod(d.extent for d in reduction_dims(pattern.reduction))
     results = batch * math.prod(d.extent for d in roles.space)
-    return Shape(
-        roles.tile, batch, rows, columns, depth, roles.channels.extent, results
-    )
+    point, *_ = free_dims(pattern.reduction)
+    stride = (math.isqrt(point.extent) - WINDOW) // (roles.tile - 1)
+    width = roles.channels.extent
+    return Shape(roles.tile, stride, batch, rows, columns, depth, width, results)
 
 
 def _roles(product: Computation, result: Computation) -> _Roles:
@@ -280,13 +287,13 @@ def _cycles(
 
 def _input_cost(shape: Shape, costs: CostModel) -> float:
     """Cycles of B^T d B, per tile and vector of channels."""
-    f = filtering(shape.tile)
+    f = shape.filtering
     return 2 * f.size * f.inputs.operations + costs.beside * 2 * f.size**2
 
 
 def _result_cost(shape: Shape, costs: CostModel) -> float:
     """Cycles of A^T p A, per tile and vector of channels."""
-    f = filtering(shape.tile)
+    f = shape.filtering
     return (f.size + f.tile) * f.results.operations + costs.beside * (
         f.size**2 + f.tile**2
     )
