@@ -9,11 +9,12 @@ are constants: by the compiler. The tile, 2 x 2 or 4 x 4 results, is read off th
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.base.dtypes import float32
 from tilewright.base.errors import ScheduleError
+from tilewright.base.numbers import ceil_div
 from tilewright.compute.nodes import Computation, Dim
 from tilewright.compute.toom_cook import Filtering, filtering
 from tilewright.compute.winograd import WINDOW
@@ -118,10 +119,11 @@ def winograd(
     panels = _panels(shape, lanes, costs)
     if not panels:
         raise ScheduleError(
-            f"{shape.width} channels are not whole vectors",
+            f"{shape.width} channels are less than a vector, or not panels of vectors",
             where=f"kernel {s.kernel.name}",
         )
-    panel = lanes * choose(f"{product.name}.panel", panels, panels[-1])
+    vectors = choose(f"{product.name}.panel", list(panels), _usual(panels, lanes))
+    panel = panels[vectors]
     blocks = divisors(shape.rows)
     block = choose(
         f"{product.name}.rows", blocks, rows_of_block(shape, panel, lanes, costs)
@@ -185,7 +187,8 @@ def winograd_is_profitable(pattern: KernelPattern, costs: CostModel) -> bool:
         return False
     if stride(address(Load(out.tensor, out.index)), channels.var) != 1:
         return False
-    products = WINDOW * WINDOW * shape.depth * shape.width * shape.results
+    width = _whole(shape.width, lanes)
+    products = WINDOW * WINDOW * shape.depth * width * shape.results
     direct = products / lanes / costs.multiply_rate(lanes, float32.itemsize)
     return winograd_cycles(pattern, costs) < costs.winograd_gain * direct
 
@@ -197,7 +200,8 @@ def winograd_cycles(pattern: KernelPattern, costs: CostModel) -> float:
         shape_of(pattern),
         costs.machine.lanes(pattern.reduction.outputs[0].tensor.dtype),
     )
-    panel = lanes * _panels(shape, lanes, costs)[-1]
+    panels = _panels(shape, lanes, costs)
+    panel = panels[_usual(panels, lanes)]
     return _cycles(
         shape, rows_of_block(shape, panel, lanes, costs), panel, lanes, costs
     )
@@ -233,11 +237,28 @@ def _roles(product: Computation, result: Computation) -> _Roles:
     return _Roles(tile, tuple(plain[:-1]), (h, v), plain[-1])
 
 
-def _panels(shape: Shape, lanes: int, costs: CostModel) -> list[int]:
-    """Numbers of vectors that are whole panels, least first."""
-    return [
-        n for n in range(1, costs.panel_vectors + 1) if shape.width % (n * lanes) == 0
-    ]
+def _panels(shape: Shape, lanes: int, costs: CostModel) -> dict[int, int]:
+    """The channels of a panel by its vectors, least first: whole vectors where the channels are.
+
+    Else the last vector of a panel overlaps the one before.
+    """
+    found = {}
+    for channels in divisors(shape.width):
+        vectors = ceil_div(channels, lanes)
+        if lanes <= channels and vectors <= costs.panel_vectors:
+            found[vectors] = channels
+    whole = {n: channels for n, channels in found.items() if channels == n * lanes}
+    return whole or found
+
+
+def _usual(panels: Mapping[int, int], lanes: int) -> int:
+    """The vectors of a panel that the rule takes: few lanes twice, then many vectors."""
+    return max(panels, key=lambda n: (panels[n] / (n * lanes), n))
+
+
+def _whole(channels: int, lanes: int) -> int:
+    """The lanes of the vectors that cover so many channels."""
+    return ceil_div(channels, lanes) * lanes
 
 
 def rows_of_block(shape: Shape, panel: int, lanes: int, costs: CostModel) -> int:
@@ -264,10 +285,11 @@ def _cycles(
     uneven = math.ceil(units / machine.cores) * machine.cores / units
     rate = costs.multiply_rate(lanes, float32.itemsize)
     vectors = shape.tiles / lanes / rate
-    products = shape.points * (shape.depth + costs.cleared) * shape.width * vectors
+    width = panels * _whole(panel, lanes)
+    products = shape.points * (shape.depth + costs.cleared) * width * vectors
     transforms = vectors * (
-        _input_cost(shape, costs) * shape.depth
-        + _result_cost(shape, costs) * shape.width
+        _input_cost(shape, costs) * _whole(shape.depth, lanes)
+        + _result_cost(shape, costs) * width
     )
     held = shape.points * block * shape.columns * (shape.depth + panel) * itemsize
     cache = costs.full * machine.l2
@@ -322,7 +344,7 @@ def _nest(
         blocks.append(outer)
     vectors = []
     if lanes < panel:
-        outer, channels = s.split(channels, lanes)
+        outer, channels = s.split(channels, lanes, "overlap")
         vectors = [outer]
     s.reorder(*blocks, *panels, h, v, *vectors, a, b, channels)
     return _Nest(blocks, panels, (h, v), (a, b), channels)
