@@ -139,8 +139,7 @@ def winograd(
             tile of an axis may be, where the data continues: it would not cancel if it is large or
             no number. Such elements are read all the same, so that all data must have been written
     """
-    forms = (filtering(tile, WINDOW, stride) for stride in STRIDES[tile])
-    r = next((r for f in forms if (r := _roles(c, f)) is not None), None)
+    r = _any_roles(c, tile)
     if r is None:
         return None
     points = r.f.size**2
@@ -296,6 +295,15 @@ def _at(
 ) -> tuple[Expr, ...]:
     moved = (substitute(i, dict(env)) for i in load.index)
     return tuple(simplify(i, ranges) for i in moved)
+
+
+def _any_roles(c: Computation, tile: int) -> _Roles | None:
+    """With the stride that it has, if there is a filtering for it."""
+    for stride in STRIDES[tile]:
+        found = _roles(c, filtering(tile, WINDOW, stride))
+        if found is not None:
+            return found
+    return None
 
 
 def _roles(c: Computation, f: Filtering) -> _Roles | None:

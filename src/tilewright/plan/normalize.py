@@ -7,7 +7,7 @@ dimensions; only a reduction writes its result; a part of a tensor is written fr
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -103,25 +103,43 @@ def _distinct(
     Two layer normalizations in one group each bring a `layernormalization_sum`.
     """
     taken = {b.name for b in params}
+    met = set(params)
     views: Views = {}
-    for b in dict.fromkeys(o.tensor for c in group for o in c.outputs):
-        if b not in params and (name := fresh(taken, b.name)) != b.name:
-            views[b] = Buffer(name, b.extents, b.dtype, b.scope)
-    table = {b: partial(_read_of, view) for b, view in views.items()}
-    return tuple(
-        replace(c, outputs=tuple(_output_to(o, views, table) for o in c.outputs))
-        for c in group
-    )
+    for c in group:
+        for o in c.outputs:
+            b = o.tensor
+            if b in met:
+                continue
+            met.add(b)
+            name = fresh(taken, b.name)
+            if name != b.name:
+                views[b] = Buffer(name, b.extents, b.dtype, b.scope)
+    if not views:
+        return tuple(group)
+    return tuple(_on_views(c, views) for c in group)
 
 
-def _read_of(view: Buffer, load: Load) -> Load:
+def _on_views(
+    c: Computation,
+    views: Views,
+) -> Computation:
+    """The Computation with other tensors in the places of some."""
+    table = {}
+    for b, view in views.items():
+        table[b] = partial(_read_of, view)
+    outputs = []
+    for o in c.outputs:
+        tensor = views.get(o.tensor, o.tensor)
+        value = map_loads(o.value, table)
+        outputs.append(Output(tensor, o.index, value))
+    return replace(c, outputs=tuple(outputs))
+
+
+def _read_of(
+    view: Buffer,
+    load: Load,
+) -> Load:
     return Load(view, load.index)
-
-
-def _output_to(
-    o: Output, views: Views, table: Mapping[Buffer, Callable[[Load], Load]]
-) -> Output:
-    return Output(views.get(o.tensor, o.tensor), o.index, map_loads(o.value, table))
 
 
 def _of_kernel(

@@ -116,14 +116,7 @@ def winograd(
     costs = at.costs
     shape = shape_of(pattern)
     lanes = at.machine.lanes(product.outputs[0].tensor.dtype)
-    panels = _panels(shape, lanes, costs)
-    if not panels:
-        raise ScheduleError(
-            f"{shape.width} channels are less than a vector, or not panels of vectors",
-            where=f"kernel {s.kernel.name}",
-        )
-    vectors = choose(f"{product.name}.panel", list(panels), _usual(panels, lanes))
-    panel = panels[vectors]
+    panel = _panel(s, shape, product.name, lanes, costs, choose)
     blocks = divisors(shape.rows)
     block = choose(
         f"{product.name}.rows", blocks, rows_of_block(shape, panel, lanes, costs)
@@ -235,6 +228,25 @@ def _roles(product: Computation, result: Computation) -> _Roles:
     }
     plain = [by_var[i] for i in read.index if isinstance(i, Var)]
     return _Roles(tile, tuple(plain[:-1]), (h, v), plain[-1])
+
+
+def _panel(
+    s: Schedule,
+    shape: Shape,
+    product: str,
+    lanes: int,
+    costs: CostModel,
+    choose: Choices,
+) -> int:
+    """The channels of a panel."""
+    panels = _panels(shape, lanes, costs)
+    if not panels:
+        raise ScheduleError(
+            f"{shape.width} channels are less than a vector, or not panels of vectors",
+            where=f"kernel {s.kernel.name}",
+        )
+    usual = _usual(panels, lanes)
+    return panels[choose(f"{product}.panel", list(panels), usual)]
 
 
 def _panels(shape: Shape, lanes: int, costs: CostModel) -> dict[int, int]:
