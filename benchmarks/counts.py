@@ -69,7 +69,6 @@ def _counts(stage: Any, data: Collection[Any], machine: Any) -> Counts:
 def _transforms(computations: Any) -> float:
     """The share of vector operations that are not the products of a Winograd form."""
     from tilewright.compute.merge import merge_dims
-    from tilewright.compute.toom_cook import filtering
     from tilewright.schedule.space.patterns import classify
     from tilewright.targets.cpu.sketches.winograd import shape_of
 
@@ -77,7 +76,7 @@ def _transforms(computations: Any) -> float:
     if kind is None or kind.name != "winograd":
         return 0.0
     s = shape_of(kind)
-    f = filtering(s.tile)
+    f = s.filtering
     into = 2 * f.size * f.inputs.operations * s.depth
     back = (f.size + f.tile) * f.results.operations * s.width
     return (into + back) / (into + back + s.points * s.depth * s.width)

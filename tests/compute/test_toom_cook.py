@@ -10,7 +10,7 @@ import pytest
 
 from tilewright.compute.toom_cook import Matrix, filtering
 
-TILES = [2, 4]
+FORMS = pytest.mark.parametrize(("tile", "stride"), [(2, 1), (4, 1), (2, 2)])
 
 
 def unit(size: int, at: tuple[int, ...]) -> list[list[Fraction]]:
@@ -25,10 +25,10 @@ def dense(m: Matrix) -> np.ndarray:
     return np.array([[float(c) for c in row] for row in m.rows])
 
 
-@pytest.mark.parametrize("tile", TILES)
-def test_it_is_a_convolution_on_every_pair_of_units(tile: int) -> None:
+@FORMS
+def test_it_is_a_convolution_on_every_pair_of_units(tile: int, stride: int) -> None:
     """Both sides are bilinear, so that equality on a basis is equality on all rationals."""
-    f = filtering(tile)
+    f = filtering(tile, 3, stride)
     for d, g in itertools.product(range(f.size), range(f.window)):
         left = f.filters.apply(
             [Fraction(int(i == g)) for i in range(f.window)], rational
@@ -37,12 +37,12 @@ def test_it_is_a_convolution_on_every_pair_of_units(tile: int) -> None:
         got = f.results.apply(
             [a * b for a, b in zip(left, right, strict=True)], rational
         )
-        assert got == [int(i == d - g) for i in range(tile)]
+        assert got == [int(stride * i == d - g) for i in range(tile)]
 
 
-@pytest.mark.parametrize("tile", TILES)
-def test_a_square_is_transformed_along_both_axes(tile: int) -> None:
-    f = filtering(tile)
+@FORMS
+def test_a_square_is_transformed_along_both_axes(tile: int, stride: int) -> None:
+    f = filtering(tile, 3, stride)
     for m, size in ((f.inputs, f.size), (f.filters, f.window), (f.results, f.size)):
         for at in itertools.product(range(size), repeat=2):
             got = np.array(m.square(unit(size, at), rational), float)
@@ -64,6 +64,22 @@ def test_two_results_need_the_well_known_matrices() -> None:
     assert dense(f.results).tolist() == [[1, 1, 1, 0], [0, -1, 1, 1]]
 
 
+def test_strided_windows_are_two_filterings() -> None:
+    f = filtering(2, 3, 2)
+    assert dense(f.inputs).tolist() == [
+        [-1, 0, 1, 0, 0],
+        [0, 0, 1, 0, 0],
+        [0, 0, -1, 0, 1],
+        [0, 1, 0, 0, 0],
+        [0, 0, 0, 1, 0],
+    ]
+    assert dense(f.filters)[:3].tolist() == [[-1, 0, 0], [1, 0, 1], [0, 0, 1]]
+    assert dense(f.filters)[3:].tolist() == [[0, 1, 0]] * 2
+    assert dense(f.results).tolist() == [[1, 1, 0, 1, 0], [0, 1, 1, 0, 1]]
+    assert [m.operations for m in (f.inputs, f.results)] == [2, 4]
+    assert [f.reach(n) for n in (1, 2)] == [3, 5]
+
+
 def test_rows_of_a_pair_share_their_sums() -> None:
     two, four = filtering(2), filtering(4)
     assert [m.operations for m in (two.inputs, two.results)] == [4, 4]
@@ -74,21 +90,25 @@ def test_larger_tiles_round_more() -> None:
     two, four = filtering(2), filtering(4)
     assert (two.roundings, two.growth) == (10, 8.0)
     assert (four.roundings, round(four.growth, 2)) == (28, 23.75)
+    strided = filtering(2, 3, 2)
+    assert (strided.roundings, strided.growth) == (8, 5.0)
 
 
-@pytest.mark.parametrize("tile", TILES)
-def test_only_the_filters_constants_are_rounded(tile: int) -> None:
-    f = filtering(tile)
+@FORMS
+def test_only_the_filters_constants_are_rounded(tile: int, stride: int) -> None:
+    f = filtering(tile, 3, stride)
     for m in (f.inputs, f.results):
         assert np.array_equal(dense(m).astype(np.float32), dense(m))
 
 
-@pytest.mark.parametrize("tile", TILES)
-def test_results_of_a_tile_are_made_of_so_many_of_its_inputs(tile: int) -> None:
+@FORMS
+def test_results_of_a_tile_are_made_of_so_many_of_its_inputs(
+    tile: int, stride: int
+) -> None:
     """Inputs after them are multiplied by 0 in every term."""
-    f = filtering(tile)
+    f = filtering(tile, 3, stride)
     for results in range(1, tile + 1):
         used = dense(f.results)[:results].any(0)
         inputs = np.flatnonzero(dense(f.inputs)[used].any(0))
-        assert f.reach(results) == inputs[-1] + 1 >= results + 2
+        assert f.reach(results) == inputs[-1] + 1 >= stride * (results - 1) + 3
     assert f.reach(tile) == f.size

@@ -82,16 +82,30 @@ LARGE: list[tuple[int, tuple[int, int], tuple[int, int], Pads]] = [
 ]
 
 
+STRIDED: list[tuple[int, tuple[int, int], tuple[int, int], Pads]] = [
+    (1, (8, 8), (4, 5), (1, 1, 1, 1)),
+    (2, (8, 7), (3, 2), (0, 0, 0, 0)),
+    (1, (9, 11), (2, 2), (1, 0, 0, 2)),
+    (1, (10, 7), (2, 3), (2, 2, 1, 0)),
+]
+
+
 @pytest.mark.covering(1)
 @pytest.mark.parametrize(
-    ("case", "tile"), [*((c, 2) for c in CASES), *((c, 4) for c in LARGE)], ids=str
+    ("case", "tile", "stride"),
+    [
+        *((c, 2, 1) for c in CASES),
+        *((c, 4, 1) for c in LARGE),
+        *((c, 2, 2) for c in STRIDED),
+    ],
+    ids=str,
 )
 @pytest.mark.parametrize("channel_last", [False, True])
 def test_the_law_holds_in_any_layout_and_padding(
-    case: Any, channel_last: bool, tile: int
+    case: Any, channel_last: bool, tile: int, stride: int
 ) -> None:
     """On small integers; for tiles of 2 every step is exact."""
-    c, x, g, y = convolution(*case)
+    c, x, g, y = convolution(*case, stride=stride)
     data = integers(x, g)
     expected = evaluate([c], data)[y]
     order = (0, 2, 3, 1)
@@ -120,7 +134,8 @@ def test_the_law_holds_in_any_layout_and_padding(
 @pytest.mark.parametrize(
     "options",
     [
-        {"stride": 2},
+        {"stride": 3},
+        {"stride": 2, "dilation": 2},
         {"dilation": 2},
         {"kernel": (1, 3)},
         {"kernel": (5, 5)},
@@ -237,8 +252,18 @@ VALUES: dict[str, tuple[Value, bool]] = {
     "a bias in each term": (lambda k, p, q, c, i, j: X[c, p + i, q + j] * G[k, c, i, j]
                             + BIAS[k], False),
     "turned filters": (lambda k, p, q, c, i, j: X[c, p + i, q + j] * G[k, c, 2 - i, j], False),
-    "stride 2": (lambda k, p, q, c, i, j: image(4, 15, 9)[c, p * 2 + i, q + j] * G[k, c, i, j],
-                 False),
+    "stride 2": (lambda k, p, q, c, i, j: image(4, 15, 15)[c, p * 2 + i, q * 2 + j]
+                 * G[k, c, i, j], True),
+    "stride 2 of a part": (lambda k, p, q, c, i, j: image(4, 19, 16)[c, p * 2 + i + 3, q * 2 + j]
+                           * G[k, c, i, j], True),
+    "stride 2 along one axis": (lambda k, p, q, c, i, j: image(4, 15, 9)[c, p * 2 + i, q + j]
+                                * G[k, c, i, j], False),
+    "two strides": (lambda k, p, q, c, i, j: image(4, 15, 21)[c, p * 2 + i, q * 3 + j]
+                    * G[k, c, i, j], False),
+    "stride 2 of windows too": (lambda k, p, q, c, i, j: image(4, 17, 17)
+                                [c, p * 2 + i * 2, q * 2 + j * 2] * G[k, c, i, j], False),
+    "strided channels": (lambda k, p, q, c, i, j: image(8, 15, 15)[c * 2, p * 2 + i, q * 2 + j]
+                         * G[k, c, i, j], False),
     "dilation 2": (lambda k, p, q, c, i, j: image(4, 11, 9)[c, p + i * 2, q + j] * G[k, c, i, j],
                    False),
     "backwards": (lambda k, p, q, c, i, j: X[c, p + 2 - i, q + j] * G[k, c, i, j], False),
@@ -396,6 +421,10 @@ FRONT: dict[str, tuple[tuple[int, ...], Value, bool]] = {
                       True),
     "stride 2": ((3,), lambda f, p, q, c, t, i, j: image(4, 9, 9, 9)[c, f * 2 + t, p + i, q + j],
                  False),
+    "stride 2 of all": ((3,), lambda f, p, q, c, t, i, j:
+                        image(4, 9, 15, 15)[c, f * 2 + t, p * 2 + i, q * 2 + j], False),
+    "stride 2 of images": ((3,), lambda f, p, q, c, t, i, j:
+                           image(4, 6, 15, 15)[c, f + t, p * 2 + i, q * 2 + j], True),
     "dilation 2": ((3,), lambda f, p, q, c, t, i, j: image(4, 8, 9, 9)[c, f + t * 2, p + i, q + j],
                    False),
     "stride 2 behind it": ((3,), lambda f, p, q, c, t, i, j:
@@ -497,6 +526,23 @@ def test_results_are_made_of_what_windows_read(
     np.testing.assert_allclose(
         evaluate(parts, data)[y], want, atol=1e-6 * np.abs(want).max()
     )
+
+
+@pytest.mark.parametrize("behind", [0, 1, 4])
+@pytest.mark.parametrize("rows", [5, 6])
+def test_strided_results_are_made_of_what_windows_read(rows: int, behind: int) -> None:
+    x = Buffer("x", (4, 2 * rows + 1 + behind, 15 + behind), float32)
+    y = Buffer("y", (5, rows, 7), float32)
+
+    def value(k: Expr, p: Expr, q: Expr, c: Expr, i: Expr, j: Expr) -> Expr:
+        return x[c, p * 2 + i, q * 2 + j] * G[k, c, i, j]
+
+    c = reduce_("conv", y, (4, 3, 3), "add", value)
+    parts = winograd(c)
+    assert parts is not None
+    data = {b: a.astype(np.float32) for b, a in integers(x, G).items()}
+    data[x][~read(c, x)] = np.nan
+    np.testing.assert_array_equal(evaluate(parts, data)[y], evaluate([c], data)[y])
 
 
 def test_the_tensor_that_is_written_may_be_read() -> None:

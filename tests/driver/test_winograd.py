@@ -110,6 +110,15 @@ def test_networks_agree_with_their_truth_on_any_number_of_threads(case: Case) ->
     assert 2 * 2 <= len(tiles) <= 2 * 3 and set(tiles) == {4 if math == "fast" else 2}
 
 
+@pytest.mark.parametrize("mcpu", ["x86-64-v3", "x86-64-v4"])
+def test_strided_convolutions_agree_with_their_truth(mcpu: str) -> None:
+    graph = load(block(1, (24, 23), 96, [1, 0, 0, 2], strides=[2, 2]))
+    x = rng.standard_normal((1, 96, 24, 23)).astype(np.float32)
+    with events.record() as log:
+        assert not check(graph, {"x": x}, threads=(1, 2), cache=True, mcpu=mcpu)
+    assert _tiles(log) == [2] * 2  # the second one has too few results
+
+
 @pytest.mark.parametrize(
     "pads",
     [[0, 1, 0, 2, 1, 1], pytest.param([1] * 6, marks=pytest.mark.slow)],
@@ -226,20 +235,21 @@ def test_a_convolution_alone_is_worth_moving_if_it_is_deep() -> None:
     assert chosen(alone(16)) == []
 
 
-def bound(x: Any, w: Any, tile: int) -> Any:
+def bound(x: Any, w: Any, tile: int, stride: int) -> Any:
     """The bound that `compute/winograd.py` states, per result; x padded by 1, whole tiles."""
-    f, depth = filtering(tile), x.shape[0]
+    f, depth = filtering(tile, 3, stride), x.shape[0]
     b, g, a = (
         np.abs(np.array([[float(c) for c in row] for row in m.rows]))
         for m in (f.inputs, f.filters, f.results)
     )
     padded = np.pad(np.abs(x.astype(float)), ((0, 0), (1, 1), (1, 1)))
     filters = np.einsum("ui,kcij,vj->kcuv", g, np.abs(w.astype(float)), g)
-    rows, columns = x.shape[1] // tile, x.shape[2] // tile
-    found = np.empty((w.shape[0], x.shape[1], x.shape[2]))
+    step = stride * tile
+    rows, columns = x.shape[1] // step, x.shape[2] // step
+    found = np.empty((w.shape[0], tile * rows, tile * columns))
     for p in range(rows):
         for q in range(columns):
-            at = np.s_[tile * p : tile * p + f.size, tile * q : tile * q + f.size]
+            at = np.s_[step * p : step * p + f.size, step * q : step * q + f.size]
             data = np.einsum("ui,cij,vj->cuv", b, padded[(slice(None), *at)], b)
             point = np.einsum("kcuv,cuv->kuv", filters, data)
             part = np.einsum("pu,kuv,qv->kpq", a, point, a)
@@ -250,9 +260,10 @@ def bound(x: Any, w: Any, tile: int) -> Any:
     return n / (1 - n) * found
 
 
-def direct(x: Any, w: Any) -> Any:
+def direct(x: Any, w: Any, stride: int) -> Any:
     padded = np.pad(x.astype(float), ((0, 0), (1, 1), (1, 1)))
     windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(1, 2))
+    windows = windows[:, ::stride, ::stride]
     return np.einsum("chwij,kcij->khw", windows, w.astype(float), optimize=True)
 
 
@@ -283,20 +294,22 @@ def numbers(kind: str, depth: int, width: int, size: int) -> tuple[Any, Any]:
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize("tile", [2, 4])
+@pytest.mark.parametrize(("tile", "stride"), [(2, 1), (4, 1), (2, 2)])
 @pytest.mark.parametrize(
     ("kind", "scale"),
     [("alike", 1.0), ("alike", 2.0**40), ("spread", 2.0**-100), ("adversarial", 1.0)],
 )
 def test_results_are_within_the_stated_bound(
-    kind: str, scale: float, tile: int
+    kind: str, scale: float, tile: int, stride: int
 ) -> None:
-    depth, width, size = 64, 32, 16
+    depth, width, size = 64, 32, 16 * stride
     x, w = numbers(kind, depth, width, size)
     x, w = (x * scale).astype(np.float32), w.astype(np.float32)
     nodes = [
         helper.make_node("Conv", ["x", "e"], ["t"]),
-        helper.make_node("Conv", ["t", "w"], ["u"], pads=[1, 1, 1, 1]),
+        helper.make_node(
+            "Conv", ["t", "w"], ["u"], pads=[1, 1, 1, 1], strides=[stride] * 2
+        ),
         helper.make_node("Conv", ["u", "f"], ["y"]),
     ]
     weights = {
@@ -313,7 +326,7 @@ def test_results_are_within_the_stated_bound(
     form = f"F({tile},3)"
     assert [form in k.name for k in exe.model.kernels].count(True) == 1
     assert form in str(exe.profile(x[None], repeat=1))
-    error, allowed = np.abs(got - direct(x, w)), bound(x, w, tile)
+    error, allowed = np.abs(got - direct(x, w, stride)), bound(x, w, tile, stride)
     assert np.all(error <= allowed)
     assert error.max() > allowed.max() / 1e6  # the bound is about these numbers
 

@@ -54,7 +54,19 @@ PACK: Rows = [
     (
         i(lambda i: put(Y, i, X[i] + X[7 - i])),
         ("pack", "X", "i"),
-        "holds 2 different reads",
+        "holds 2 different reads of X, and 2 of them",
+    ),
+    (
+        i(lambda i: j(lambda j: put2(W, i, j, X[i] + X[7 - i]))),
+        ("pack", "X", "j"),
+        "holds 2 different reads of X, and 0 of them",
+    ),
+    # Of several reads, the one that depends on exactly these loops.
+    (i(lambda i: put(Y, i, X[7 - i] + X[3])), ("pack", "X", "i"), None),
+    (
+        i(lambda i: j(lambda j: put2(W, i, j, X[i] - X[j] * X[2]))),
+        ("pack", "X", "j"),
+        None,
     ),
     (i(lambda i: put(Y, i, Z[0])), ("pack", "X7", "i"), "no buffer 'X7'"),
     (

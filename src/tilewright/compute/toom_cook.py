@@ -12,6 +12,11 @@ N(p) = product over the other numbers q of (p - q), and M(x) = product over all 
 and y = A^T [(G g) * (B^T d)]. Points come in pairs -p, p, because the rows of a pair then share
 their sums over even and over odd powers, and their columns are used as sums and differences.
 
+With a stride s, each s-th element of a filter meets inputs that are s apart. Such a phase is a
+filtering of stride 1 by a shorter filter, and the results are the sums over the phases. F(2, 3) of
+stride 2 is F(2, 2) of the even inputs and F(2, 1), two plain products, of the odd ones: 5 points
+instead of 6 products.
+
 Large m saves multiplications and costs accuracy: the intermediate numbers grow and cancel. Zero
 and +-1 are best for m = 2. For m = 4 the usual +-1 and +-2 let a result's terms grow 48 times per
 axis, +-5/8 and +-3/2 24 times, with half the error that is measured (pairs near p and 1/p, as
@@ -25,6 +30,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from functools import cache
+from itertools import accumulate
 from typing import Any, Final
 
 from tilewright.base.dataclass import dataclass
@@ -35,10 +41,16 @@ Part = Sequence[tuple[Fraction, int]]  # coefficients and columns
 
 FLOAT32_BITS: Final = 24  # of a number's fraction
 
-PAIRS: Final[Mapping[int, tuple[Fraction, ...]]] = {
-    2: (Fraction(1),),
-    4: (Fraction(5, 8), Fraction(3, 2)),
-}  # by m, for windows of three: the positive points
+# By m and r: the points besides infinity; of a pair -p, p both.
+NUMBERS: Final[Mapping[tuple[int, int], tuple[Fraction, ...]]] = {
+    (2, 2): (Fraction(0), Fraction(1)),
+    (2, 3): (Fraction(0), Fraction(-1), Fraction(1)),
+    (4, 3): (
+        Fraction(0),
+        *(sign * p for p in (Fraction(5, 8), Fraction(3, 2)) for sign in (-1, 1)),
+    ),
+}
+STRIDES: Final[Mapping[int, tuple[int, ...]]] = {2: (1, 2), 4: (1,)}  # by m, for r = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +145,11 @@ def _sum(
 
 @dataclass(frozen=True, slots=True)
 class Filtering:
-    """F(tile, window) along one axis."""
+    """F(tile, window) along one axis, of windows `stride` apart."""
 
     tile: int
     window: int
+    stride: int
     inputs: Matrix
     filters: Matrix
     results: Matrix
@@ -144,7 +157,7 @@ class Filtering:
     @property
     def size(self) -> int:
         """Inputs of a tile, and points."""
-        return self.tile + self.window - 1
+        return self.stride * (self.tile - 1) + self.window
 
     def reach(self, results: int) -> int:
         """How many leading inputs of a tile its first `results` results depend on.
@@ -182,13 +195,17 @@ class Filtering:
 
 
 @cache
-def filtering(tile: int, window: int = 3) -> Filtering:
-    """F(tile, window) with the points of `PAIRS`.
+def filtering(tile: int, window: int = 3, stride: int = 1) -> Filtering:
+    """F(tile, window) with the points of `NUMBERS`, by phases if the stride is not 1.
 
     requires: n - 1 = tile + window - 2 numbers, all different; an error else (`N(p)` is 0 where
     two are the same).
     """
-    points = [Fraction(0), *(s * p for p in PAIRS[tile] for s in (-1, 1))]
+    if stride > 1:
+        return _by_phases(tile, window, stride)
+    if window == 1:
+        return _plain(tile)
+    points = NUMBERS[tile, window]
     size = tile + window - 1
     assert len(points) == size - 1, f"F({tile}, {window}) takes {size - 1} points"
     inputs = []
@@ -205,19 +222,74 @@ def filtering(tile: int, window: int = 3) -> Filtering:
     results.append(_leading(tile))
     even = range(0, size, 2)
     odd = range(1, size, 2)
-    plus_and_minus = [(n, n + 1) for n in range(1, size - 2, 2)]
+    pairs = [(n, n + 1) for n in range(1, size - 2, 2)]
+    rest = [(n,) for n in range(size) if not any(n in pair for pair in pairs)]
     return Filtering(
         tile,
         window,
+        1,
         inputs=Matrix(tuple(inputs), (tuple(even), tuple(odd))),
         filters=Matrix(
             tuple(filters),
             tuple(tuple(n for n in half if n < window) for half in (even, odd)),
         ),
         results=Matrix(
-            tuple(zip(*results, strict=True)),
-            ((0,), *plus_and_minus, (size - 1,)),
+            tuple(zip(*results, strict=True)), tuple(sorted((*pairs, *rest)))
         ),
+    )
+
+
+def _plain(tile: int) -> Filtering:
+    """F(tile, 1): a product for each result."""
+    one = ((0,),)
+    alone = tuple((n,) for n in range(tile))
+    units = tuple(
+        tuple(Fraction(int(n == k)) for k in range(tile)) for n in range(tile)
+    )
+    filters = Matrix(((Fraction(1),),) * tile, one)
+    return Filtering(tile, 1, 1, Matrix(units, alone), filters, Matrix(units, alone))
+
+
+def _by_phases(tile: int, window: int, stride: int) -> Filtering:
+    """The filterings of every `stride`-th input side by side, their results added up."""
+    parts = [
+        filtering(tile, len(range(phase, window, stride))) for phase in range(stride)
+    ]
+    size = stride * (tile - 1) + window
+    taken = [tuple(range(phase, size, stride)) for phase in range(stride)]
+    taps = [tuple(range(phase, window, stride)) for phase in range(stride)]
+    ends = list(accumulate((f.size for f in parts), initial=0))
+    points = [tuple(range(*ends[n : n + 2])) for n in range(stride)]
+    results = tuple(
+        tuple(c for f in parts for c in f.results.rows[n]) for n in range(tile)
+    )
+    return Filtering(
+        tile,
+        window,
+        stride,
+        inputs=_spread([f.inputs for f in parts], tuple(taken), size),
+        filters=_spread([f.filters for f in parts], tuple(taps), window),
+        results=Matrix(
+            results, _moved_groups([f.results for f in parts], tuple(points))
+        ),
+    )
+
+
+def _spread(parts: Sequence[Matrix], columns: Columns, width: int) -> Matrix:
+    """The rows of all matrices, with the columns of each where `columns` says."""
+    rows = []
+    for m, at in zip(parts, columns, strict=True):
+        for row in m.rows:
+            found = dict(zip(at, row, strict=True))
+            rows.append(tuple(found.get(n, Fraction(0)) for n in range(width)))
+    return Matrix(tuple(rows), _moved_groups(parts, columns))
+
+
+def _moved_groups(parts: Sequence[Matrix], columns: Columns) -> Columns:
+    return tuple(
+        tuple(at[n] for n in group)
+        for m, at in zip(parts, columns, strict=True)
+        for group in m.groups
     )
 
 

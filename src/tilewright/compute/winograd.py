@@ -1,4 +1,4 @@
-"""Winograd's minimal filtering: a 3x3 convolution of stride 1 with fewer multiplications.
+"""Winograd's minimal filtering: a 3x3 convolution of stride 1 or 2 with fewer multiplications.
 
 A tile of m x m results needs (m + 2) x (m + 2) inputs d and the 3x3 filter g (Lavin and Gray, Fast
 Algorithms for Convolutional Neural Networks, CVPR 2016, F(m x m, 3 x 3)):
@@ -9,6 +9,8 @@ where * multiplies point by point; over channels, the products of each point add
 matrix products, 16 instead of 36 multiplications per tile for m = 2, 36 instead of 144 for m = 4.
 The matrices come from `toom_cook.py`, exact; both sides are equal on rationals.
 
+With stride 2, a tile of 2 x 2 results takes 5 x 5 inputs and 25 multiplications instead of 36.
+
 A convolution over more axes is a sum of such, one for each place of its window on the axes in
 front of the last two: there the data keeps its places, and the products add up over the window
 as they do over channels.
@@ -16,14 +18,16 @@ as they do over channels.
 Rounding: with float32's unit u = 2^-24, C channels (times the window's places on the axes in
 front), gamma(n) = n u / (1 - n u), and R roundings on
 the way of a term (`Filtering.roundings`: of constants, multiplications and additions in all three
-transforms; 10 for m = 2, 28 for m = 4), each result is away from the exact one by at most
+transforms; 10 for m = 2, 8 with stride 2, 28 for m = 4), each result is away from the exact one by
+at most
 
     gamma(C + R) |A^T| [ sum over c of (|G| |g| |G^T|) * (|B^T| |d| |B|) ] |A|
 
 which is at most C gamma(C + R) growth^2 max|d| max|g|, where growth^2 (`Filtering.growth`) is 64
-for m = 2 and 564 for m = 4, and the direct sum has 9 C gamma(9 C). Measured errors on normal data
-are far smaller. The inputs of a tile must be finite: an infinity spreads over the tile's results,
-and elements beyond a quarter (m = 4: a 28th) of the largest number may overflow.
+for m = 2, 25 with stride 2 and 564 for m = 4, and the direct sum has 9 C gamma(9 C). Measured
+errors on normal data are far smaller. The inputs of a tile must be finite: an infinity spreads
+over the tile's results, and elements beyond a quarter (m = 4: a 28th) of the largest number may
+overflow.
 """
 
 from __future__ import annotations
@@ -38,7 +42,7 @@ from tilewright.compute.build import reduce_
 from tilewright.compute.guards import guarded, read_or_zero
 from tilewright.compute.nodes import CC, PS, PW, Computation, Dim, Output
 from tilewright.compute.reducer import reducer
-from tilewright.compute.toom_cook import Filtering, filtering
+from tilewright.compute.toom_cook import STRIDES, Filtering, filtering
 from tilewright.compute.transforms import environment, identity_dims
 from tilewright.expr.affine import Affine, affine, to_expr
 from tilewright.expr.nodes import (
@@ -64,7 +68,8 @@ Square = Sequence[Sequence[Any]]
 
 @dataclass(frozen=True, slots=True)
 class _Roles:
-    """data[batch.., f + t.., h + i, v + j, channels..] * weight[columns.., channels.., t.., i, j].
+    """The product data[batch.., f + t.., s h + i, s v + j, channels..]
+    * weight[columns.., channels.., t.., i, j], with the stride s.
 
     space: h and v; window: i and j; frames: f and taps: t of the axes in front of those two; each
     axis of the data has one index, in any order of the roles but h before v, and f before both.
@@ -109,10 +114,11 @@ def winograd(
     c: Computation,
     tile: int = 2,
 ) -> tuple[Computation, ...] | None:
-    """A 3x3 convolution of stride 1 by F(tile x tile, 3 x 3), or None for anything else.
+    """A 3x3 convolution of stride 1, or 2 with tiles of 2, by F(tile x tile, 3 x 3), or None for
+    anything else.
 
     tile: 2 or 4. The Computations in order are: the filters' transform (`<name>.filter`; of
-    constant weights, a constant), the inputs' (`<name>.input`), (tile + 2)^2 products over the
+    constant weights, a constant), the inputs' (`<name>.input`), the products of all points over the
     channels (`<name>.product`), and the results' (of the old name, dimensions and output). It
     applies to any layout and padding, where there are several tiles per axis, channels in and
     channels out.
@@ -122,7 +128,8 @@ def winograd(
         a sum in float32 of products of one read of data and one of weights into one output
         the read of weights is plain; that of data is, too, or is guarded by exactly what keeps it
             inside, and 0 elsewhere: tiles read 0 there as well
-        h, v, i, j occur in the data once, as h + i + a and v + j + b, a and b constants
+        h, v, i, j occur in the data once, as s h + i + a and s v + j + b, a and b constants and s
+            the stride; f and t as f + t + a
         i and j are 3 long, and in the weights too
         so do f and t of any other axis, which comes in front; t of any extent
         channels are reduced and are in both; columns, in the weights only, and batch, in the data
@@ -132,7 +139,7 @@ def winograd(
             tile of an axis may be, where the data continues: it would not cancel if it is large or
             no number. Such elements are read all the same, so that all data must have been written
     """
-    r = _roles(c, filtering(tile, WINDOW))
+    r = _any_roles(c, tile)
     if r is None:
         return None
     points = r.f.size**2
@@ -197,8 +204,8 @@ def _input(
     def element(i: int, j: int) -> Expr:
         at = dict(env)
         for h, w, offset in zip(r.space, r.window, (i, j), strict=True):
-            at[h.var] = env[h.var] * tile + offset
-            at[w.var] = const(0)
+            at[h.var] = env[h.var] * tile
+            at[w.var] = const(offset)
         index = _at(r.data, at, ranges)
         return guarded(Load(r.data.buffer, index), ranges)
 
@@ -290,6 +297,15 @@ def _at(
     return tuple(simplify(i, ranges) for i in moved)
 
 
+def _any_roles(c: Computation, tile: int) -> _Roles | None:
+    """With the stride that it has, if there is a filtering for it."""
+    for stride in STRIDES[tile]:
+        found = _roles(c, filtering(tile, WINDOW, stride))
+        if found is not None:
+            return found
+    return None
+
+
 def _roles(c: Computation, f: Filtering) -> _Roles | None:
     """What each part of a convolution is; None if it is none that the law is about."""
     value = c.outputs[0].value
@@ -324,14 +340,15 @@ def _takes_no_more(
 
     first: the start of the first window. extent: of the data.
     """
-    end = affine(as_expr(results, INDEX)) + Affine((), first + WINDOW - 1)
+    past = affine(as_expr(results, INDEX)).scaled(f.stride)
+    end = past + Affine((), first + WINDOW - f.stride)
     beyond = affine(as_expr(extent, INDEX)) - end
     if beyond.is_const and beyond.const <= 0:
         return True
     if not isinstance(results, int):
         return False
     last = (results - 1) % f.tile + 1  # results of the last tile
-    needed = last + WINDOW - 1
+    needed = f.stride * (last - 1) + WINDOW
     return f.reach(last) <= needed
 
 
@@ -350,24 +367,31 @@ def _space_and_window(
     """
     by_var: dict[Expr, Dim] = {d.var: d for d in c.dims}
     pairs: Pairs = []
+    strides: list[int] = []
     enough: list[
         bool
     ] = []  # whether tiles take no more than windows, along each pair's axis
     used: list[Dim] = []
     for index, extent in zip(data.index, data.buffer.extents, strict=True):
         form = affine(index)
-        if any(atom not in by_var or step != 1 for atom, step in form.terms):
+        if any(atom not in by_var for atom, _ in form.terms):
             return None
-        found = [by_var[atom] for atom, _ in form.terms]
-        found.sort(key=lambda d: d.combine == PW)
-        if [d.combine for d in found] == [CC, PW]:
-            h, i = found
+        found = [(by_var[atom], step) for atom, step in form.terms]
+        found.sort(key=lambda term: term[0].combine == PW)
+        *before, last = [step for _, step in found] or [1]
+        if last != 1:
+            return None
+        if [d.combine for d, _ in found] == [CC, PW]:
+            (h, _), (i, _) = found
             enough.append(_takes_no_more(f, h.size, form.const, extent))
             pairs.append((h, i))
-        elif len(found) > 1:
+            strides += before
+        elif before:
             return None
-        used += found
+        used += [d for d, _ in found]
     if len(pairs) < 2 or len(set(used)) != len(used) or not all(enough[-2:]):
+        return None
+    if strides != [1] * (len(pairs) - 2) + [f.stride] * 2:
         return None
     return pairs[-2:], pairs[:-2], used
 

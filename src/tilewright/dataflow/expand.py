@@ -11,7 +11,7 @@ layout:
     op    an outer product of each column of A and row of B, and a task that adds them: K + 1 tasks
     tiled, tiled8, tiled16    blocks of the result, 4, 8 or 16 (or the next divisor) per side
     direct, rows  (convolutions) each output channel, or each row of it, directly from the input
-    winograd  (3x3, stride 1) F(2x2, 3x3): transforms, pointwise products, and the inverse transform
+    winograd  (3x3, stride 1 or 2) F(2x2, 3x3): transforms, pointwise products, inverse transform
 
 A convolution's result is written pixel by pixel with all its channels, so results computed channel
 by channel are reordered; a matrix product's result is written row by row.

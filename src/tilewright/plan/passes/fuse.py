@@ -344,7 +344,8 @@ def _epilogue(
     if new is None or not is_small(new):
         return None
     if last.is_map:
-        combined = inline(last, consumer.computations[0])
+        reader = new if _writes_along(new) else consumer.computations[0]
+        combined = inline(last, reader)
         if combined is None or not is_small(combined):
             return None
         before = producer.computations[-2]
@@ -352,6 +353,17 @@ def _epilogue(
             combined = follow(before, combined) or combined
         return merge(producer, consumer, (*producer.computations[:-1], combined))
     return merge(producer, consumer, (*producer.computations, new))
+
+
+def _writes_along(c: Computation) -> bool:
+    """Whether results that are neighbors along the last dimension are neighbors in memory.
+
+    A map of rows then stays over them, so that what the rows have in common is computed once,
+    however they are ordered in its result.
+    """
+    last = c.parallel_dims[-1].var
+    *outer, inner = (affine(i) for o in c.outputs for i in o.index)
+    return inner.coefficient(last) == 1 and all(i.coefficient(last) == 0 for i in outer)
 
 
 def _prologue(

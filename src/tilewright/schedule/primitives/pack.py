@@ -30,9 +30,10 @@ def pack(
 
     args: the buffer; the loops that index its read, in the order of the new dimensions; scope and
         name (default `<buffer>.pack`) of the new buffer.
-    requires: inside these loops there is one read of the buffer, its index depends on exactly these
-        loops (besides those that run once), all of constant extent and at least one iteration; the
-        buffer has its final value before the outermost of them.
+    requires: inside these loops there is one read of the buffer whose index depends on exactly
+        these loops (besides those that run once), all of constant extent and at least one
+        iteration; the buffer has its final value before the outermost of them. Reads that depend
+        on other loops stay.
     The copy is placed as far out as that value is final (the kernel's start for a parameter, from
     where it can be computed once and for all); its loops are `<new>.r<dimension>`.
     before: for o: for k: for i in 48: ... B[k, min(o*48, n-48) + i]
@@ -50,11 +51,9 @@ def pack(
         )
     f = _inmost(places)
     vars_ = [g.var for g, _ in places]
-    found = _reads(f.body, old)
     env = environment(kernel.body)
     shape = tuple(_iterations(g) for g, _ in places)
-    _check_single(buffer, found, vars_, f.var.name, env)
-    load = next(iter(found))
+    load = _single(buffer, _reads(f.body, old), vars_, f.var.name, env)
     part = after_writes(kernel, old, alloc, "pack")
     top = min(places, key=lambda p: len(p[1].above))[0]
     if top not in {p.stmt for p in walk(part.body)}:
@@ -131,25 +130,40 @@ def _iterations(f: For) -> int:
     return count
 
 
-def _check_single(
+def _single(
     buffer: str, found: set[Load], vars_: list[Var], inmost: str, env: Env
-) -> None:
+) -> Load:
+    """The one read that depends on exactly these loops."""
+    exact = [load for load in found if not any(_differences(load, vars_, env))]
+    if len(exact) == 1:
+        return exact[0]
     if len(found) != 1:
         raise refuse(
             "pack",
             inmost,
-            f"it holds {len(found)} different reads of {buffer}, not one",
+            f"it holds {len(found)} different reads of {buffer}, and {len(exact)} of them "
+            "depend on exactly the named loops, not one",
             "cache_read stages several reads in the order of the buffer",
         )
-    load = next(iter(found))
+    (load,) = found
+    extra, missing = _differences(load, vars_, env)
+    raise ScheduleError(
+        f"pack: the read {load!r} depends on other loops: "
+        f"unnamed {extra or 'none'}, unused {missing or 'none'}",
+        where=f"buffer {buffer}",
+        hint="name exactly the loops that its index depends on",
+    )
+
+
+def _differences(load: Load, vars_: list[Var], env: Env) -> tuple[list[str], list[str]]:
+    """What a read depends on besides these loops, and those it does not depend on.
+
+    Loops that run once make no difference.
+    """
     used = {v for i in load.index for v in variables(i)}
     moving = {v for v in (*used, *vars_) if env.get(v) != (0, 0)}
-    if used & moving != set(vars_) & moving:
-        extra = sorted(repr(v) for v in used - set(vars_))
-        missing = sorted(v.name for v in set(vars_) - used)
-        raise ScheduleError(
-            f"pack: the read {load!r} depends on other loops: "
-            f"unnamed {extra or 'none'}, unused {missing or 'none'}",
-            where=f"buffer {buffer}",
-            hint="name exactly the loops that its index depends on",
-        )
+    if used & moving == set(vars_) & moving:
+        return [], []
+    extra = sorted(repr(v) for v in used - set(vars_))
+    missing = sorted(v.name for v in set(vars_) - used)
+    return extra, missing

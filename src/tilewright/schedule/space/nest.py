@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tilewright.base import events
 from tilewright.base.errors import ScheduleError
-from tilewright.expr.nodes import Load
+from tilewright.expr.nodes import Load, Var
 from tilewright.ir.node import postorder
 from tilewright.loops.nodes import PREFETCH, Kernel, Update
 from tilewright.loops.walk import loops_of
@@ -184,20 +184,30 @@ def start_apart(
     return starts
 
 
-def indexing(s: Schedule, buffer: str, names: Sequence[str]) -> list[str]:
-    """Those of the loops that the (single) read of the buffer depends on, in the order given."""
-    found: set[str] = set()
-    loads: set[Load] = set()
-    for node in postorder(s.kernel.body):
-        if isinstance(node, Update):
-            loads |= {
-                n
-                for value in node.values
-                for n in postorder(value)
-                if isinstance(n, Load) and n.buffer.name == buffer
-            }
-    if len(loads) != 1:
-        return []
-    for i in next(iter(loads)).index:
-        found |= {n.name for n in postorder(i) if hasattr(n, "name")}
-    return [n for n in names if n in found]
+def indexing(
+    s: Schedule, buffer: str, names: Sequence[str], along: Sequence[str] = ()
+) -> list[str]:
+    """Those of the loops that the single read of the buffer depends on, in the order given.
+
+    along: of several reads, only those that depend on one of these loops count.
+    """
+    found = [_loops_of(load) for load in reads(s, buffer)]
+    if len(found) > 1:
+        found = [used for used in found if not used.isdisjoint(along)]
+    return [n for n in names if n in found[0]] if len(found) == 1 else []
+
+
+def reads(s: Schedule, buffer: str) -> set[Load]:
+    """The different reads of a buffer by the kernel's statements."""
+    return {
+        n
+        for node in postorder(s.kernel.body)
+        if isinstance(node, Update)
+        for value in node.values
+        for n in postorder(value)
+        if isinstance(n, Load) and n.buffer.name == buffer
+    }
+
+
+def _loops_of(load: Load) -> set[str]:
+    return {n.name for i in load.index for n in postorder(i) if isinstance(n, Var)}

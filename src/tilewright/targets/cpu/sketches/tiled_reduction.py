@@ -25,6 +25,7 @@ from tilewright.schedule.space.nest import (
     fetched_ahead,
     indexing,
     place,
+    reads,
     register_vectors,
     spread,
     start_apart,
@@ -68,6 +69,7 @@ def tiled(
 
     parameters: those of `vector`, `plan`, `interleaved`, `split_tiles` and `dot`; `pad.<buffer>`,
     copy an input with its padding first; `pack.<buffer>`, copy an operand in the order it is read,
+    `pack.<buffer>.<loop>`, the same of the read along a loop if the kernel has several,
     `pack.<buffer>.tiles`, in tiles with the parameters of `transpose`; `<reduction>.apart`, whether
     each of the batch has its own copy; `<reduction>.unroll`, steps that are written out;
     `<reduction>.prefetch` of the columns; `<reduction>.parallel`, `<reduction>.shared`.
@@ -339,18 +341,11 @@ def pack_columns(
             continue
         done.add(a.buffer)
         good = a.buffer in at.constants or not contiguous or _worth_copying(a, p, at)
-        if not choose(f"pack.{a.buffer.name}", (True, False), good):
-            continue
         column = loops[p.vector]
+        columns = [f"{column}.o", f"{column}.i", column]
         order = [*at.around, *outer, *(loops[d] for d in p.reduction)]
-        order += [f"{column}.o", f"{column}.i", column, *(loops[d] for d in p.rows)]
-        names = indexing(s, a.buffer.name, existing(s, order))
-        if names:
-            new = s.pack(a.buffer.name, *names)
-            if a.buffer not in at.constants:
-                _copy_fast(
-                    s, [f"{new}.r{n}" for n in range(len(names))], a.buffer, at, choose
-                )
+        order += [*columns, *(loops[d] for d in p.rows)]
+        _pack(s, a, order, columns, good, at, choose)
 
 
 def pack_rows(
@@ -369,17 +364,37 @@ def pack_rows(
     for a in {a.buffer: a for a in r.accesses if a not in p.columns}.values():
         gathered = any(isinstance(n, Load) for i in a.index for n in postorder(i))
         inside = [*p.reduction, *p.rows]
-        order = existing(s, [*at.around, *outer, *(loops[d] for d in inside)])
-        names = [] if gathered else indexing(s, a.buffer.name, order)
-        if not names:
-            continue
-        good = _is_scattered(a, r, p, at)
-        if not choose(f"pack.{a.buffer.name}", (True, False), good):
-            continue
-        new = s.pack(a.buffer.name, *names)
-        if a.buffer not in at.constants:
-            nest = [f"{new}.r{n}" for n in range(len(names))]
-            _copy_fast(s, nest, a.buffer, at, choose)
+        order = [*at.around, *outer, *(loops[d] for d in inside)]
+        if not gathered:
+            rows = [loops[d] for d in p.rows]
+            _pack(s, a, order, rows, _is_scattered(a, r, p, at), at, choose)
+
+
+def _pack(
+    s: Schedule,
+    a: Load,
+    order: Sequence[str],
+    along: Sequence[str],
+    good: bool,
+    at: Context,
+    choose: Choices,
+) -> None:
+    """An operand in the order in which these loops read it, if that is chosen.
+
+    along: the loops that tell this read from others of the same tensor. good: the default.
+    """
+    tensor = a.buffer.name
+    names = indexing(s, tensor, existing(s, order), along)
+    if not names:
+        return
+    several = len(reads(s, tensor)) > 1
+    parameter = f"pack.{tensor}.{along[-1]}" if several else f"pack.{tensor}"
+    if not choose(parameter, (True, False), good):
+        return
+    new = s.pack(tensor, *names)
+    if a.buffer not in at.constants:
+        nest = [f"{new}.r{n}" for n in range(len(names))]
+        _copy_fast(s, nest, parameter, a.buffer, at, choose)
 
 
 def _is_scattered(a: Load, r: Computation, p: TilePlan, at: Context) -> bool:
@@ -403,10 +418,17 @@ def _is_scattered(a: Load, r: Computation, p: TilePlan, at: Context) -> bool:
 
 
 def _copy_fast(
-    s: Schedule, nest: list[str], buffer: Buffer, at: Context, choose: Choices
+    s: Schedule,
+    nest: list[str],
+    name: str,
+    buffer: Buffer,
+    at: Context,
+    choose: Choices,
 ) -> None:
-    """The nest that packs an operand of every run: its tiles in registers, on all threads."""
-    name = f"pack.{buffer.name}"
+    """The nest that packs an operand of every run: its tiles in registers, on all threads.
+
+    name: of the parameters.
+    """
     crossed = transposed_nest(s, nest, at.machine)
     outer = existing(s, nest[:2])
     if crossed is not None and choose(f"{name}.tiles", (True, False), True):

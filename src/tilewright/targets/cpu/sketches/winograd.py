@@ -9,13 +9,14 @@ are constants: by the compiler. The tile, 2 x 2 or 4 x 4 results, is read off th
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import float32
 from tilewright.base.errors import ScheduleError
+from tilewright.base.numbers import ceil_div
 from tilewright.compute.nodes import Computation, Dim
-from tilewright.compute.toom_cook import filtering
+from tilewright.compute.toom_cook import Filtering, filtering
 from tilewright.compute.winograd import WINDOW
 from tilewright.expr.nodes import Buffer, Const, Expr, FloorDiv, Load, Select, Var
 from tilewright.ir.node import postorder
@@ -47,9 +48,10 @@ from tilewright.targets.cpu.sketches.tiled_reduction import reduce_in_registers
 @dataclass(frozen=True, slots=True)
 class Shape:
     """A layer in tiles of `tile` x `tile`, rows of `columns` each, over channels `depth` to
-    `width`; `results` are all its results per channel."""
+    `width`; `results` are all its results per channel, from windows `stride` apart."""
 
     tile: int
+    stride: int
     batch: int
     rows: int
     columns: int
@@ -58,9 +60,14 @@ class Shape:
     results: int
 
     @property
+    def filtering(self) -> Filtering:
+        """Of one axis."""
+        return filtering(self.tile, WINDOW, self.stride)
+
+    @property
     def points(self) -> int:
         """Products per tile and channel."""
-        return filtering(self.tile).size ** 2
+        return self.filtering.size**2
 
     @property
     def tiles(self) -> int:
@@ -109,13 +116,7 @@ def winograd(
     costs = at.costs
     shape = shape_of(pattern)
     lanes = at.machine.lanes(product.outputs[0].tensor.dtype)
-    panels = _panels(shape, lanes, costs)
-    if not panels:
-        raise ScheduleError(
-            f"{shape.width} channels are not whole vectors",
-            where=f"kernel {s.kernel.name}",
-        )
-    panel = lanes * choose(f"{product.name}.panel", panels, panels[-1])
+    panel = _panel(s, shape, product.name, lanes, costs, choose)
     blocks = divisors(shape.rows)
     block = choose(
         f"{product.name}.rows", blocks, rows_of_block(shape, panel, lanes, costs)
@@ -179,7 +180,8 @@ def winograd_is_profitable(pattern: KernelPattern, costs: CostModel) -> bool:
         return False
     if stride(address(Load(out.tensor, out.index)), channels.var) != 1:
         return False
-    products = WINDOW * WINDOW * shape.depth * shape.width * shape.results
+    width = _whole(shape.width, lanes)
+    products = WINDOW * WINDOW * shape.depth * width * shape.results
     direct = products / lanes / costs.multiply_rate(lanes, float32.itemsize)
     return winograd_cycles(pattern, costs) < costs.winograd_gain * direct
 
@@ -191,7 +193,8 @@ def winograd_cycles(pattern: KernelPattern, costs: CostModel) -> float:
         shape_of(pattern),
         costs.machine.lanes(pattern.reduction.outputs[0].tensor.dtype),
     )
-    panel = lanes * _panels(shape, lanes, costs)[-1]
+    panels = _panels(shape, lanes, costs)
+    panel = panels[_usual(panels, lanes)]
     return _cycles(
         shape, rows_of_block(shape, panel, lanes, costs), panel, lanes, costs
     )
@@ -205,9 +208,10 @@ def shape_of(pattern: KernelPattern) -> Shape:
     batch = math.prod(d.extent for d in roles.batch)
     depth = math.prod(d.extent for d in reduction_dims(pattern.reduction))
     results = batch * math.prod(d.extent for d in roles.space)
-    return Shape(
-        roles.tile, batch, rows, columns, depth, roles.channels.extent, results
-    )
+    point, *_ = free_dims(pattern.reduction)
+    stride = (math.isqrt(point.extent) - WINDOW) // (roles.tile - 1)
+    width = roles.channels.extent
+    return Shape(roles.tile, stride, batch, rows, columns, depth, width, results)
 
 
 def _roles(product: Computation, result: Computation) -> _Roles:
@@ -226,11 +230,47 @@ def _roles(product: Computation, result: Computation) -> _Roles:
     return _Roles(tile, tuple(plain[:-1]), (h, v), plain[-1])
 
 
-def _panels(shape: Shape, lanes: int, costs: CostModel) -> list[int]:
-    """Numbers of vectors that are whole panels, least first."""
-    return [
-        n for n in range(1, costs.panel_vectors + 1) if shape.width % (n * lanes) == 0
-    ]
+def _panel(
+    s: Schedule,
+    shape: Shape,
+    product: str,
+    lanes: int,
+    costs: CostModel,
+    choose: Choices,
+) -> int:
+    """The channels of a panel."""
+    panels = _panels(shape, lanes, costs)
+    if not panels:
+        raise ScheduleError(
+            f"{shape.width} channels are less than a vector, or not panels of vectors",
+            where=f"kernel {s.kernel.name}",
+        )
+    usual = _usual(panels, lanes)
+    return panels[choose(f"{product}.panel", list(panels), usual)]
+
+
+def _panels(shape: Shape, lanes: int, costs: CostModel) -> dict[int, int]:
+    """The channels of a panel by its vectors, least first: whole vectors where the channels are.
+
+    Else the last vector of a panel overlaps the one before.
+    """
+    found = {}
+    for channels in divisors(shape.width):
+        vectors = ceil_div(channels, lanes)
+        if lanes <= channels and vectors <= costs.panel_vectors:
+            found[vectors] = channels
+    whole = {n: channels for n, channels in found.items() if channels == n * lanes}
+    return whole or found
+
+
+def _usual(panels: Mapping[int, int], lanes: int) -> int:
+    """The vectors of a panel that the rule takes: few lanes twice, then many vectors."""
+    return max(panels, key=lambda n: (panels[n] / (n * lanes), n))
+
+
+def _whole(channels: int, lanes: int) -> int:
+    """The lanes of the vectors that cover so many channels."""
+    return ceil_div(channels, lanes) * lanes
 
 
 def rows_of_block(shape: Shape, panel: int, lanes: int, costs: CostModel) -> int:
@@ -257,10 +297,11 @@ def _cycles(
     uneven = math.ceil(units / machine.cores) * machine.cores / units
     rate = costs.multiply_rate(lanes, float32.itemsize)
     vectors = shape.tiles / lanes / rate
-    products = shape.points * (shape.depth + costs.cleared) * shape.width * vectors
+    width = panels * _whole(panel, lanes)
+    products = shape.points * (shape.depth + costs.cleared) * width * vectors
     transforms = vectors * (
-        _input_cost(shape, costs) * shape.depth
-        + _result_cost(shape, costs) * shape.width
+        _input_cost(shape, costs) * _whole(shape.depth, lanes)
+        + _result_cost(shape, costs) * width
     )
     held = shape.points * block * shape.columns * (shape.depth + panel) * itemsize
     cache = costs.full * machine.l2
@@ -280,13 +321,13 @@ def _cycles(
 
 def _input_cost(shape: Shape, costs: CostModel) -> float:
     """Cycles of B^T d B, per tile and vector of channels."""
-    f = filtering(shape.tile)
+    f = shape.filtering
     return 2 * f.size * f.inputs.operations + costs.beside * 2 * f.size**2
 
 
 def _result_cost(shape: Shape, costs: CostModel) -> float:
     """Cycles of A^T p A, per tile and vector of channels."""
-    f = filtering(shape.tile)
+    f = shape.filtering
     return (f.size + f.tile) * f.results.operations + costs.beside * (
         f.size**2 + f.tile**2
     )
@@ -315,7 +356,7 @@ def _nest(
         blocks.append(outer)
     vectors = []
     if lanes < panel:
-        outer, channels = s.split(channels, lanes)
+        outer, channels = s.split(channels, lanes, "overlap")
         vectors = [outer]
     s.reorder(*blocks, *panels, h, v, *vectors, a, b, channels)
     return _Nest(blocks, panels, (h, v), (a, b), channels)
