@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tilewright.base import events
 from tilewright.base.errors import ScheduleError
-from tilewright.expr.nodes import Load
+from tilewright.expr.nodes import Expr, Load, Var
 from tilewright.ir.node import postorder
 from tilewright.loops.nodes import PREFETCH, Kernel, Update
 from tilewright.loops.walk import loops_of
@@ -186,18 +186,36 @@ def start_apart(
 
 def indexing(s: Schedule, buffer: str, names: Sequence[str]) -> list[str]:
     """Those of the loops that the (single) read of the buffer depends on, in the order given."""
-    found: set[str] = set()
-    loads: set[Load] = set()
-    for node in postorder(s.kernel.body):
-        if isinstance(node, Update):
-            loads |= {
-                n
-                for value in node.values
-                for n in postorder(value)
-                if isinstance(n, Load) and n.buffer.name == buffer
-            }
+    loads = _reads(s, buffer)
     if len(loads) != 1:
         return []
-    for i in next(iter(loads)).index:
-        found |= {n.name for n in postorder(i) if hasattr(n, "name")}
+    found = {name for i in next(iter(loads)).index for name in _loops_in(i)}
     return [n for n in names if n in found]
+
+
+def axes_along(s: Schedule, buffer: str, names: Sequence[str]) -> list[int]:
+    """The axes of the buffer along which its reads move with one of the loops."""
+    found = {
+        axis
+        for load in _reads(s, buffer)
+        for axis, index in enumerate(load.index)
+        if not _loops_in(index).isdisjoint(names)
+    }
+    return sorted(found)
+
+
+def _reads(s: Schedule, buffer: str) -> set[Load]:
+    """The reads of a buffer, in statements that combine values."""
+    found: set[Load] = set()
+    for node in postorder(s.kernel.body):
+        if isinstance(node, Update):
+            nodes = (n for value in node.values for n in postorder(value))
+            found |= {
+                n for n in nodes if isinstance(n, Load) and n.buffer.name == buffer
+            }
+    return found
+
+
+def _loops_in(index: Expr) -> set[str]:
+    """The loops that an index depends on."""
+    return {n.name for n in postorder(index) if isinstance(n, Var)}
