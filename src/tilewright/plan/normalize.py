@@ -9,12 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, count
 
 from tilewright.compute.join_axes import join_axes
 from tilewright.compute.local_results import local_results
 from tilewright.compute.merge import merge_dims
 from tilewright.compute.nodes import Computation
 from tilewright.compute.split_axes import split_axes
+from tilewright.compute.transforms import on_tensors
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.lower import lower
 from tilewright.loops.nodes import Kernel
@@ -60,13 +62,13 @@ def kernel_signature(
     names: dict[str, int] = {}
     named = []
     for c in group.computations:
-        count = names.get(c.name, 0) + 1
-        names[c.name] = count
-        if count > 1:
-            c = replace(c, name=f"{c.name}{count}")
+        number = names.get(c.name, 0) + 1
+        names[c.name] = number
+        if number > 1:
+            c = replace(c, name=f"{c.name}{number}")
         named.append(c)
     outputs = [b for b in group.writes if b in live]
-    joined, seen = join_axes(named)
+    joined, seen = join_axes(_distinct(named, (*group.reads, *outputs)))
     live = {seen.get(b, b) for b in live}
     split = split_axes(joined, live)
     computations, views = merge_dims(local_results(split))
@@ -90,6 +92,24 @@ def kernel_signature(
         source=group.computations,
         group=group.name,
     )
+
+
+def _distinct(
+    group: Sequence[Computation], values: Collection[Buffer]
+) -> list[Computation]:
+    """The group with names for its own tensors that no other tensor has: schedules find a tensor
+    by its name, and two uses of an operator in one group give theirs the same ones."""
+    taken = {b.name for b in values}
+    found: dict[Buffer, Buffer] = {}
+    for b in dict.fromkeys(o.tensor for c in group for o in c.outputs):
+        if b in values:
+            continue
+        numbers = (f"{b.name}{n}" for n in count(2))
+        name = next(name for name in chain([b.name], numbers) if name not in taken)
+        taken.add(name)
+        if name != b.name:
+            found[b] = Buffer(name, b.extents, b.dtype, b.scope)
+    return [on_tensors(c, found) for c in group] if found else list(group)
 
 
 def _of_kernel(
