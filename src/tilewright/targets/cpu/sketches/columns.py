@@ -47,7 +47,7 @@ class DimensionOrder:
 
 def by_rows(pattern: KernelPattern, at: Context) -> bool:
     """Whether rows go by in the order of memory: of data beyond the second cache, and of smaller
-    data that several cores hold, if they share the work and each has rows enough."""
+    data that several cores hold, if they share the work and half of them have rows enough."""
     order = memory_order(pattern, at.costs)
     if order is None:
         return False
@@ -60,7 +60,9 @@ def by_rows(pattern: KernelPattern, at: Context) -> bool:
         return False
     points = math.prod(d.extent for d in r.dims)
     taken = points * at.costs.point_ns + at.costs.moving([read], at.constants)
-    return _possible_parts(order, at)[-1] > 1 and at.costs.worth_sharing(taken)
+    parts = _possible_parts(order, at)[-1]
+    enough = parts > 1 and 2 * parts >= at.machine.cores
+    return enough and at.costs.worth_sharing(taken)
 
 
 def _possible_parts(order: DimensionOrder, at: Context) -> list[int]:
