@@ -83,16 +83,30 @@ def maps(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) -> S
     good = _whole_tiles(c, VECTORS, extent, lanes, good)
     unrolled = choose(f"{c.name}.vectors", VECTORS, good)
     if threads and not loops and extent >= costs.shared_vectors * lanes:
-        possible = [n for n in CHUNKS if n * lanes < extent]
-        good = _whole_tiles(c, possible, extent, lanes, costs.chunk_vectors)
-        count = choose(f"{c.name}.chunk", possible, good)
-        chunk, inner = s.split(inner, count * lanes, "overlap")
+        chunk, inner = _chunks(s, c, inner, extent, costs, choose)
         loops = [chunk]
     vector = vectorize_inner(s, inner, lanes, unrolled)
     fetched_ahead(s, vector, choose, c.name)
     if threads:
         at.share(s, loops, choose, c.name)
     return s
+
+
+def _chunks(
+    s: Schedule,
+    c: Computation,
+    loop: str,
+    extent: int,
+    costs: CostModel,
+    choose: Choices,
+) -> tuple[str, str]:
+    """A single loop as chunks that threads share: the loop over them, and the one inside."""
+    lanes = costs.machine.lanes(c.outputs[0].tensor.dtype)
+    possible = [n for n in CHUNKS if n * lanes < extent]
+    good = _whole_tiles(c, possible, extent, lanes, costs.chunk_vectors)
+    count = choose(f"{c.name}.chunk", possible, good)
+    chunk, inner = s.split(loop, count * lanes, "overlap")
+    return chunk, inner
 
 
 def _whole_tiles(

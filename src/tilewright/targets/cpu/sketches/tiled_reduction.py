@@ -72,7 +72,8 @@ def tiled(
     copy an input with its padding first; `pack.<buffer>`, copy an operand in the order it is read,
     `pack.<buffer>.tiles`, in tiles with the parameters of `transpose`; `<reduction>.apart`, whether
     each of the batch has its own copy; `<reduction>.unroll`, steps that are written out;
-    `<reduction>.prefetch` of the columns; `<reduction>.parallel`, `<reduction>.shared`.
+    `<reduction>.prefetch` of the columns; `<reduction>.parallel`, `<reduction>.shared`,
+    `<copy>.shared`.
     """
     r = pattern.reduction
     assert r is not None
