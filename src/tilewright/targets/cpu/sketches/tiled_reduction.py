@@ -84,10 +84,7 @@ def tiled(
     in_tiles = d is not None and d.rows is not None
     fixed = None if d is None or d.rows is None else (d.rows, d.lanes)
     p = plan(pattern, at, choose, fixed, dots=d is not None)
-    if d is None:
-        column = ""
-    else:
-        column = stage_operands(s, r, d, at, choose)
+    column = "" if d is None else stage_operands(s, r, d, at, choose)
     p = interleaved(p, pattern, at, choose)
     apart = _staged_apart(r, p, at, choose) if d is None else ()
     copies: list[str] = []
@@ -121,8 +118,7 @@ def tiled(
         _share_copy(s, copy, outer, at, choose)
     taken = _work(r, at.costs) + at.costs.moving(s.kernel.params, at.constants)
     if at.threads(choose, r.name, at.costs.worth_sharing(taken)):
-        parts = [names[d] for d in apart]
-        at.share(s, parts or outer, choose, r.name)
+        at.share(s, [names[d] for d in apart] or outer, choose, r.name)
     return s
 
 
