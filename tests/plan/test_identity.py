@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tilewright.base.events import record
 from tilewright.driver import steps
 from tilewright.driver.compilation import Compilation
 from tilewright.driver.options import Options
@@ -119,7 +118,5 @@ def test_tensors_of_two_uses_of_an_operator_have_names_of_their_own() -> None:
     names = [b.name for b in tensors(signature)]
     assert len(signature.computations) > 7 and len({*names}) == len(names)
     (best, *_) = CPU.sketches(signature.plain(), signature.computations, ())
-    assert best.name == "parts"
-    with record() as events:
-        best.default()
-    assert "kept-plain" not in [e.kind for e in events]
+    assert best.name == "rows"
+    assert " parallel" not in str(best.default().schedule.kernel)  # too small to share
