@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,12 +30,24 @@ def signatures(names: str, transposed: bool = False) -> list[KernelSignature]:
         helper.make_node("Softmax", [y], [m]),
         helper.make_node("ReduceSum", [m], [s], keepdims=0),
     ]
+    return planned(nodes, x, (32, 40), s, (), numpy_helper.from_array(weights, w))
+
+
+def planned(
+    nodes: list[Any],
+    x: str,
+    given: tuple[int, ...],
+    y: str,
+    made: tuple[int, ...],
+    weights: TensorProto,
+) -> list[KernelSignature]:
+    """The kernels of a model with one input `x`, one result `y` and one constant."""
     graph = helper.make_graph(
         nodes,
         "g",
-        [helper.make_tensor_value_info(x, TensorProto.FLOAT, (32, 40))],
-        [helper.make_tensor_value_info(s, TensorProto.FLOAT, ())],
-        [numpy_helper.from_array(weights, w)],
+        [helper.make_tensor_value_info(x, TensorProto.FLOAT, given)],
+        [helper.make_tensor_value_info(y, TensorProto.FLOAT, made)],
+        [weights],
     )
     opset = [helper.make_opsetid("", 17)]
     model = helper.make_model(graph, opset_imports=opset, ir_version=8)
@@ -92,3 +105,18 @@ def test_a_place_that_the_kernel_lacks_stays_as_it_is() -> None:
 def test_names_of_other_things_stay() -> None:
     values = {"mytensor0": 1, "x": "tensor01", "y": "tensors"}
     assert with_names(values, PLAIN[0]) == values
+
+
+def test_tensors_of_two_uses_of_an_operator_have_names_of_their_own() -> None:
+    """Schedules find tensors by name: two normalizations in one kernel are rows, in one loop."""
+    ones = numpy_helper.from_array(np.ones(40, np.float32), "w")
+    nodes = [
+        helper.make_node("LayerNormalization", ["x", "w"], ["y"]),
+        helper.make_node("LayerNormalization", ["y", "w"], ["z"]),
+    ]
+    (signature,) = planned(nodes, "x", (32, 40), "z", (32, 40), ones)
+    names = [b.name for b in tensors(signature)]
+    assert len(signature.computations) > 7 and len({*names}) == len(names)
+    (best, *_) = CPU.sketches(signature.plain(), signature.computations, ())
+    assert best.name == "rows"
+    assert " parallel" not in str(best.default().schedule.kernel)  # too small to share

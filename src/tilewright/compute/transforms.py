@@ -81,6 +81,18 @@ def map_outputs(
     return tuple(found)
 
 
+def on_tensors(c: Computation, of: Mapping[Buffer, Buffer]) -> Computation:
+    """The same Computation on other tensors of the same extents and types."""
+
+    def moved(load: Load) -> Expr:
+        return load.replace(buffer=of[load.buffer])
+
+    rewrite = dict.fromkeys(of, moved)
+    outputs = map_outputs(c, lambda e: map_loads(e, rewrite))
+    there = (replace(o, tensor=of.get(o.tensor, o.tensor)) for o in outputs)
+    return replace(c, outputs=tuple(there))
+
+
 def rewrite_loads(
     computation: Computation,
     rewrite: Mapping[Buffer, Callable[[Load], Expr]],

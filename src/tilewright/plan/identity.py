@@ -8,15 +8,14 @@ renames them, and `with_names` translates a choice back.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
-from tilewright.base.dataclass import dataclass
 from tilewright.compute.canonical import canonical
-from tilewright.compute.nodes import Computation, Output
-from tilewright.expr.nodes import Buffer, Load
-from tilewright.ir.node import Node, postorder
+from tilewright.compute.transforms import on_tensors
+from tilewright.expr.nodes import Buffer
+from tilewright.ir.node import postorder
 from tilewright.loops.nodes import Kernel, Update
 from tilewright.loops.printer import show_kernel, show_units
 from tilewright.plan.normalize import KernelSignature
@@ -58,12 +57,15 @@ def anonymous(signature: KernelSignature) -> KernelSignature:
     """
     if signature.kernel is not None:
         return signature
-    places = _Places(tensors(signature))
+    of = {
+        b: Buffer(f"tensor{n}", b.extents, b.dtype, b.scope)
+        for n, b in enumerate(tensors(signature))
+    }
     return replace(
         signature,
-        computations=tuple(map(places.computation, signature.computations)),
-        params=tuple(places.of[b] for b in signature.params),
-        outputs=tuple(places.of[b] for b in signature.outputs),
+        computations=tuple(on_tensors(c, of) for c in signature.computations),
+        params=tuple(of[b] for b in signature.params),
+        outputs=tuple(of[b] for b in signature.outputs),
     )
 
 
@@ -94,33 +96,3 @@ def with_names(values: Mapping[str, Any], signature: KernelSignature) -> dict[st
         return value
 
     return {named(parameter): named(value) for parameter, value in values.items()}
-
-
-@dataclass(eq=False)
-class _Places:
-    """Tensors numbered by position, and expressions over them."""
-
-    tensors: Sequence[Buffer]
-    of: dict[Buffer, Buffer] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.of = {
-            b: Buffer(f"tensor{n}", b.extents, b.dtype, b.scope)
-            for n, b in enumerate(self.tensors)
-        }
-
-    def computation(self, c: Computation) -> Computation:
-        outputs = []
-        for o in c.outputs:
-            index = tuple(map(self.expr, o.index))
-            outputs.append(Output(self.of[o.tensor], index, self.expr(o.value)))
-        return replace(c, outputs=tuple(outputs))
-
-    def expr(self, root: Any) -> Any:
-        done: dict[Node, Any] = {}
-        for node in postorder(root):
-            made = node.map(done.__getitem__)
-            if isinstance(made, Load):
-                made = made.replace(buffer=self.of[made.buffer])
-            done[node] = made
-        return done[root]

@@ -20,7 +20,7 @@ from tilewright.compute.local_results import local_results
 from tilewright.compute.merge import merge_dims
 from tilewright.compute.nodes import Computation
 from tilewright.compute.split_axes import split_axes
-from tilewright.compute.transforms import relayout
+from tilewright.compute.transforms import on_tensors
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.lower import lower
 from tilewright.loops.nodes import Alloc, Kernel
@@ -97,11 +97,7 @@ def kernel_signature(
     offsets = tuple(off.get(p, 0) for p in params)
     renamed = _renamed((*params, *_touched(computations)))
     if renamed:
-        layouts = {}
-        for b, new in renamed.items():
-            order = tuple(range(len(b.extents)))
-            layouts[b] = new, order
-        computations = tuple(relayout(c, layouts) for c in computations)
+        computations = tuple(on_tensors(c, renamed) for c in computations)
         params = [renamed.get(p, p) for p in params]
     return KernelSignature(
         name=_kernel_name(names),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tilewright.base import events
 from tilewright.base.errors import ScheduleError
-from tilewright.expr.nodes import Load, Var
+from tilewright.expr.nodes import Expr, Load, Var
 from tilewright.ir.node import postorder
 from tilewright.loops.nodes import PREFETCH, Kernel, Update
 from tilewright.loops.walk import loops_of
@@ -191,7 +191,7 @@ def indexing(
 
     along: of several reads, only those that depend on one of these loops count.
     """
-    found = [_loops_of(load) for load in reads(s, buffer)]
+    found = [set().union(*map(_loops_in, load.index)) for load in reads(s, buffer)]
     if len(found) > 1:
         found = [used for used in found if not used.isdisjoint(along)]
     return [n for n in names if n in found[0]] if len(found) == 1 else []
@@ -209,5 +209,17 @@ def reads(s: Schedule, buffer: str) -> set[Load]:
     }
 
 
-def _loops_of(load: Load) -> set[str]:
-    return {n.name for i in load.index for n in postorder(i) if isinstance(n, Var)}
+def axes_along(s: Schedule, buffer: str, names: Sequence[str]) -> list[int]:
+    """The axes of the buffer along which its reads move with one of the loops."""
+    found = {
+        axis
+        for load in reads(s, buffer)
+        for axis, index in enumerate(load.index)
+        if not _loops_in(index).isdisjoint(names)
+    }
+    return sorted(found)
+
+
+def _loops_in(index: Expr) -> set[str]:
+    """The loops that an index depends on."""
+    return {n.name for n in postorder(index) if isinstance(n, Var)}

@@ -1,4 +1,5 @@
-"""Reductions down the columns of large data: in memory order, by parts, equal to NumPy."""
+"""Reductions down columns of large data, or of what several cores hold: in memory order, by parts,
+equal to NumPy."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from tilewright.loops.verify import verify
 from tilewright.operators import Buffer, map_, reduce_
 from tilewright.runtime.executable import Executable
 from tilewright.schedule.space import Point
-from tilewright.targets.cpu.machine import host
+from tilewright.targets.cpu.machine import host, machine
 from tilewright.targets.cpu.sketches import Context, sketches
 from tilewright.targets.cpu.sketches.rules import default
 from tilewright.targets.registry import target
@@ -120,3 +121,44 @@ def test_small_data_rows_and_wide_results_are_left_to_other_sketches(
     plain = lower("k", steps, params=[steps[0].accesses[0].buffer, out], outputs=[out])
     assert "columns" not in [s.name for s in sketches(plain, steps, Context(SMALL))]
     verify(default(plain, steps, Context(SMALL)).kernel)
+
+
+def sketch(shape: tuple[int, ...], axes: tuple[int, ...], at: Context) -> Point:
+    steps = reduced(shape, axes)[:1]
+    out = steps[-1].outputs[0].tensor
+    plain = lower("k", steps, params=[steps[0].accesses[0].buffer, out], outputs=[out])
+    return sketches(plain, steps, at)[0].default()
+
+
+@pytest.mark.parametrize(
+    ("shape", "cores", "parts"),
+    [
+        ((784, 144), 2, 2),
+        ((784, 144), 6, 6),
+        ((49, 1152), 2, 2),
+        ((49, 1152), 4, 2),
+        ((784, 144), 64, 32),
+        # One core holds it all; few cores have rows enough; too little to wake others for.
+        ((784, 144), 1, 0),
+        ((49, 1152), 8, 0),
+        ((49, 64), 2, 0),
+    ],
+)
+def test_rows_that_several_cores_hold_stay_with_them(
+    shape: tuple[int, ...], cores: int, parts: int
+) -> None:
+    at = Context(replace(machine("x86-64-v4"), l2=4 << 20, cores=cores))
+    values = sketch(shape, (0,), at).values
+    assert values.get("sum.parts", 0) == parts
+    if parts:
+        exactly = sketch(shape, (0,), replace(at, exact=True)).values
+        assert "sum.parts" not in exactly  # its columns are shared
+        assert "sum.parts" not in sketch((2, *shape), (1,), at).values
+
+
+@pytest.mark.parametrize("shape", [(49, 1152), (784, 144)], ids=str)
+def test_rows_of_several_cores_have_the_same_sums(shape: tuple[int, ...]) -> None:
+    p = sketch(shape, (0,), Context(replace(host(), cores=2)))
+    assert p.values["sum.parts"] == 2
+    x = np.random.default_rng(0).standard_normal(shape, np.float32)
+    np.testing.assert_allclose(run(p, x), x.sum(0, np.float64), rtol=1e-4, atol=1e-4)

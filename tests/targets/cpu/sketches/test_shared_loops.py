@@ -1,17 +1,22 @@
-"""Threads share as few loops as give each core several iterations."""
+"""Which loops threads share: as few as give each core several iterations; of a copy, those that its
+readers move along, so that each core reads what it wrote."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
 
 from tilewright.base.dtypes import float32
+from tilewright.driver.tasks import tasks
+from tilewright.loops.walk import loops_of
 from tilewright.operators import Buffer, map_
 from tilewright.schedule.space import Point
 from tilewright.targets.cpu.cost import cost_model
 from tilewright.targets.cpu.machine import machine
 from tilewright.targets.cpu.sketches import Context, sketches
+from tilewright.testing.networks.builder import Net
 from tilewright.testing.random_kernels import plain
 
 
@@ -37,3 +42,27 @@ def test_one_core_divides_no_iteration() -> None:
     point = default(1)
     assert "t.shared" not in point.values
     assert "s.fuse" not in str(point.schedule.trace)
+
+
+def copied(cores: int, mcpu: str) -> list[str]:
+    """The loops that threads share of the padded copy of an image, channels first."""
+    n = Net("one")
+    y = n.input(1, 3, 224, 224).conv(32, 3, 2)
+    (task,) = tasks(n.case([y]).graph, threads=cores, mcpu=mcpu, records=False)
+    point = task.schedule(task.space.default())
+    (name,) = (k for k in point.values if re.fullmatch(r"pad\.\w+", k))
+    assert point.values[name]
+    loops = loops_of(point.schedule.kernel.body)
+    shared = [f.var.name for f in loops if f.kind == "parallel"]
+    return [name for name in shared if ".pad." in name]
+
+
+@pytest.mark.parametrize("mcpu", ["x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize(("cores", "fused"), [(1, 1), (2, 1), (6, 1), (64, 2)])
+def test_a_copy_is_shared_along_the_rows_of_its_readers(
+    mcpu: str, cores: int, fused: int
+) -> None:
+    (loop,) = copied(cores, mcpu)
+    parts = loop.split("_")
+    # Rows first, although the channels lie outside of them in memory.
+    assert [p.rpartition(".")[2] for p in parts] == ["r1", "r0"][:fused]

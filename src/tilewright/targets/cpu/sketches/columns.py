@@ -1,8 +1,10 @@
-"""Reductions of large data down its columns: rows go by in the order of memory.
+"""Reductions down columns: rows go by in the order of memory, and each core takes some of them.
 
 A register tile of columns (`tiled`) would read a piece of each row and leave the rest for later,
-which is slow for data beyond the second cache: prefetchers follow whole rows. Here all columns are
-accumulated in memory, which stays in the first cache, and each core takes some of the rows.
+which is slow for data beyond the second cache: prefetchers follow whole rows. And a core that takes
+some of the columns fetches most of them from the cores that made the rows; the lines that it read
+are then slow to write for those cores, in whatever tensor comes next. Here all columns are
+accumulated in memory, which stays in the first cache.
 """
 
 from __future__ import annotations
@@ -43,8 +45,37 @@ class DimensionOrder:
     rows: tuple[Dim, ...]
 
 
+def by_rows(pattern: KernelPattern, at: Context) -> bool:
+    """Whether rows go by in the order of memory: of data beyond the second cache, and of smaller
+    data that several cores hold, if they share the work and half of them have rows enough."""
+    order = memory_order(pattern, at.costs)
+    if order is None:
+        return False
+    r = pattern.reduction
+    assert r is not None
+    read = r.accesses[0].buffer
+    if read.size * read.dtype.itemsize > at.machine.l2:
+        return True
+    if at.around or read in at.constants or order.batch:
+        return False
+    points = math.prod(d.extent for d in r.dims)
+    taken = points * at.costs.point_ns + at.costs.moving([read], at.constants)
+    parts = _possible_parts(order, at)[-1]
+    enough = parts > 1 and 2 * parts >= at.machine.cores
+    return enough and at.costs.worth_sharing(taken)
+
+
+def _possible_parts(order: DimensionOrder, at: Context) -> list[int]:
+    """How many parts the rows may have, of which each is worth one."""
+    if at.exact or order.batch:
+        most = 1
+    else:
+        most = order.rows[0].extent // at.costs.many_rows
+    return [n for n in divisors(at.machine.cores) if n <= max(1, most)]
+
+
 def memory_order(pattern: KernelPattern, costs: CostModel) -> DimensionOrder | None:
-    """The order of a tiled reduction of large data that is read once, whole and without gaps.
+    """The order of a tiled reduction of data that is read once, whole and without gaps.
 
     None for any other, and where the results of one row do not fit the first cache.
     """
@@ -54,8 +85,7 @@ def memory_order(pattern: KernelPattern, costs: CostModel) -> DimensionOrder | N
     load = r.accesses[0]
     itemsize = load.dtype.itemsize
     inner = reduction_dims(r)
-    long = math.prod(d.extent for d in inner) >= costs.long_sum
-    if not long or load.buffer.size * itemsize <= costs.machine.l2:
+    if math.prod(d.extent for d in inner) < costs.long_sum:
         return None
     steps = {d: stride(address(load), d.var) or 0 for d in (*free_dims(r), *inner)}
     dims = sorted(steps, key=lambda d: -steps[d])
@@ -89,11 +119,7 @@ def columns(
     _start(s, r.outputs[0].tensor.name, [*batch, *rows], lanes)
     at.share(s, batch, choose, r.name)
     count = extents(s.kernel)[rows[0]]
-    if at.exact or batch:
-        most = 1
-    else:
-        most = count // at.costs.many_rows
-    possible = [n for n in divisors(at.machine.cores) if n <= max(1, most)]
+    possible = _possible_parts(order, at)
     parts = choose(f"{r.name}.parts", possible, possible[-1])
     if parts > 1:
         _parts(s, rows[0], count // parts, lanes)

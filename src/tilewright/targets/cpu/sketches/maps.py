@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from tilewright.base import events
 from tilewright.base.errors import ScheduleError
@@ -79,17 +80,48 @@ def maps(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) -> S
         extent *= dims[depth].extent
     lanes = at.machine.lanes(c.outputs[0].tensor.dtype)
     good = 1 if costly > costs.cheap_calls else costs.in_flight
+    good = _whole_tiles(c, VECTORS, extent, lanes, good)
     unrolled = choose(f"{c.name}.vectors", VECTORS, good)
     if threads and not loops and extent >= costs.shared_vectors * lanes:
-        possible = [n for n in CHUNKS if n * lanes < extent]
-        count = choose(f"{c.name}.chunk", possible, costs.chunk_vectors)
-        chunk, inner = s.split(inner, count * lanes, "overlap")
+        chunk, inner = _chunks(s, c, inner, extent, costs, choose)
         loops = [chunk]
     vector = vectorize_inner(s, inner, lanes, unrolled)
     fetched_ahead(s, vector, choose, c.name)
     if threads:
         at.share(s, loops, choose, c.name)
     return s
+
+
+def _chunks(
+    s: Schedule,
+    c: Computation,
+    loop: str,
+    extent: int,
+    costs: CostModel,
+    choose: Choices,
+) -> tuple[str, str]:
+    """A single loop as chunks that threads share: the loop over them, and the one inside."""
+    lanes = costs.machine.lanes(c.outputs[0].tensor.dtype)
+    possible = [n for n in CHUNKS if n * lanes < extent]
+    good = _whole_tiles(c, possible, extent, lanes, costs.chunk_vectors)
+    count = choose(f"{c.name}.chunk", possible, good)
+    chunk, inner = s.split(loop, count * lanes, "overlap")
+    return chunk, inner
+
+
+def _whole_tiles(
+    c: Computation, possible: Sequence[int], extent: int, lanes: int, most: int
+) -> int:
+    """Vectors of a tile: at most as many, so that tiles do not overlap, if that is possible and
+    the result may take the place of an operand, whose elements are then read only once."""
+    out = c.outputs[0]
+    shape, dtype = out.tensor.shape, out.tensor.dtype
+    alike = len(c.outputs) == 1 and any(
+        a.index == out.index and a.buffer.shape == shape and a.dtype == dtype
+        for a in c.accesses
+    )
+    whole = [n for n in possible if n <= most and extent % (n * lanes) == 0]
+    return whole[-1] if whole and alike else most
 
 
 def _innermost(

@@ -35,7 +35,7 @@ from tilewright.schedule.space.selection import default_point
 from tilewright.targets.cpu.sketches.attention import attention, block_rows
 from tilewright.targets.cpu.sketches.block_scaled import block_scaled
 from tilewright.targets.cpu.sketches.blocked import blocked, has_depth
-from tilewright.targets.cpu.sketches.columns import columns, memory_order
+from tilewright.targets.cpu.sketches.columns import by_rows, columns
 from tilewright.targets.cpu.sketches.context import Context
 from tilewright.targets.cpu.sketches.given import given
 from tilewright.targets.cpu.sketches.joint_reductions import joint, joint_rows
@@ -216,7 +216,7 @@ def sketches(
     found = [] if pattern.name == "plain" else [[pattern]]
     if pattern.name == "tiled" and streams(pattern, at):
         found.insert(0, [KernelPattern("rows", pattern.computations)])
-    if pattern.name == "tiled" and memory_order(pattern, at.costs) is not None:
+    if pattern.name == "tiled" and by_rows(pattern, at):
         found.insert(0, [replace(pattern, name="columns")])
     whole = _possible(seen, [k for (k,) in found], at)
     met = [k.name for (k,) in found]

@@ -21,6 +21,7 @@ from tilewright.ir.node import postorder
 from tilewright.schedule import Schedule
 from tilewright.schedule.space.choices import Choices
 from tilewright.schedule.space.nest import (
+    axes_along,
     existing,
     fetched_ahead,
     indexing,
@@ -39,6 +40,7 @@ from tilewright.schedule.space.patterns import (
     stride,
     uses,
 )
+from tilewright.schedule.tree import find_buffer
 from tilewright.targets.cpu.cost import CostModel
 from tilewright.targets.cpu.sketches.context import Context
 from tilewright.targets.cpu.sketches.dot_products import (
@@ -72,7 +74,8 @@ def tiled(
     `pack.<buffer>.<loop>`, the same of the read along a loop if the kernel has several,
     `pack.<buffer>.tiles`, in tiles with the parameters of `transpose`; `<reduction>.apart`, whether
     each of the batch has its own copy; `<reduction>.unroll`, steps that are written out;
-    `<reduction>.prefetch` of the columns; `<reduction>.parallel`, `<reduction>.shared`.
+    `<reduction>.prefetch` of the columns; `<reduction>.parallel`, `<reduction>.shared`,
+    `<copy>.shared`.
     """
     r = pattern.reduction
     assert r is not None
@@ -83,14 +86,12 @@ def tiled(
     in_tiles = d is not None and d.rows is not None
     fixed = None if d is None or d.rows is None else (d.rows, d.lanes)
     p = plan(pattern, at, choose, fixed, dots=d is not None)
-    if d is None:
-        column = ""
-    else:
-        column = stage_operands(s, r, d, at, choose)
+    column = "" if d is None else stage_operands(s, r, d, at, choose)
     p = interleaved(p, pattern, at, choose)
     apart = _staged_apart(r, p, at, choose) if d is None else ()
+    copies: list[str] = []
     if d is None and not apart:
-        s = _stage_padding(s, r, p, None, at, choose)
+        s, copies = _stage_padding(s, r, p, None, at, choose)
     target, names = results(s, pattern)
     lanes_last(s, r, p.vector, target)
     outer, inner = split_tiles(s, p, names, pattern, at, choose)
@@ -99,7 +100,7 @@ def tiled(
     scope = "stack" if in_tiles else "register"
     if apart:
         s.compute_at(target, names[apart[-1]])
-        s = _stage_padding(s, r, p, names[apart[-1]], at, choose)
+        s, _ = _stage_padding(s, r, p, names[apart[-1]], at, choose)
     if outer[len(apart) :]:
         s.compute_at(target, outer[-1], scope=scope)
     else:
@@ -115,10 +116,11 @@ def tiled(
     for name in () if in_tiles else inner[:-1]:
         s.unroll(name)
     register_vectors(s, inner[-1], p.tile.lanes)
+    for copy in copies:
+        _share_copy(s, copy, outer, at, choose)
     taken = _work(r, at.costs) + at.costs.moving(s.kernel.params, at.constants)
     if at.threads(choose, r.name, at.costs.worth_sharing(taken)):
-        parts = [names[d] for d in apart]
-        at.share(s, parts or outer, choose, r.name)
+        at.share(s, [names[d] for d in apart] or outer, choose, r.name)
     return s
 
 
@@ -212,12 +214,13 @@ def _stage_padding(
     anchor: str | None,
     at: Context,
     choose: Choices,
-) -> Schedule:
+) -> tuple[Schedule, list[str]]:
     """Copy guarded inputs with their padding, where they are read often enough to pay for it.
 
-    anchor: the loop around each part's copy; None for one of the whole.
+    anchor: the loop around each part's copy; None for one of the whole. Returns the copies, too.
     """
     guarded = {a.buffer: a for a in _guarded(r, p)}
+    copies: list[str] = []
     for buffer in sorted(guarded, key=lambda b: b.name):
         good = _pays_to_pad(guarded[buffer], r, p, at)
         if not choose(f"pad.{buffer.name}", (True, False), good):
@@ -228,6 +231,7 @@ def _stage_padding(
         except ScheduleError:
             continue  # a guard on something else than the border: the reads keep it
         s = trial
+        copies.append(new)
         rank = len(buffer.shape)
         axis = axis_of(guarded[buffer], p.vector)
         if axis is not None and axis != rank - 1:
@@ -237,9 +241,28 @@ def _stage_padding(
             vectorize_inner(s, loops[-1], at.machine.lanes(buffer.dtype))
             if anchor is not None:
                 place(s, new, at.costs.stack)
-            elif at.costs.worth_sharing(at.costs.moving([buffer], ())):
-                spread(s, loops[:-1])
-    return s
+    return s, copies
+
+
+def _share_copy(
+    s: Schedule, copy: str, outer: Sequence[str], at: Context, choose: Choices
+) -> None:
+    """Run a copy of the whole on all threads, along the axis that they share its readers along, if
+    it has one: each then writes most of what it reads.
+
+    parameter: `<copy>.shared`, as `Context.share`.
+    """
+    buffer, _ = find_buffer(s.kernel, copy, "parallel")
+    if at.around or not at.costs.worth_sharing(at.costs.moving([buffer], ())):
+        return
+    axes = range(len(buffer.shape) - 1)
+    nest = existing(s, [f"{copy}.r{n}" for n in axes])
+    near = [f"{copy}.r{n}" for n in axes_along(s, copy, existing(s, outer)[:1])]
+    first = [name for name in nest if name in near]
+    loops = [*first, *(name for name in nest if name not in first)]
+    if loops != nest:
+        s.reorder(*loops)
+    at.share(s, loops, choose, copy)
 
 
 def _pays_to_pad(a: Load, r: Computation, p: TilePlan, at: Context) -> bool:

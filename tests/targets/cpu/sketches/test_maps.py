@@ -1,0 +1,58 @@
+"""Maps whose result may take the place of an operand: their tiles do not overlap, where extents
+allow it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tilewright.base.dtypes import float32
+from tilewright.loops.nodes import Kernel
+from tilewright.loops.passes.in_place import overwritable
+from tilewright.operators import Buffer, map_
+from tilewright.targets.cpu.machine import machine
+from tilewright.targets.cpu.sketches import Context, sketches
+from tilewright.testing.random_kernels import plain
+
+
+def scaled(rows: int, columns: int, mcpu: str, cores: int) -> tuple[Kernel, Buffer]:
+    """Columns multiplied by a factor each, and the operand that has the result's shape."""
+    x = Buffer("x", (rows, columns), float32)
+    f = Buffer("f", (columns,), float32)
+    y = Buffer("y", (rows, columns), float32)
+    c = map_("t", y, lambda i, j: x[i, j] * f[j])
+    at = Context(replace(machine(mcpu), cores=cores))
+    return sketches(plain([c]), [c], at)[0].default().schedule.kernel, x
+
+
+@pytest.mark.parametrize("cores", [1, 2, 6])
+@pytest.mark.parametrize("mcpu", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize(
+    ("columns", "whole"), [(480, True), (144, True), (256, True), (150, False)]
+)
+def test_a_scaled_tensor_takes_the_place_of_its_operand(
+    columns: int, whole: bool, mcpu: str, cores: int
+) -> None:
+    kernel, x = scaled(196, columns, mcpu, cores)
+    assert overwritable(kernel) == ((x,) if whole else ())
+
+
+@pytest.mark.parametrize("size", [94080, 65536, 65552])
+def test_so_does_a_single_loop_that_threads_share(size: int) -> None:
+    """Of 94,080 elements, 367.5 chunks of 16 vectors would be; chunks of 8 fit."""
+    x, z, y = (Buffer(n, (size,), float32) for n in "xzy")
+    c = map_("t", y, lambda i: x[i] + z[i])
+    at = Context(replace(machine("x86-64-v4"), cores=2))
+    kernel = sketches(plain([c]), [c], at)[0].default().schedule.kernel
+    assert "parallel" in str(kernel)
+    assert set(overwritable(kernel)) == ({x, z} if size % 128 == 0 else set())
+
+
+def test_a_result_of_another_shape_keeps_its_wide_tiles() -> None:
+    """Nothing can take the place of a part of a tensor: overlapping tiles cost it nothing."""
+    x = Buffer("x", (196, 481), float32)
+    y = Buffer("y", (196, 480), float32)
+    c = map_("t", y, lambda i, j: x[i, j + 1] * 2.0)
+    at = Context(replace(machine("x86-64-v4"), cores=2))
+    assert sketches(plain([c]), [c], at)[0].default().values["t.vectors"] == 4
