@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
+from typing import NamedTuple
 
 from tilewright.base.errors import InputError
 from tilewright.compute.canonical import canonical
@@ -23,6 +24,17 @@ from tilewright.expr.nodes import Buffer
 from tilewright.loops.scopes import declare_scopes
 
 PARTS = ("compute", "reset", "update")
+
+
+class ThreadShare(NamedTuple):
+    """Which elements along a dimension each thread of an axis has: runs of `run`, from thread to
+    thread."""
+
+    axis: str
+    run: int
+    threads: int
+
+
 MODES = ("r", "w", "rw")
 
 
@@ -109,7 +121,8 @@ class TensorIntrinsic:
     dimensions that may have any extent.
     target: the machine it belongs to. features: what a processor must have. tolerance: the largest
     relative error of a product against the description, 0 where it is exact; rounding: in words.
-    threads: how many threads of a GPU's warp do it together.
+    threads: how many threads of a GPU's warp do it together. fragment: which elements of a tensor
+    in "warp" each of them holds, along the last dimensions; empty if that is unspecified.
     """
 
     name: str
@@ -125,6 +138,7 @@ class TensorIntrinsic:
     tolerance: float = 0.0
     rounding: str = ""
     threads: int = 1
+    fragment: tuple[ThreadShare, ...] = ()
 
     @property
     def tensors(self) -> tuple[Buffer, ...]:
@@ -212,6 +226,7 @@ def decl_tensor_intrinsic(
     tolerance: float = 0.0,
     rounding: str = "",
     threads: int = 1,
+    fragment: Sequence[ThreadShare] = (),
 ) -> TensorIntrinsic:
     """Declare an intrinsic: behavior as a Computation, and a lowering; registered by `name`.
 
@@ -246,6 +261,7 @@ def decl_tensor_intrinsic(
         tolerance,
         rounding,
         threads,
+        tuple(fragment),
     )
     declare_scopes(*(scope for row in made.scopes for scope in row))
     return _registered(made)

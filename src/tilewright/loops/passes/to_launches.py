@@ -35,7 +35,7 @@ from tilewright.loops.nodes import (
 from tilewright.loops.passes.async_copies import with_async_copies
 from tilewright.loops.passes.barriers import with_barriers
 from tilewright.loops.passes.guards import gathered
-from tilewright.loops.passes.thread_program import thread_program
+from tilewright.loops.passes.thread_program import THREAD_AXES, thread_program
 from tilewright.loops.passes.thread_registers import Move, moved, refusal
 from tilewright.loops.passes.warp_units import with_units
 from tilewright.loops.sizes import statement
@@ -101,7 +101,9 @@ class _Kernel:
         found = thread_program(moved(body, self.moves), numbers, self.warp)
         self.workspace += found.workspace
         x, y, z = (grid.get(axis, 1) for axis in BLOCK_AXES)
-        program = gathered(with_units(with_barriers(found, (x, y, z))))
+        threads = dict(zip(THREAD_AXES, found.threads, strict=True))
+        program = with_units(with_barriers(found, (x, y, z)), threads)
+        program = gathered(program)
         used = reads(program) | writes(program)
         known = (*self.kernel.params, *self.workspace)
         return Launch(

@@ -20,6 +20,7 @@ from tilewright.loops.intrinsic import (
     Formal,
     HardwareCall,
     TensorIntrinsic,
+    ThreadShare,
     decl_tensor_intrinsic,
     hardware_intrinsic,
 )
@@ -29,6 +30,10 @@ ROWS: Final = 16
 COLUMNS: Final = 8
 FEATURE: Final = "sm_80"
 _MEMORY: Final = ("global", "shared")
+# Thread (x, y) of 4 x 8 has rows y + 8*i and columns 2*x + 8*j + (0, 1): of a tile of results, and
+# as well of a left factor of 16 bits, so that results are a factor of the next product as they are.
+QUADS: Final = (4, 8)
+FRAGMENT: Final = (ThreadShare("threadIdx.y", 1, 8), ThreadShare("threadIdx.x", 2, 4))
 # PTX says neither the order of a sum nor how it is rounded. If each of 17 addends is cut off at
 # 24 bits of the largest, each loses at most 2^-23 of the sum of magnitudes.
 _SUM: Final = 17 * 2.0**-23
@@ -66,6 +71,11 @@ def matrix_loads(itemsize: int, strides: tuple[int, int]) -> MatrixLoads | None:
     return MatrixLoads(pitch, is_turned)
 
 
+def _left_scopes(of: DType) -> tuple[str, ...]:
+    """Where the left factor may be: in registers too, if its fragments are those of results."""
+    return (*_MEMORY, "warp") if of.itemsize == _MATRIX_ITEM else _MEMORY
+
+
 Calls = tuple[HardwareCall | None, HardwareCall | None, HardwareCall | None]
 
 
@@ -100,12 +110,13 @@ def _mma(
         ),
         lower,
         name=f"cuda.mma.{name}",
-        scopes=[(*pair, "warp") for pair in product(_MEMORY, _MEMORY)],
+        scopes=[(*pair, "warp") for pair in product(_left_scopes(of), _MEMORY)],
         target="cuda",
         features=[FEATURE],
         tolerance=tolerance,
         rounding=rounding,
         threads=WARP,
+        fragment=FRAGMENT,
     )
 
 
@@ -127,6 +138,7 @@ def _store(dtype: DType) -> TensorIntrinsic:
         target="cuda",
         features=[FEATURE],
         threads=WARP,
+        fragment=FRAGMENT,
     )
 
 

@@ -71,7 +71,7 @@ class TensorCores:
     def refusal(self, p: Product) -> str:
         """Why tensor cores cannot compute a product; empty if they can."""
         of, out = _dtypes(p)
-        found = _intrinsic(of, out)
+        found = product_intrinsic(of, out)
         if found is None:
             return f"there is no instruction for {of} with sums in {out}"
         missing = [f for f in found.features if not self.machine.has(f)]
@@ -153,7 +153,7 @@ def _dtypes(p: Product) -> tuple[DType, DType]:
     return p.left.dtype, p.reduction.outputs[0].tensor.dtype
 
 
-def _intrinsic(of: DType, out: DType) -> TensorIntrinsic | None:
+def product_intrinsic(of: DType, out: DType) -> TensorIntrinsic | None:
     """The instruction for these dtypes that does not round its factors."""
     for intrinsic in PRODUCTS:
         a, b, c = (t.dtype for t in intrinsic.tensors)
@@ -225,7 +225,7 @@ class _TensorWork:
         *stored_rows, stored_column = self.axes(held)
         store = self.by_warps(stored_rows, stored_column)
         of, out = _dtypes(p)
-        intrinsic = _intrinsic(of, out)
+        intrinsic = product_intrinsic(of, out)
         assert intrinsic is not None
         s.tensorize(product, intrinsic.name)
         (stored,) = (i for i in STORES if i.tensors[0].dtype is out)
