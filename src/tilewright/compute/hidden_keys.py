@@ -102,6 +102,8 @@ def hidden_keys(
     in the forms with a bound, s is the product times constants, and every query sees some key.
     """
     (out,) = product.outputs
+    if isinstance(value, Cast):
+        value = value.value
     match value:
         case Select(seen, scores, Const(low)):
             added = False

@@ -73,11 +73,23 @@ def attention(
             ),
         ),
         map_("scaled", u, scaled),
-        reduce_("peak", m, (keys,), "max_number", lambda h, i, o, j: cast(u[h, i, j], float32)),
-        map_("exp", e, lambda h, i, j: Call("exp", (cast(u[h, i, j], float32) - m[h, i, 0],))),
+        reduce_(
+            "peak",
+            m,
+            (keys,),
+            "max_number",
+            lambda h, i, o, j: cast(u[h, i, j], float32),
+        ),
+        map_(
+            "exp",
+            e,
+            lambda h, i, j: Call("exp", (cast(u[h, i, j], float32) - m[h, i, 0],)),
+        ),
         reduce_("total", z, (keys,), "add", lambda h, i, o, j: e[h, i, j]),
         map_(
-            "share", p, lambda h, i, j: cast(e[h, i, j] * (const(1.0, float32) / z[h, i, 0]), of)
+            "share",
+            p,
+            lambda h, i, j: cast(e[h, i, j] * (const(1.0, float32) / z[h, i, 0]), of),
         ),
         reduce_(
             "mean",
@@ -98,21 +110,25 @@ def attention(
 
 
 def model(
-    rows: int, keys: int, depth: int, heads: int, group: int, causal: bool
+    rows: int,
+    keys: int,
+    depth: int,
+    heads: int,
+    group: int,
+    causal: bool,
+    of: int = TensorProto.FLOAT,
 ) -> Any:
-    """The same as operators of ONNX, causal by a constant mask."""
+    """The same as operators of ONNX, causal by a constant mask. of: the element type."""
+    number = helper.tensor_dtype_to_np_dtype(of).type
     n = heads * group
     shapes = {
         "q": (n, rows, depth),
         "k": (heads, keys, depth),
         "v": (heads, keys, depth),
     }
-    inputs = [
-        helper.make_tensor_value_info(x, TensorProto.FLOAT, (1, *s))
-        for x, s in shapes.items()
-    ]
-    fixed = {"c": np.float32(depth**-0.5), "m": np.tril(np.ones((rows, keys), bool))}
-    fixed |= {"low": np.float32(-np.inf), "axis": np.array([2])}
+    inputs = [helper.make_tensor_value_info(x, of, (1, *s)) for x, s in shapes.items()]
+    fixed = {"c": number(depth**-0.5), "m": np.tril(np.ones((rows, keys), bool))}
+    fixed |= {"low": number(-np.inf), "axis": np.array([2])}
     fixed |= {"repeats": np.array([1, heads, group, keys, depth])}
     fixed |= {"flat": np.array([1, n, keys, depth])}
     nodes = []
@@ -129,7 +145,7 @@ def model(
         helper.make_node("Softmax", [scores], ["p"], axis=-1),
         helper.make_node("MatMul", ["p", "v3"], ["y"]),
     ]
-    out = helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, *shapes["q"]))
+    out = helper.make_tensor_value_info("y", of, (1, *shapes["q"]))
     held = [numpy_helper.from_array(np.asarray(a), name) for name, a in fixed.items()]
     graph = helper.make_graph(nodes, "attention", inputs, [out], held)
     opset = [helper.make_opsetid("", 17)]

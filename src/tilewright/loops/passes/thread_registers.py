@@ -107,8 +107,9 @@ def own_extent(extent: Extent, shares: Sequence[ThreadShare]) -> Extent:
     """How many of the elements along a dimension one thread has."""
     for share in shares:
         assert isinstance(extent, int)
-        turns = -(-extent // (share.run * share.threads))
-        return turns * int(own_extent(share.run, shares[1:]))
+        each = own_extent(share.run, shares[1:])
+        assert isinstance(each, int)
+        return -(-extent // (share.run * share.threads)) * each
     return extent
 
 

@@ -1,10 +1,11 @@
 """Units executed by a whole warp: tensor core instructions.
 
-In a kernel, such a unit is outside of loops over the axes whose threads are the warp: `threadIdx.x`,
-or x and y together. Its buffers in scope "warp" are tiles distributed over the threads' registers.
-Where the intrinsic says which elements each thread has (`fragment`), phases may access these, and
-no others. Until the barriers are placed, a thread's program treats them as if each thread had the whole tile and executed the whole
-unit, and as if only the first thread accessed memory:
+In a kernel, such a unit is outside of loops over the axes whose threads are the warp:
+`threadIdx.x`, or x and y together. Its buffers in scope "warp" are tiles distributed over the
+threads' registers. Where the intrinsic says which elements each thread has (`fragment`), phases may
+access these, and no others. Until the barriers are placed, a thread's program treats them as if
+each thread had the whole tile and executed the whole unit, and as if only the first thread accessed
+memory:
 
     store(y[0, 0], acc[0, 0])     ->     if threadIdx.x < 1: store(y[0, 0], acc[0, 0])
 

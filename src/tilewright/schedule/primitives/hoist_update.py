@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -119,9 +119,11 @@ def _stores(
     """What else writes a buffer, each with the loop over the dimension directly around it."""
     for a in accesses_of(kernel.body, b):
         s = a.place.stmt
-        if s is update and a.writes or not a.writes:
+        if s is update or not a.writes:
             continue
-        around = next((x for x in a.place.above[::-1] if not isinstance(x, Block)), None)
+        around = next(
+            (x for x in a.place.above[::-1] if not isinstance(x, Block)), None
+        )
         if not isinstance(s, Store) or not isinstance(around, For):
             raise _no_store(b)
         changed, used = writes(around), reads(around)
@@ -143,7 +145,9 @@ def _apart(g: For, stores: Collection[Store]) -> Stmt:
     parts = g.body.stmts if isinstance(g.body, Block) else (g.body,)
     rest = [s for s in parts if s not in stores]
     first = [substitute(s, {g.var: const(0)}) for s in stores]
-    return block(*first, For(g.var, g.extent, g.kind, block(*rest))) if rest else block(*first)
+    if not rest:
+        return block(*first)
+    return block(*first, For(g.var, g.extent, g.kind, block(*rest)))
 
 
 @dataclass(eq=False)
@@ -210,6 +214,6 @@ class _Hoisted:
         return Load(Buffer(name, (1,), e.dtype, "register"), (const(0),))
 
 
-def substituted(index: Index, env: Mapping[Any, Any]) -> Index:
+def substituted(index: Index, env: dict[Any, Any]) -> Index:
     """An index with variables replaced."""
     return tuple(substitute(i, env) for i in index)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from tilewright.compute.hidden_keys import seen_share
 from tilewright.compute.nodes import Computation, Dim
 from tilewright.expr.nodes import Expr, Load
 from tilewright.schedule.space.patterns import free_dims, reduction_dims
@@ -178,8 +179,8 @@ def together(t: FragmentTiling, machine: CudaMachine, stages: int = 1) -> int:
 
 
 def stage_counts(t: FragmentTiling, machine: CudaMachine) -> list[int]:
-    """How many blocks of keys and values a block may have at once."""
-    most = t.attention.blocks - 1
+    """How many blocks of keys and values a block may have at once: one where some are skipped."""
+    most = 0 if t.attention.skips else t.attention.blocks - 1
     return [n for n in STAGES if n - 1 <= most and together(t, machine, n)]
 
 
@@ -228,11 +229,12 @@ def time_on_tensor_cores(
     waves = math.ceil(around * math.ceil(a.row.extent / t.tile.rows) / of.units)
     running = min(at_once, waves)
     step = _step(t, machine, running)
+    read = a.blocks * seen_share(a.online, t.tile.rows)
     if stages > 1 and arrive_later(t.reads, row_layouts(t, machine), machine):
         arriving = LATENCY / (running * (stages - 1))
-        steps = a.blocks * (max(step, arriving) + SYNC / running) + LATENCY / running
+        steps = read * (max(step, arriving) + SYNC / running) + LATENCY / running
     else:
-        steps = a.blocks * (step + (LATENCY + 2 * SYNC) / running)
+        steps = read * (step + (LATENCY + 2 * SYNC) / running)
     return waves * (steps + LATENCY / running) + of.launch_ns
 
 

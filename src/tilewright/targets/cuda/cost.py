@@ -395,7 +395,7 @@ def best_stages(t: TensorTiling, machine: CudaMachine) -> int:
 
 
 def _arrive_later(t: TensorTiling, machine: CudaMachine) -> bool:
-    reads = {read: t for read in (t.plan.product.left, t.plan.product.right)}
+    reads = dict.fromkeys((t.plan.product.left, t.plan.product.right), t)
     return arrive_later(reads, factor_rows(t, machine), machine)
 
 

@@ -4,7 +4,7 @@
               fetch the queries
               registers of each thread: the greatest score and the sum of its rows, its means
               for each block of keys:  fetch keys and values into shared memory
-                                       scores by `mma.sync`; the softmax of each row, by four threads
+                                       scores by `mma.sync`; the softmax of each row, by a quad
                                        the shares, rounded, times the values by `mma.sync`
                                        take them into the mean of the blocks before
               store
@@ -18,14 +18,13 @@ become shares in the registers where they are, and these are a factor of the sec
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.nodes import Computation
-from tilewright.expr.nodes import Cast, Expr, Load, Mul
+from tilewright.expr.nodes import Cast, Load, Mul
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.passes.async_copies import copied
 from tilewright.schedule import Schedule
@@ -194,9 +193,8 @@ class _FragmentWork(AttentionWork):
         """Every phase to the threads, and the grid; blocks of keys ahead, or skipped."""
         s, a = self.s, self.a
         phases = self.phases()
-        with suppress(ScheduleError):  # without a mask by position, all blocks count
+        if a.skips and stages == 1:
             s.skip(a.key_loop)
-            stages = 1
         for c in (a.scores, a.mean):
             self.product(c, *phases[c])
         for c in a.inner:
@@ -204,7 +202,8 @@ class _FragmentWork(AttentionWork):
         self.by_rows(loop_of(a.kept, a.kept.outputs[0].index[-1]))
         row, column = phases[a.online]
         s.hoist_update(column)
-        self.points(*self.start[-2:], inner=False)
+        *_, start_row, start_column = self.start
+        self.points(start_row, start_column, inner=False)
         self.points(row, column, inner=False)
         last = loop_of(a.last, a.row.var)
         self.points(f"{last}.i", loop_of(a.last, a.column.var))
@@ -217,7 +216,9 @@ class _FragmentWork(AttentionWork):
         s, (along,) = self.s, reduction_dims(c)
         target = c.outputs[0].tensor
         *_, zero_row, zero_column = s.decompose_reduction(target.name, row)
-        intrinsic = product_intrinsic(self.t.scores.plan.product.left.dtype, target.dtype)
+        intrinsic = product_intrinsic(
+            self.t.scores.plan.product.left.dtype, target.dtype
+        )
         assert intrinsic is not None
         self.in_tiles(zero_row, zero_column)
         nest = self.in_tiles(row, column, loop_of(c, along.var))

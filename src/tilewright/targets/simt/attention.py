@@ -24,7 +24,7 @@ from tilewright.base.errors import ScheduleError
 from tilewright.compute.contraction import is_contraction
 from tilewright.compute.nodes import Computation, Dim
 from tilewright.compute.online_softmax import weighted_mean
-from tilewright.expr.nodes import Buffer, Expr, Load, Var
+from tilewright.expr.nodes import Buffer, Expr, Load, Select, Var
 from tilewright.schedule import Schedule
 from tilewright.schedule.space.choices import Choices
 from tilewright.schedule.space.inlining import inlined
@@ -90,6 +90,11 @@ class Attention:
         """Blocks of keys."""
         (d,) = reduction_dims(self.online)
         return d.extent
+
+    @property
+    def skips(self) -> bool:
+        """Whether blocks of keys count nothing where a mask by position hides them."""
+        return isinstance(self.online.outputs[0].value, Select)
 
     @property
     def around(self) -> list[Dim]:
