@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from tilewright.base import events
 from tilewright.compute.nodes import CC, Computation
 from tilewright.compute.transforms import relayout
 from tilewright.expr.nodes import Buffer
@@ -39,6 +40,8 @@ def weights_last(plan: Plan, device: str, cost: Cost, gain: float) -> Plan:
         moved = {b: _channels_last(b)}
         if _pays(readers, moved, plan, cost, gain):
             layouts |= moved
+            names = [c.name for c in readers]
+            events.emit("weights-last", tensor=b.name, readers=names)
     if not layouts:
         return plan
     arrays = {}

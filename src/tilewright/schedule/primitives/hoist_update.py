@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tilewright.base.errors import ScheduleError
 from tilewright.base.names import fresh
-from tilewright.expr.nodes import Buffer, Expr, Load, const
+from tilewright.expr.nodes import Buffer, Call, Div, Expr, Load, const
 from tilewright.ir.node import postorder, substitute
 from tilewright.loops.analysis.access import Index, accesses_of, environment
 from tilewright.loops.analysis.effects import reads, writes
@@ -172,10 +172,14 @@ class _Hoisted:
         for n in self.alike:
             left[n] = substitute(left[n], first)
         results = u.reducer.combine(tuple(left), u.values)
-        once: dict[Expr, Load] = {}
+        parts: list[tuple[Buffer, Expr]] = []
         for n, e in enumerate(results):
-            for part in [e] if n in self.alike else self.parts(e):
-                once.setdefault(part, self.temporary(u.buffers[n], part))
+            mine = [e] if n in self.alike else self.parts(e)
+            parts += ((u.buffers[n], part) for part in mine)
+        once: dict[Expr, Load] = {}
+        for b, e in [*_repeated(parts), *parts]:
+            if e not in once:
+                once[e] = self.temporary(b, e)
         before: list[Stmt] = []
         known: dict[Any, Any] = {}
         for e, t in once.items():
@@ -212,6 +216,16 @@ class _Hoisted:
         """A register of the iteration."""
         name = fresh(self.taken, f"{b.name}.once")
         return Load(Buffer(name, (1,), e.dtype, "register"), (const(0),))
+
+
+def _repeated(parts: Sequence[tuple[Buffer, Expr]]) -> Iterator[tuple[Buffer, Expr]]:
+    """Calls and quotients that several values have in common, inner ones first."""
+    found: dict[Expr, list[Buffer]] = {}
+    for b, part in parts:
+        for e in dict.fromkeys(postorder(part)):
+            if isinstance(e, Call | Div):
+                found.setdefault(e, []).append(b)
+    return ((all_[0], e) for e, all_ in found.items() if len(all_) > 1)
 
 
 def substituted(index: Index, env: dict[Any, Any]) -> Index:
