@@ -16,9 +16,10 @@ from typing import Final, NamedTuple
 
 from tilewright.compute.nodes import Dim
 from tilewright.expr.affine import affine
-from tilewright.expr.nodes import Load
+from tilewright.expr.nodes import Const, Expr, Load, Select
 from tilewright.expr.swizzle import BLOCK, swizzled
-from tilewright.loops.passes.async_copies import BYTES
+from tilewright.ir.node import postorder
+from tilewright.loops.passes.async_copies import BYTES, copied
 from tilewright.targets.cuda.intrinsics import (
     COLUMNS,
     MATRIX_ROW,
@@ -404,9 +405,25 @@ def arrive_later(
     held: Mapping[Load, RowLayout],
     machine: CudaMachine,
 ) -> bool:
-    """Whether all factors' tiles can be copied asynchronously."""
+    """Whether all factors' tiles can be copied asynchronously: padding has to be zeros."""
+    if not all(_is_copied(t, x) for x, t in reads.items()):
+        return False
     widths = {x: copy_width(t, x, held[x], machine) for x, t in reads.items()}
     return all(n > 1 and n * x.dtype.itemsize in BYTES for x, n in widths.items())
+
+
+def read_or_constant(value: Expr) -> Load | None:
+    """What is read, of a read or of one with a constant where a condition does not hold."""
+    if isinstance(value, Select) and isinstance(value.otherwise, Const):
+        value = value.then
+    return value if isinstance(value, Load) else None
+
+
+def _is_copied(t: TensorTiling, read: Load) -> bool:
+    """Whether a factor is read as it is, or is zero where a condition does not hold."""
+    values = postorder(t.plan.product.reduction.outputs[0].value)
+    selects = (e for e in values if isinstance(e, Select) and e.then is read)
+    return all(copied(e) is read for e in selects)
 
 
 def copy_width(

@@ -287,6 +287,8 @@ CALLS: Final[Mapping[str, Callable[[LaunchThread, Unit], None]]] = {
     "mma.bfloat16": _Product("m16n8k16.row.col.bf16"),
     "mma.tf32": _Product("m16n8k8.row.col.tf32", rounded=True),
     "mma.int8": _Product("m16n8k32.row.col.s8"),
+    "mma.uint8": _Product("m16n8k32.row.col.u8.s8"),
+    "mma.int8.uint8": _Product("m16n8k32.row.col.s8.u8"),
     "mma.fill": _fill,
     "mma.store": _store,
 }

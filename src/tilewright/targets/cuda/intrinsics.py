@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from itertools import product
 from typing import Final, NamedTuple
 
-from tilewright.base.dtypes import DType, bfloat16, float16, float32, int8, int32
+from tilewright.base.dtypes import DType, bfloat16, float16, float32, int8, int32, uint8
 from tilewright.compute.build import cast, map_, reduce_
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.intrinsic import (
@@ -80,11 +80,17 @@ Calls = tuple[HardwareCall | None, HardwareCall | None, HardwareCall | None]
 
 
 def _mma(
-    name: str, of: DType, out: DType, tolerance: float = 0.0, rounding: str = ""
+    name: str,
+    of: DType,
+    out: DType,
+    tolerance: float = 0.0,
+    rounding: str = "",
+    right: DType | None = None,
 ) -> TensorIntrinsic:
-    """`out[i, j] += sum over k of a[i, k] * b[k, j]`, with 32 bytes of k."""
+    """`out[i, j] += sum over k of a[i, k] * b[k, j]`, with 32 bytes of k. right: the dtype of b,
+    if it is another."""
     depth = WARP // of.itemsize
-    a, b = Buffer("a", (ROWS, depth), of), Buffer("b", (depth, COLUMNS), of)
+    a, b = Buffer("a", (ROWS, depth), of), Buffer("b", (depth, COLUMNS), right or of)
     c = Buffer("out", (ROWS, COLUMNS), out)
 
     def lower(inputs: Sequence[Formal], outputs: Sequence[Formal]) -> Calls:
@@ -147,5 +153,7 @@ PRODUCTS: Final = (
     _mma("bfloat16", bfloat16, float32, _SUM, _SUM_WORDS),
     _mma("tf32", float32, float32, _TF32, _TF32_WORDS),
     _mma("int8", int8, int32),
+    _mma("uint8", uint8, int32, right=int8),
+    _mma("int8.uint8", int8, int32, right=uint8),
 )
 STORES: Final = tuple(_store(dtype) for dtype in (float32, int32))

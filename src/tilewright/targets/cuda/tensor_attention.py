@@ -75,7 +75,7 @@ class TensorAttention:
         if len(of) > 1 or len(sums) > 1:
             return "its factors, or the sums of its products, have several dtypes"
         (factor,), (out,) = of, sums
-        found = product_intrinsic(factor, out)
+        found = product_intrinsic(factor, factor, out)
         if found is None or "warp" not in {row[0] for row in found.scopes}:
             return f"there is no instruction for {factor} in registers"
         missing = [f for f in found.features if not self.machine.has(f)]
@@ -216,9 +216,8 @@ class _FragmentWork(AttentionWork):
         s, (along,) = self.s, reduction_dims(c)
         target = c.outputs[0].tensor
         *_, zero_row, zero_column = s.decompose_reduction(target.name, row)
-        intrinsic = product_intrinsic(
-            self.t.scores.plan.product.left.dtype, target.dtype
-        )
+        of = self.t.scores.plan.product.left.dtype
+        intrinsic = product_intrinsic(of, of, target.dtype)
         assert intrinsic is not None
         self.in_tiles(zero_row, zero_column)
         nest = self.in_tiles(row, column, loop_of(c, along.var))

@@ -311,7 +311,7 @@ class _Grid(ThreadState):
         """`mma.sync.aligned.SHAPE.row.col`, of whole warps, which are neighbors in `who`."""
         shape = modes[2]
         to = modes[5]
-        of = modes[6]
+        of = modes[6], modes[7]
         self._check_warps(who)
         if self.traffic is not None:
             self.traffic.products += who.size // WARP
