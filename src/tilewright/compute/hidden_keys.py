@@ -162,7 +162,7 @@ def _scale(e: Expr, product: Buffer) -> float | None:
     match e:
         case Load(b) if b is product:
             return 1.0
-        case Cast(x):
+        case Cast(x) if x.dtype.is_float and e.dtype.is_float:
             return _scale(x, product)
         case Mul(x, Const(c)) | Mul(Const(c), x):
             return _times(_scale(x, product), float(c.real))

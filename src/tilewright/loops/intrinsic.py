@@ -88,7 +88,10 @@ class Formal:
     number: int
     buffer: Buffer
 
-    def access_ptr(self, mode: str) -> Pointer:
+    def access_ptr(
+        self,
+        mode: str,
+    ) -> Pointer:
         """Its address, to be read ("r"), written ("w") or both ("rw")."""
         if mode not in MODES:
             raise InputError(
@@ -145,12 +148,19 @@ class TensorIntrinsic:
         """The tensors of the description: inputs in order of first use, then the output."""
         return (*self.description.inputs, self.description.outputs[0].tensor)
 
-    def call(self, part: str) -> HardwareCall | None:
+    def call(
+        self,
+        part: str,
+    ) -> HardwareCall | None:
         """The call of a part: compute, reset or update."""
         found: HardwareCall | None = getattr(self, part)
         return found
 
-    def passes(self, part: str, stride: Stride) -> bool:
+    def passes(
+        self,
+        part: str,
+        stride: Stride,
+    ) -> bool:
         """Whether the call of a part says a stride, which then may be any."""
         call = self.call(part)
         return call is not None and stride in call.args
@@ -189,7 +199,11 @@ class Instance:
 INTRINSICS: dict[str, TensorIntrinsic] = {}
 
 
-def hardware_intrinsic(name: str, *args: Argument, llvm: str = "") -> HardwareCall:
+def hardware_intrinsic(
+    name: str,
+    *args: Argument,
+    llvm: str = "",
+) -> HardwareCall:
     """A call of the machine's instruction `name`, for a lowering to return.
 
     llvm: for a processor, the text of a function `define void @name(...)` that does it: its
@@ -267,7 +281,10 @@ def decl_tensor_intrinsic(
     return _registered(made)
 
 
-def _check_form(c: Computation, where: str) -> None:
+def _check_form(
+    c: Computation,
+    where: str,
+) -> None:
     def refuse(what: str) -> InputError:
         return InputError(
             what, where=where, hint="describe one output by a map or a reduction"
@@ -290,7 +307,10 @@ def _check_form(c: Computation, where: str) -> None:
                 raise refuse(f"the index {i!r} is not a sum of multiples of dimensions")
 
 
-def _calls(made: object, where: str) -> Lowering:
+def _calls(
+    made: object,
+    where: str,
+) -> Lowering:
     calls = (made, None, None) if isinstance(made, HardwareCall) else made
     if (
         not isinstance(calls, tuple)

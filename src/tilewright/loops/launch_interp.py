@@ -97,7 +97,10 @@ def run(
         buffers[b].reshape(-1)[:] = np.asarray(memory[b], b.dtype.numpy)
 
 
-def _fresh(b: Buffer, sizes: Mapping[Var, int]) -> list[Any]:
+def _fresh(
+    b: Buffer,
+    sizes: Mapping[Var, int],
+) -> list[Any]:
     count = 1
     for extent in b.extents:
         count *= at(extent, sizes)
@@ -137,7 +140,10 @@ class _ThreadWriter(SourceWriter):
         self.stmt(launch.body)
         return "\n".join(self.lines)
 
-    def stmt(self, s: Stmt) -> None:
+    def stmt(
+        self,
+        s: Stmt,
+    ) -> None:
         write = _HERE.get(type(s))
         if write is not None:
             self.done = {}
@@ -159,7 +165,10 @@ class _ThreadWriter(SourceWriter):
         self.line(f"yield {len(self.statements)}, {more}")
         self.statements.append(s)
 
-    def while_(self, s: While) -> None:
+    def while_(
+        self,
+        s: While,
+    ) -> None:
         self.line("while True:")
         self.depth += 1
         self.blocks += 1
@@ -169,7 +178,10 @@ class _ThreadWriter(SourceWriter):
         self.blocks -= 1
         self.depth -= 1
 
-    def unit(self, s: Unit) -> None:
+    def unit(
+        self,
+        s: Unit,
+    ) -> None:
         """Memory effects of a warp are performed by its first thread, effects on its registers by
         each thread, after it got what the others have of them."""
         held = [o.buffer for o in s.operands if o.buffer in self.exchanged]
@@ -183,16 +195,27 @@ class _ThreadWriter(SourceWriter):
         super().stmt(body)
         self.is_piece = False
 
-    def put(self, memory: str, at: str, value: str) -> None:
+    def put(
+        self,
+        memory: str,
+        at: str,
+        value: str,
+    ) -> None:
         if self.is_copy:
             self.line(f"{memory}.copy({at}, {value})")
         else:
             super().put(memory, at, value)
 
-    def barrier(self, s: Barrier | Commit | Wait) -> None:
+    def barrier(
+        self,
+        s: Barrier | Commit | Wait,
+    ) -> None:
         self.pause(s)
 
-    def combine(self, s: CombineThreads) -> None:
+    def combine(
+        self,
+        s: CombineThreads,
+    ) -> None:
         at = [(self.known(b), self.position(b, i)) for b, i in s.targets]
         self.pause(s, "[" + "".join(f"({b}, {i})," for b, i in at) + "]")
 
@@ -234,7 +257,10 @@ class _Grid:
         for number in numbers:
             self.block(number)
 
-    def block(self, number: Place) -> None:
+    def block(
+        self,
+        number: Place,
+    ) -> None:
         shared = [
             TrackedMemory(b, _fresh(b, self.sizes), self.statements)
             for b in self.launch.shared
@@ -272,7 +298,10 @@ class _Grid:
                     running += arriving.come(unit, thread, paused)
         arriving.check_left()
 
-    def step(self, thread: SimulatedThread) -> tuple[int, Any] | None:
+    def step(
+        self,
+        thread: SimulatedThread,
+    ) -> tuple[int, Any] | None:
         """Run a thread up to its next statement; None at its end."""
         assert thread.program is not None
         try:
@@ -328,14 +357,20 @@ class _Grid:
 class _Warps:
     """Threads that wait for the others of their warp, to exchange the registers of fragments."""
 
-    def __init__(self, launch: Launch) -> None:
+    def __init__(
+        self,
+        launch: Launch,
+    ) -> None:
         self.launch = launch
         self.held = fragments(launch.body)
         self.exchanged = written_fragments(launch.body)
         self.coming: dict[int, dict[SimulatedThread, tuple[int, Any]]] = {}
 
     def come(
-        self, unit: Unit, thread: SimulatedThread, paused: tuple[int, Any]
+        self,
+        unit: Unit,
+        thread: SimulatedThread,
+        paused: tuple[int, Any],
     ) -> list[SimulatedThread]:
         """A thread has come to a unit; all of its warp once they have, with each other's parts."""
         number = self._number(thread) // unit.threads
@@ -356,7 +391,11 @@ class _Warps:
         for found in self.coming.values():
             raise self._diverged(found)
 
-    def _exchange(self, b: Buffer, parts: Mapping[SimulatedThread, list[Any]]) -> None:
+    def _exchange(
+        self,
+        b: Buffer,
+        parts: Mapping[SimulatedThread, list[Any]],
+    ) -> None:
         """Give each thread the elements that the others have."""
         by_number = {t.number: part for t, part in parts.items()}
         some = next(iter(by_number))
@@ -371,11 +410,17 @@ class _Warps:
         for part in by_number.values():
             part[:] = whole
 
-    def _number(self, thread: SimulatedThread) -> int:
+    def _number(
+        self,
+        thread: SimulatedThread,
+    ) -> int:
         (nx, ny, _), (x, y, z) = self.launch.threads, thread.number
         return x + nx * (y + ny * z)
 
-    def _diverged(self, found: Iterable[SimulatedThread]) -> DivergenceError:
+    def _diverged(
+        self,
+        found: Iterable[SimulatedThread],
+    ) -> DivergenceError:
         first = next(iter(found))
         return DivergenceError(
             f"not all threads of the warp of thread {first.number} come to a unit that "
@@ -385,7 +430,8 @@ class _Warps:
 
 
 def _combine(
-    s: CombineThreads, places: Sequence[Sequence[tuple[list[Any], int]]]
+    s: CombineThreads,
+    places: Sequence[Sequence[tuple[list[Any], int]]],
 ) -> None:
     """Combine the registers of each group of neighbors, as a tree in order."""
     if len(places) % s.width:

@@ -123,7 +123,10 @@ def _blocks(grid: Mapping[Var, Extent]) -> Env:
     return found
 
 
-def varies(e: Expr, registers: Collection[Buffer]) -> bool:
+def varies(
+    e: Expr,
+    registers: Collection[Buffer],
+) -> bool:
     """Whether an expression may differ between the threads of a block, which have `registers`."""
     if not THREAD.isdisjoint(variables(e)):
         return True
@@ -356,7 +359,10 @@ class _Block:
             hint = f"give it a dimension for {axis}, or put it in shared memory"
             raise refusal(what, f"buffer {b.name}", hint)
 
-    def varies(self, e: Expr) -> bool:
+    def varies(
+        self,
+        e: Expr,
+    ) -> bool:
         return varies(e, self.copies)
 
 

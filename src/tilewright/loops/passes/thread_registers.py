@@ -93,7 +93,10 @@ def own_elements(
     return array, axes, move
 
 
-def _check_units(buffer: Buffer, body: Stmt) -> None:
+def _check_units(
+    buffer: Buffer,
+    body: Stmt,
+) -> None:
     """Raise ScheduleError where a tensor intrinsic has an operand whose strides would change."""
     for node in postorder(body):
         if isinstance(node, Operand) and node.buffer is buffer:
@@ -103,7 +106,10 @@ def _check_units(buffer: Buffer, body: Stmt) -> None:
             raise refusal(what, f"buffer {buffer.name}", "put it in shared memory")
 
 
-def own_extent(extent: Extent, shares: Sequence[ThreadShare]) -> Extent:
+def own_extent(
+    extent: Extent,
+    shares: Sequence[ThreadShare],
+) -> Extent:
     """How many of the elements along a dimension one thread has."""
     for share in shares:
         assert isinstance(extent, int)
@@ -169,7 +175,10 @@ def _used(form: Affine) -> set[Expr]:
     return {v for atom, _ in form.terms for v in variables(atom)}
 
 
-def _not_own(a: Access, shares: Sequence[ThreadShare]) -> ScheduleError:
+def _not_own(
+    a: Access,
+    shares: Sequence[ThreadShare],
+) -> ScheduleError:
     what = f"{a} may be in the registers of another thread"
     for share in shares[:1]:
         what += (
@@ -179,10 +188,16 @@ def _not_own(a: Access, shares: Sequence[ThreadShare]) -> ScheduleError:
     return refusal(what, f"buffer {a.buffer.name}", hint)
 
 
-def moved(root: Stmt, moves: Mapping[Buffer, Move]) -> Stmt:
+def moved(
+    root: Stmt,
+    moves: Mapping[Buffer, Move],
+) -> Stmt:
     """`root` with elements of some buffers replaced, possibly by elements of other buffers."""
 
-    def place(buffer: Buffer, index: Index) -> tuple[Buffer, Index]:
+    def place(
+        buffer: Buffer,
+        index: Index,
+    ) -> tuple[Buffer, Index]:
         return moves[buffer](index) if buffer in moves else (buffer, index)
 
     def rewritten(node: Node) -> Any:

@@ -45,7 +45,9 @@ BLOCK_AXES: Final = tuple(axis for axis in GPU_AXES if axis.startswith("blockIdx
 
 
 def to_launches(
-    kernel: Kernel, warp: int = 1, async_copies: bool = False
+    kernel: Kernel,
+    warp: int = 1,
+    async_copies: bool = False,
 ) -> LaunchProgram:
     """The launches of a kernel whose loops are bound to the axes of a GPU.
 
@@ -73,7 +75,10 @@ class _Kernel:
     launches: list[Launch] = field(default_factory=list)
     moves: dict[Buffer, Move] = field(default_factory=dict)
 
-    def root(self, s: Stmt) -> None:
+    def root(
+        self,
+        s: Stmt,
+    ) -> None:
         """The launches of the statements outside all loops."""
         if isinstance(s, Block) and any(map(_is_bound, s.stmts)):
             for bound, together in groupby(s.stmts, _is_bound):
@@ -85,7 +90,10 @@ class _Kernel:
         elif not (isinstance(s, Block) and not s.stmts):
             self.launches.append(self.launch(s))
 
-    def of_device(self, b: Buffer) -> None:
+    def of_device(
+        self,
+        b: Buffer,
+    ) -> None:
         if b.scope in ("shared", "warp"):
             hint = "allocate it inside the loops over blocks"
             raise refusal("it is outside all blocks", f"buffer {b.name}", hint)
@@ -93,7 +101,10 @@ class _Kernel:
         self.workspace.append(mine)
         self.moves[b] = lambda index: (mine, index)
 
-    def launch(self, nest: Stmt) -> Launch:
+    def launch(
+        self,
+        nest: Stmt,
+    ) -> Launch:
         grid: dict[str, Extent] = {}
         names: dict[Any, Any] = {}
         body = substitute(_inside_grid(nest, grid, names), names)

@@ -36,7 +36,10 @@ from tilewright.loops.walk import walk
 LANES: Final = "threadIdx.x"
 
 
-def lanes(body: Stmt, threads: Mapping[str, int]) -> tuple[str, ...]:
+def lanes(
+    body: Stmt,
+    threads: Mapping[str, int],
+) -> tuple[str, ...]:
     """The axes of a block whose threads are a warp: those of the fragments of its units if the
     block has as many threads there, and x otherwise."""
     shares = {s for unit in warp_units(body) for s in _fragment(unit)}
@@ -62,7 +65,10 @@ def warp_units(s: Stmt) -> Iterator[Unit]:
 
 
 def check_units(
-    body: Stmt, threads: Mapping[str, int], warp: int, together: Sequence[str]
+    body: Stmt,
+    threads: Mapping[str, int],
+    warp: int,
+    together: Sequence[str],
 ) -> None:
     """Raise ScheduleError (TW-LAUNCH) for a unit of a warp in a block that has no such warps.
 
@@ -90,7 +96,11 @@ def check_units(
             raise refusal(what, where, hint)
 
 
-def check_fragments(body: Stmt, axes: Sequence[str], env: Env) -> None:
+def check_fragments(
+    body: Stmt,
+    axes: Sequence[str],
+    env: Env,
+) -> None:
     """Raise ScheduleError (TW-LAUNCH) where a thread accesses what another thread of its warp has.
 
     body: with the numbers of the thread as AXIS has them. axes: whose threads are a warp. env:
@@ -110,7 +120,10 @@ def check_fragments(body: Stmt, axes: Sequence[str], env: Env) -> None:
 
 
 def _is_own(
-    a: Access, shares: Sequence[ThreadShare], numbers: Collection[Expr], env: Env
+    a: Access,
+    shares: Sequence[ThreadShare],
+    numbers: Collection[Expr],
+    env: Env,
 ) -> bool:
     """Whether a thread accesses its own elements of a fragment."""
     around = len(a.index) - len(shares)
@@ -144,7 +157,10 @@ def written_fragments(body: Stmt) -> tuple[Buffer, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def with_units(body: Stmt, threads: Mapping[str, int]) -> Stmt:
+def with_units(
+    body: Stmt,
+    threads: Mapping[str, int],
+) -> Stmt:
     """A thread's program in which all threads of a warp reach its units.
 
     Operands are matched anew. Raises ScheduleError (TW-LAUNCH) if one no longer fits the intrinsic.
@@ -154,7 +170,10 @@ def with_units(body: Stmt, threads: Mapping[str, int]) -> Stmt:
     return made
 
 
-def _rewritten(first: Collection[Expr], node: Any) -> Any:
+def _rewritten(
+    first: Collection[Expr],
+    node: Any,
+) -> Any:
     if isinstance(node, Unit) and _is_together(node):
         return _placed(node)
     if isinstance(node, If) and _is_together(node.then):

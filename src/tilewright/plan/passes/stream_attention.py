@@ -48,7 +48,9 @@ def stream_attention(
 
 
 def _streamed(
-    group: FusionGroup, used: Collection[Buffer], ask: Questions
+    group: FusionGroup,
+    used: Collection[Buffer],
+    ask: Questions,
 ) -> list[FusionGroup]:
     """The group over blocks of keys, after those that check if hidden keys count; or nothing.
 
@@ -98,7 +100,11 @@ def _is_narrow(group: Sequence[Computation]) -> bool:
     return any(o.tensor.dtype in NARROW for c in group for o in c.outputs)
 
 
-def _sizes(keys: int, most: int, ragged: bool) -> Iterator[int]:
+def _sizes(
+    keys: int,
+    most: int,
+    ragged: bool,
+) -> Iterator[int]:
     """Block sizes: the largest divisor up to `most`, then at most half as many, and so on. ragged:
     all powers of two instead."""
     if ragged:
