@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -37,6 +38,7 @@ MEANS = weighted_mean(float32)
 
 def online(
     first: Expr = MEANS.identity[0],
+    more: Mapping[int, Expr] = MappingProxyType({}),
     values: tuple[Expr, ...] = (P[b], W[b], V[b, c]),
     buffers: tuple[Buffer, ...] = (M, T, MEAN),
     reducer: Reducer = MEANS,
@@ -44,8 +46,10 @@ def online(
     start: Callable[[Stmt], Stmt] = lambda s: loop(i, N, s),
     extent: int = N,
 ) -> Kernel:
-    """A running maximum, a sum of weights and a mean, for each element of N."""
+    """A running maximum, a sum of weights and a mean, for each element of N. first, more: what
+    they start with, if it is something else."""
     starts = [first, *reducer.identity[1:]]
+    starts = [more.get(n, e) for n, e in enumerate(starts)]
     stores = [Store(x, (i,), v) for x, v in zip(buffers, starts, strict=True)]
     step = Update(buffers, ((c,),) * len(buffers), values, reducer)
     body: Stmt = block(
@@ -90,11 +94,30 @@ def _mixed() -> Reducer:
     return Reducer("mixed", (x, y), (u, v), (x + u + y, y + v), MEANS.identity[:2])
 
 
+def _chain() -> Reducer:
+    """The second value is combined with the third one."""
+    left = tuple(Var(n, float32) for n in ("x", "y", "z"))
+    right = tuple(Var(n, float32) for n in ("u", "v", "w"))
+    (x, y, z), (u, v, w) = left, right
+    sums = (x + u, y + v + z, z + w)
+    return Reducer("chain", left, right, sums, (MEANS.identity[1],) * 3)
+
+
 REFUSED = {
     "the starts differ": (online(first=Q[i]), "m", "stores one value"),
     "a start reads what another iteration wrote": (
         online(first=M[const(0)]),
         "m",
+        "stores one value",
+    ),
+    "another start reads it in the same loop": (
+        online(more={2: M[const(N - 1)]}),
+        "m",
+        "stores one value",
+    ),
+    "a start reads what the loop writes": (
+        online(more={1: MEAN[const(0)]}),
+        "t",
         "stores one value",
     ),
     "a start is guarded": (
@@ -114,7 +137,7 @@ REFUSED = {
         "none of the values",
     ),
     "an operand is what it updates": (
-        online(values=(MEAN[c], W[b], V[b, c])),
+        online(values=(MEAN[const(0)], W[b], V[b, c])),
         "c",
         "none of the values",
     ),
@@ -123,6 +146,11 @@ REFUSED = {
         online(values=(P[b], V[b, c]), buffers=(M, T), reducer=_mixed()),
         "c",
         "none of the values",
+    ),
+    "two others are combined": (
+        online(values=(P[b], V[b, c], V[b, c]), reducer=_chain()),
+        "c",
+        "another value that it changes",
     ),
     "it is the caller's memory": (
         online(buffers=(Buffer("mine", (N,), float32), T, MEAN)),
