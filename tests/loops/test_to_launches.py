@@ -171,6 +171,19 @@ def test_a_condition_that_changes_in_a_loop_stays_in_it():
     judged(kernel(block_of(text)), to_launches(kernel(block_of(text))))
 
 
+def test_registers_of_two_axes_are_those_of_one_thread():
+    text = "alloc r: float32[16] in register:\n  for i in 2 threadIdx.y:\n"
+    text += "    for j in 4 threadIdx.x:\n"
+    text += "      for k in 2:\n        r[i * 8 + k * 4 + j] = x[i * 8 + k * 4 + j]\n"
+    text += (
+        "  for l in 2 threadIdx.y:\n    for m in 4 threadIdx.x:\n      for n in 2:\n"
+    )
+    text += "        y[b * 16 + l * 8 + n * 4 + m] = r[l * 8 + n * 4 + m] + 1.0"
+    program = to_launches(kernel(block_of(text)))
+    assert "alloc r: float32[2] in register" in str(program)
+    judged(kernel(block_of(text)), program)
+
+
 ERRORS = {
     "an axis in itself": (
         "for i in 8 threadIdx.x:\n  for j in 2 threadIdx.x:\n    y[b * 16 + i * 2 + j] = x[i]",
@@ -184,6 +197,13 @@ ERRORS = {
         "alloc r: float32[32] in register:\n  for i in 8 threadIdx.x:\n    r[i * 2] = x[i]\n"
         "  for j in 8 threadIdx.x:\n    y[b * 16 + j] = r[j * 2] + r[j * 3]",
         r"buffer r: r\[.*\* 3\] may be in the registers of another thread, .*2 elements",
+    ),
+    "rounds of one axis that are no run of the other": (
+        "alloc r: float32[12] in register:\n  for i in 2 threadIdx.y:\n"
+        "    for j in 4 threadIdx.x:\n"
+        "      r[i * 6 + j] = x[j]\n  for k in 2 threadIdx.y:\n    for l in 4 threadIdx.x:\n"
+        "      y[b * 16 + k * 4 + l] = r[k * 6 + l]",
+        "buffer r: .* may be in the registers of another thread",
     ),
     "more than a run": (
         "alloc r: float32[32] in register:\n  for i in 8 threadIdx.x:\n    r[i * 2] = x[i]\n"

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tilewright.base import events
 from tilewright.base.dtypes import float32
 from tilewright.compute.build import map_, reduce_
 from tilewright.compute.nodes import Computation
@@ -80,7 +81,10 @@ def read(p: Plan) -> Buffer:
 
 def test_weights_are_transposed_where_that_pays():
     before = plan()
-    after = weights_last(before, GPU, cost, 1.05)
+    with events.record() as log:
+        after = weights_last(before, GPU, cost, 1.05)
+    (event,) = [e for e in log if e.kind == "weights-last"]
+    assert event.fields == {"tensor": "w", "readers": ["conv"]}
     w = read(after)
     assert w.shape == (5, 3, 4)
     assert after.devices[w] == GPU
@@ -115,4 +119,6 @@ STAY = {
 @pytest.mark.parametrize("name", STAY)
 def test_others_stay(name):
     before, asked = STAY[name]
-    assert weights_last(before, GPU, asked, 1.05) is before
+    with events.record() as log:
+        assert weights_last(before, GPU, asked, 1.05) is before
+    assert not log

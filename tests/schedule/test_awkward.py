@@ -25,6 +25,7 @@ from tilewright.schedule.primitives.pipeline import sequence
 from tilewright.schedule.registry import PRIMITIVES
 
 _ONE_LOOP = (
+    "hoist_update",
     "skip",
     "vectorize",
     "parallel",

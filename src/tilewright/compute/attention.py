@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import Final
 
 from tilewright.base.dataclass import dataclass
-from tilewright.base.dtypes import DType
+from tilewright.base.dtypes import DType, bfloat16, float16
 from tilewright.compute.contraction import is_contraction
 from tilewright.compute.hidden_keys import MaskedScores, hidden_keys
 from tilewright.compute.nodes import CC, PW, Computation
@@ -16,6 +17,7 @@ from tilewright.expr.nodes import (
     INDEX,
     Buffer,
     Call,
+    Cast,
     Expr,
     Load,
     Mul,
@@ -26,6 +28,7 @@ from tilewright.expr.nodes import (
 )
 from tilewright.ir.node import postorder, substitute
 
+NARROW: Final = (float16, bfloat16)
 Group = tuple[Computation, ...]
 Axes = Sequence[Expr]
 
@@ -81,8 +84,10 @@ def _peak_at(group: Sequence[Computation]) -> int:
     return at if len(group) >= at + 5 else 0
 
 
-def recognized(group: Group) -> AttentionParts | None:
-    """The parts of an attention, as `online_softmax` requires them; None of anything else."""
+def recognized(group: Group, narrow: bool = False) -> AttentionParts | None:
+    """The parts of an attention, as `online_softmax` requires them; None of anything else.
+
+    narrow: scores and weights may be rounded to 16 bits."""
     if not may_be_attention(group):
         return None
     at = _peak_at(group)
@@ -90,33 +95,39 @@ def recognized(group: Group) -> AttentionParts | None:
     peak, exp, total, weights, mean = group[at : at + 5]
     tensor = scores[-1].outputs[0].tensor
     keys = tensor.shape[-1]
+    wide = peak.outputs[0].tensor.dtype
     axes = tuple(Var(f"a{n}", INDEX) for n in range(len(tensor.shape)))
-    if not all(_has_keys(c, keys, tensor.dtype) for c in scores):
+    dtypes = {wide, *NARROW} if narrow else {wide}
+    if not all(_has_keys(c, keys, dtypes) for c in scores):
         return None
     made = {c.outputs[0].tensor for c in scores}
     if not all(_key_by_key(c, made) for c in scores):
         return None
     row = (*axes[:-1], const(0))
-    score = Load(tensor, axes)
+    score = converted(Load(tensor, axes), wide)
     exponential = Load(exp.outputs[0].tensor, axes)
     top = Load(peak.outputs[0].tensor, row)
     whole = Load(total.outputs[0].tensor, row)
-    one = const(1.0, tensor.dtype)
-    zero = const(0.0, tensor.dtype)
+    one = const(1.0, wide)
+    zero = const(0.0, wide)
     shares = (exponential * (one / whole), exponential / whole)
     guards = tuple(Select(Call("isnan", (s,)), zero, s) for s in shares)
     value = _value(weights, axes)
+    if value is not None and value.dtype is not wide:
+        value = value.value if isinstance(value, Cast) else None
     hidden = _hidden(scores, axes)
     if hidden is not None and isinstance(value, Select):
         value = _unmasked(value, hidden)
     fits = (
         _value(peak, axes) is score
         and _value(exp, axes) is Call("exp", (Sub(score, top),))
+        and exp.outputs[0].tensor.dtype is wide
+        and weights.outputs[0].tensor.dtype in dtypes
         and total.reducer is not None
         and is_sum(total.reducer)
         and _value(total, axes) is exponential
         and value in (*shares, *guards)
-        and _is_mean(mean, weights.outputs[0].tensor)
+        and _is_mean(mean, weights.outputs[0].tensor, wide)
     )
     if not fits:
         return None
@@ -158,21 +169,29 @@ def _is_peak(c: Computation) -> bool:
     return any(c.reducer.does_as(r) for r in greatest)
 
 
+def converted(e: Expr, dtype: DType) -> Expr:
+    """A value in a dtype."""
+    return e if e.dtype is dtype else Cast(e, dtype)
+
+
 def _has_keys(
     c: Computation,
     keys: int,
-    dtype: DType,
+    dtypes: Collection[DType],
 ) -> bool:
-    """Whether its result is its own tensor whose last axis is the keys, in full precision."""
+    """Whether its result is its own tensor whose last axis is the keys, of one of these dtypes,
+    and what it combines is in full precision."""
     axes = identity_dims(c)
     if not axes or axes[-1] is None:
         return False
-    if not dtype.is_float or dtype.bits < 32:
+    if any(not t.is_float or t.bits < 32 for t in set(dtypes) - set(NARROW)):
         return False
     tensor = c.outputs[0].tensor
+    if c.reducer is not None and tensor.dtype in NARROW:
+        return False
     return (
         tensor.shape[-1] == keys
-        and tensor.dtype is dtype
+        and tensor.dtype in dtypes
         and all(d.combine in (CC, PW) for d in c.dims)
     )
 
@@ -243,6 +262,7 @@ def _without_units(
 def _is_mean(
     c: Computation,
     weights: Buffer,
+    wide: DType,
 ) -> bool:
     """A product of the weights, once, with something else, summed over the keys alone."""
     reduced = [d for d in c.dims if d.combine != CC]
@@ -252,8 +272,9 @@ def _is_mean(
     reads = [a for a in c.accesses if a.buffer is weights]
     if not isinstance(value, Mul) or len(reads) != 1:
         return False
-    other = value.rhs if value.lhs is reads[0] else value.lhs
-    if reads[0] not in (value.lhs, value.rhs) or weights in _buffers(other):
+    weight = converted(reads[0], wide)
+    other = value.rhs if value.lhs is weight else value.lhs
+    if weight not in (value.lhs, value.rhs) or weights in _buffers(other):
         return False
     *rows, key = reads[0].index
     if key is not reduced[0].var or reduced[0].extent != weights.shape[-1]:
@@ -261,7 +282,7 @@ def _is_mean(
     if any(n is key for i in rows for n in postorder(i)):
         return False
     made = c.outputs[0].tensor
-    return made.dtype is weights.dtype and made not in c.inputs
+    return made.dtype is wide and made not in c.inputs
 
 
 def _buffers(e: Expr) -> set[Buffer]:

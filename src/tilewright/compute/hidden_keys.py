@@ -34,6 +34,7 @@ from tilewright.expr.nodes import (
     And,
     Buffer,
     Call,
+    Cast,
     Const,
     Div,
     Expr,
@@ -102,6 +103,8 @@ def hidden_keys(
     in the forms with a bound, s is the product times constants, and every query sees some key.
     """
     (out,) = product.outputs
+    if isinstance(value, Cast):
+        value = value.value
     match value:
         case Select(seen, scores, Const(low)):
             added = False
@@ -160,6 +163,8 @@ def _scale(e: Expr, product: Buffer) -> float | None:
     match e:
         case Load(b) if b is product:
             return 1.0
+        case Cast(x) if x.dtype.is_float and e.dtype.is_float:
+            return _scale(x, product)
         case Mul(x, Const(c)) | Mul(Const(c), x):
             return _times(_scale(x, product), float(c.real))
         case Div(x, Const(c)) if c:
@@ -196,7 +201,9 @@ def asks(
     small: Expr = Le(tops[values], const(dtype.max, dtype))
     if hidden.scale is not None:
         left, right = (tops[b] for b in operands)
-        limit = const(_limit(hidden, product, dtype.max), dtype)
+        wide = product.outputs[0].tensor.dtype
+        most = min(_limit(hidden, product, float(wide.max)), float(dtype.max))
+        limit = const(most, dtype)
         small = And(small, Le(left * right, limit))
     far = Buffer(f"{name}_far", (1,), INDEX)
     near = map_(
@@ -210,8 +217,8 @@ def asks(
 def _factors(product: Computation) -> list[Buffer]:
     """The tensors of which a product multiplies elements; none of another sum."""
     match product.outputs[0].value:
-        case Mul(Load(a), Load(b)) if a.dtype.is_float and b.dtype.is_float:
-            return [a, b]
+        case Mul(Load(a), Load(b)) | Mul(Cast(Load(a)), Cast(Load(b))):
+            return [a, b] if a.dtype.is_float and b.dtype.is_float else []
     return []
 
 

@@ -12,12 +12,18 @@ of. Source: Milakov and Gimelshein 2018, "Online normalizer calculation for soft
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import cache
 
 from tilewright.base.dtypes import DType
-from tilewright.compute.attention import AttentionParts, Group, recognized
+from tilewright.compute.attention import (
+    AttentionParts,
+    Group,
+    converted,
+    recognized,
+)
 from tilewright.compute.hidden_keys import asks
 from tilewright.compute.nodes import PW, Computation, Dim, Output
 from tilewright.compute.reducer import Reducer
@@ -26,10 +32,12 @@ from tilewright.expr.nodes import (
     INDEX,
     Buffer,
     Call,
+    Cast,
     Const,
     Eq,
     Expr,
     Load,
+    Lt,
     Max,
     Mul,
     Select,
@@ -78,6 +86,7 @@ def online_softmax(
     size: int,
     kept: Collection[Buffer] = (),
     far: Buffer | None = None,
+    narrow: bool = False,
 ) -> Group | None:
     """Attention over blocks of `size` keys, and the mean over the blocks.
 
@@ -86,18 +95,19 @@ def online_softmax(
 
     requires, else None: a product (the scores) and maps of it, key by key, whose last axis is the
     keys; along it max, exp(t - max), sum and exp / sum, nothing else; a product of that with
-    values, summed over the keys alone. The same one dtype, float32 or float64, throughout. What is
-    inside is read nowhere else, not by others either (`kept`). There are more keys than `size`,
-    which divides their number: a block that repeats keys, hidden, would make NaN of their values
-    where infinite.
+    values, summed over the keys alone. The same one dtype, float32 or float64, throughout; with
+    `narrow`, scores and weights may be rounded to 16 bits between. What is inside is read nowhere
+    else, not by others either (`kept`). There are more keys than `size`, which divides their
+    number, except with `narrow`: then the last block ends with keys that are not read, with scores
+    of -inf and values of 0. Weights are rounded as shares of their block, not of all keys.
 
     A block all of whose scores are -inf counts nothing; where all blocks are such, the result is
     NaN as it was.
     """
-    found = recognized(tuple(group))
+    found = recognized(tuple(group), narrow)
     if found is None:
         return None
-    if not 0 < size < found.keys or found.keys % size:
+    if not 0 < size < found.keys or (found.keys % size and not narrow):
         return None
     inner = found.inner
     used = {*kept, *found.values}
@@ -112,10 +122,12 @@ def online_softmax(
     return (*parts, mean, kept_rows, *_joined(combined, found.rest))
 
 
-def hidden_blocks(group: Sequence[Computation]) -> tuple[Buffer, Group] | None:
+def hidden_blocks(
+    group: Sequence[Computation], narrow: bool = False
+) -> tuple[Buffer, Group] | None:
     """int64[1], for `online_softmax`, and what computes it, each its own kernel; None where no
     mask by position hides keys."""
-    found = recognized(tuple(group))
+    found = recognized(tuple(group), narrow)
     if found is None or found.hidden is None or len(found.values) != 1:
         return None
     (values,) = found.values
@@ -129,6 +141,8 @@ def _as_they_are(mean: Computation, values: Buffer) -> bool:
     value = mean.outputs[0].value
     assert isinstance(value, Mul)
     for e in (value.lhs, value.rhs):
+        if isinstance(e, Cast):
+            e = e.value
         if isinstance(e, Select) and isinstance(e.otherwise, Const):
             e = e.then
         if not isinstance(e, Load):
@@ -164,7 +178,7 @@ class _Blocks:
         self.attention = attention
         self.size = size
         self.far = far
-        self.count = attention.keys // size
+        self.count = -(-attention.keys // size)
         self.block = Dim(Var("b", INDEX), self.count)
         self.tensors = {b: self._part(b) for b in attention.inner}
 
@@ -186,14 +200,26 @@ class _Blocks:
             if load.buffer in self.tensors:
                 index = (self.block.var, *load.index)
                 env[load] = Load(self.tensors[load.buffer], index)
+            elif key is not None and any(n is key.var for n in postorder(load)):
+                read = self.there(key, load, const(0, load.dtype))
+                env[load] = substitute(read, {key.var: env[key.var]})
         result: Expr = substitute(value, env)
         return result
+
+    def there(self, key: Dim, value: Expr, otherwise: Expr) -> Expr:
+        """A value of a key, or another where there is no such key."""
+        if self.count * self.size == self.attention.keys:
+            return value
+        return Select(Lt(key.var, const(self.attention.keys)), value, otherwise)
 
     def part(self, c: Computation) -> Computation:
         """What is inside, of each block."""
         (out,) = c.outputs
         key = self.key(c)
-        value = self.moved(out.value, key)
+        value = out.value
+        if key is not None and c is self.attention.scores[-1]:
+            value = self.there(key, value, const(-math.inf, value.dtype))
+        value = self.moved(value, key)
         index = (self.block.var, *out.index)
         if c is self.attention.exp:
             top = value.args[0].rhs  # type: ignore[attr-defined]
@@ -228,8 +254,8 @@ class _Blocks:
         loads = [n for n in postorder(value) if isinstance(n, Load)]
         exped = next(n for n in loads if n.buffer is made)
         whole = next(n for n in loads if n.buffer is not made)
-        one = const(1.0, value.dtype)
-        return exped * (one / Max(whole, one))
+        one = const(1.0, exped.dtype)
+        return converted(exped * (one / Max(whole, one)), value.dtype)
 
     def kept_rows(self) -> Computation:
         """The maximum and the sum of each row, for the mean over blocks."""

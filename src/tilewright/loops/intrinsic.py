@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field
 from hashlib import sha256
+from typing import NamedTuple
 
 from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import InputError
@@ -24,6 +25,17 @@ from tilewright.expr.nodes import Buffer
 from tilewright.loops.scopes import declare_scopes
 
 PARTS = ("compute", "reset", "update")
+
+
+class ThreadShare(NamedTuple):
+    """Which elements along a dimension each thread of an axis has: runs of `run`, from thread to
+    thread."""
+
+    axis: str
+    run: int
+    threads: int
+
+
 MODES = ("r", "w", "rw")
 
 
@@ -77,7 +89,10 @@ class Formal:
     number: int
     buffer: Buffer
 
-    def access_ptr(self, mode: str) -> Pointer:
+    def access_ptr(
+        self,
+        mode: str,
+    ) -> Pointer:
         """Its address, to be read ("r"), written ("w") or both ("rw")."""
         if mode not in MODES:
             raise InputError(
@@ -110,7 +125,8 @@ class TensorIntrinsic:
     dimensions that may have any extent.
     target: the machine it belongs to. features: what a processor must have. tolerance: the largest
     relative error of a product against the description, 0 where it is exact; rounding: in words.
-    threads: how many threads of a GPU's warp do it together.
+    threads: how many threads of a GPU's warp do it together. fragment: which elements of a tensor
+    in "warp" each of them holds, along the last dimensions; empty if that is unspecified.
     """
 
     name: str
@@ -126,18 +142,26 @@ class TensorIntrinsic:
     tolerance: float = 0.0
     rounding: str = ""
     threads: int = 1
+    fragment: tuple[ThreadShare, ...] = ()
 
     @property
     def tensors(self) -> tuple[Buffer, ...]:
         """The tensors of the description: inputs in order of first use, then the output."""
         return (*self.description.inputs, self.description.outputs[0].tensor)
 
-    def call(self, part: str) -> HardwareCall | None:
+    def call(
+        self,
+        part: str,
+    ) -> HardwareCall | None:
         """The call of a part: compute, reset or update."""
         found: HardwareCall | None = getattr(self, part)
         return found
 
-    def passes(self, part: str, stride: Stride) -> bool:
+    def passes(
+        self,
+        part: str,
+        stride: Stride,
+    ) -> bool:
         """Whether the call of a part says a stride, which then may be any."""
         call = self.call(part)
         return call is not None and stride in call.args
@@ -176,7 +200,11 @@ class Instance:
 INTRINSICS: dict[str, TensorIntrinsic] = {}
 
 
-def hardware_intrinsic(name: str, *args: Argument, llvm: str = "") -> HardwareCall:
+def hardware_intrinsic(
+    name: str,
+    *args: Argument,
+    llvm: str = "",
+) -> HardwareCall:
     """A call of the machine's instruction `name`, for a lowering to return.
 
     llvm: for a processor, the text of a function `define void @name(...)` that does it: its
@@ -213,6 +241,7 @@ def decl_tensor_intrinsic(
     tolerance: float = 0.0,
     rounding: str = "",
     threads: int = 1,
+    fragment: Sequence[ThreadShare] = (),
 ) -> TensorIntrinsic:
     """Declare an intrinsic: behavior as a Computation, and a lowering; registered by `name`.
 
@@ -247,12 +276,16 @@ def decl_tensor_intrinsic(
         tolerance,
         rounding,
         threads,
+        tuple(fragment),
     )
     declare_scopes(*(scope for row in made.scopes for scope in row))
     return _registered(made)
 
 
-def _check_form(c: Computation, where: str) -> None:
+def _check_form(
+    c: Computation,
+    where: str,
+) -> None:
     def refuse(what: str) -> InputError:
         return InputError(
             what, where=where, hint="describe one output by a map or a reduction"
@@ -275,7 +308,10 @@ def _check_form(c: Computation, where: str) -> None:
                 raise refuse(f"the index {i!r} is not a sum of multiples of dimensions")
 
 
-def _calls(made: object, where: str) -> Lowering:
+def _calls(
+    made: object,
+    where: str,
+) -> Lowering:
     calls = (made, None, None) if isinstance(made, HardwareCall) else made
     if (
         not isinstance(calls, tuple)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import random
 from collections.abc import (
     Callable,
+    Iterable,
     Mapping,
     Sequence,
 )
@@ -53,6 +54,8 @@ from tilewright.loops.nodes import (
     While,
     block,
 )
+from tilewright.loops.passes.thread_program import THREAD_AXES
+from tilewright.loops.passes.warp_units import fragments, lanes, written_fragments
 from tilewright.loops.shared_memory import (
     Place,
     RaceError,
@@ -94,7 +97,10 @@ def run(
         buffers[b].reshape(-1)[:] = np.asarray(memory[b], b.dtype.numpy)
 
 
-def _fresh(b: Buffer, sizes: Mapping[Var, int]) -> list[Any]:
+def _fresh(
+    b: Buffer,
+    sizes: Mapping[Var, int],
+) -> list[Any]:
     count = 1
     for extent in b.extents:
         count *= at(extent, sizes)
@@ -109,6 +115,8 @@ class _ThreadWriter(SourceWriter):
     def __init__(self) -> None:
         super().__init__()
         self.statements: list[Stmt] = []
+        self.exchanged: Sequence[Buffer] = ()
+        self.lanes: tuple[str, ...] = ()
         self.is_piece = False
         self.is_copy = False
 
@@ -120,6 +128,9 @@ class _ThreadWriter(SourceWriter):
         """Source of `main(the buffers, the sizes, the numbers of the block and of the thread)`."""
         self.names = {b: self._fresh("b") for b in (*launch.params, *launch.shared)}
         self.names |= {v: self._fresh("n") for v in (*sizes, *AXIS.values())}
+        self.exchanged = written_fragments(launch.body)
+        threads = dict(zip(THREAD_AXES, launch.threads, strict=True))
+        self.lanes = lanes(launch.body, threads)
         for axis, n in zip(AXIS, (*launch.grid, *launch.threads), strict=True):
             if isinstance(n, int):
                 self.ranges[AXIS[axis]] = (0, n - 1)
@@ -129,7 +140,10 @@ class _ThreadWriter(SourceWriter):
         self.stmt(launch.body)
         return "\n".join(self.lines)
 
-    def stmt(self, s: Stmt) -> None:
+    def stmt(
+        self,
+        s: Stmt,
+    ) -> None:
         write = _HERE.get(type(s))
         if write is not None:
             self.done = {}
@@ -151,7 +165,10 @@ class _ThreadWriter(SourceWriter):
         self.line(f"yield {len(self.statements)}, {more}")
         self.statements.append(s)
 
-    def while_(self, s: While) -> None:
+    def while_(
+        self,
+        s: While,
+    ) -> None:
         self.line("while True:")
         self.depth += 1
         self.blocks += 1
@@ -161,27 +178,44 @@ class _ThreadWriter(SourceWriter):
         self.blocks -= 1
         self.depth -= 1
 
-    def unit(self, s: Unit) -> None:
+    def unit(
+        self,
+        s: Unit,
+    ) -> None:
         """Memory effects of a warp are performed by its first thread, effects on its registers by
-        each thread."""
-        self.pause(s)
+        each thread, after it got what the others have of them."""
+        held = [o.buffer for o in s.operands if o.buffer in self.exchanged]
+        names = "".join(f"{self.known(b)}," for b in dict.fromkeys(held))
+        self.pause(s, f"({names})" if held else "None")
         body = s.body
         if s.threads > 1 and s.operands[-1].buffer.scope != "warp":
-            body = If(Lt(AXIS["threadIdx.x"], const(1)), body, None)
+            for axis in self.lanes:
+                body = If(Lt(AXIS[axis], const(1)), body, None)
         self.is_piece = s.threads > 1
         super().stmt(body)
         self.is_piece = False
 
-    def put(self, memory: str, at: str, value: str) -> None:
+    def put(
+        self,
+        memory: str,
+        at: str,
+        value: str,
+    ) -> None:
         if self.is_copy:
             self.line(f"{memory}.copy({at}, {value})")
         else:
             super().put(memory, at, value)
 
-    def barrier(self, s: Barrier | Commit | Wait) -> None:
+    def barrier(
+        self,
+        s: Barrier | Commit | Wait,
+    ) -> None:
         self.pause(s)
 
-    def combine(self, s: CombineThreads) -> None:
+    def combine(
+        self,
+        s: CombineThreads,
+    ) -> None:
         at = [(self.known(b), self.position(b, i)) for b, i in s.targets]
         self.pause(s, "[" + "".join(f"({b}, {i})," for b, i in at) + "]")
 
@@ -223,7 +257,10 @@ class _Grid:
         for number in numbers:
             self.block(number)
 
-    def block(self, number: Place) -> None:
+    def block(
+        self,
+        number: Place,
+    ) -> None:
         shared = [
             TrackedMemory(b, _fresh(b, self.sizes), self.statements)
             for b in self.launch.shared
@@ -237,6 +274,7 @@ class _Grid:
             next(thread.program)
             threads.append(thread)
         waiting: dict[SimulatedThread, tuple[int, Any]] = {}
+        arriving = _Warps(self.launch)
         running = list(threads)
         while running or waiting:
             if not running:
@@ -255,8 +293,15 @@ class _Grid:
                 case Barrier() | CombineThreads():
                     running.remove(thread)
                     waiting[thread] = paused
+                case Unit() as unit if paused[1] is not None:
+                    running.remove(thread)
+                    running += arriving.come(unit, thread, paused)
+        arriving.check_left()
 
-    def step(self, thread: SimulatedThread) -> tuple[int, Any] | None:
+    def step(
+        self,
+        thread: SimulatedThread,
+    ) -> tuple[int, Any] | None:
         """Run a thread up to its next statement; None at its end."""
         assert thread.program is not None
         try:
@@ -309,8 +354,84 @@ class _Grid:
         )
 
 
+class _Warps:
+    """Threads that wait for the others of their warp, to exchange the registers of fragments."""
+
+    def __init__(
+        self,
+        launch: Launch,
+    ) -> None:
+        self.launch = launch
+        self.held = fragments(launch.body)
+        self.exchanged = written_fragments(launch.body)
+        self.coming: dict[int, dict[SimulatedThread, tuple[int, Any]]] = {}
+
+    def come(
+        self,
+        unit: Unit,
+        thread: SimulatedThread,
+        paused: tuple[int, Any],
+    ) -> list[SimulatedThread]:
+        """A thread has come to a unit; all of its warp once they have, with each other's parts."""
+        number = self._number(thread) // unit.threads
+        found = self.coming.setdefault(number, {})
+        found[thread] = paused
+        if len(found) < unit.threads:
+            return []
+        del self.coming[number]
+        if len({at for at, _ in found.values()}) > 1:
+            raise self._diverged(found)
+        buffers = [o.buffer for o in unit.operands if o.buffer in self.exchanged]
+        for n, b in enumerate(dict.fromkeys(buffers)):
+            self._exchange(b, {t: arrays[n] for t, (_, arrays) in found.items()})
+        return list(found)
+
+    def check_left(self) -> None:
+        """Raise DivergenceError if a thread waits for others that have ended."""
+        for found in self.coming.values():
+            raise self._diverged(found)
+
+    def _exchange(
+        self,
+        b: Buffer,
+        parts: Mapping[SimulatedThread, list[Any]],
+    ) -> None:
+        """Give each thread the elements that the others have."""
+        by_number = {t.number: part for t, part in parts.items()}
+        some = next(iter(by_number))
+        whole = []
+        for n, place in enumerate(product(*map(range, b.shape))):
+            number = list(some)
+            for share, i in zip(self.held[b][::-1], place[::-1], strict=False):
+                axis = THREAD_AXES.index(share.axis)
+                number[axis] = i // share.run % share.threads
+            x, y, z = number
+            whole.append(by_number[x, y, z][n])
+        for part in by_number.values():
+            part[:] = whole
+
+    def _number(
+        self,
+        thread: SimulatedThread,
+    ) -> int:
+        (nx, ny, _), (x, y, z) = self.launch.threads, thread.number
+        return x + nx * (y + ny * z)
+
+    def _diverged(
+        self,
+        found: Iterable[SimulatedThread],
+    ) -> DivergenceError:
+        first = next(iter(found))
+        return DivergenceError(
+            f"not all threads of the warp of thread {first.number} come to a unit that "
+            "they do together",
+            where=f"{self.launch.name}, block {first.block}",
+        )
+
+
 def _combine(
-    s: CombineThreads, places: Sequence[Sequence[tuple[list[Any], int]]]
+    s: CombineThreads,
+    places: Sequence[Sequence[tuple[list[Any], int]]],
 ) -> None:
     """Combine the registers of each group of neighbors, as a tree in order."""
     if len(places) % s.width:

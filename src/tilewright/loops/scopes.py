@@ -2,8 +2,8 @@
 
 A processor has `global` (the caller's memory or the arena), `stack` (per call) and `register`; a
 block of a GPU has `shared`, which its threads see, and a warp has `warp`: its threads hold parts of
-it in registers, and only intrinsics that they do together touch it. A machine has more: those in
-the `scopes` of its tensor intrinsics, or those that it declares here.
+it in registers, for intrinsics that they do together. A machine has more: those in the `scopes` of
+its tensor intrinsics, or those that it declares here.
 """
 
 from __future__ import annotations

@@ -41,6 +41,7 @@ class PlanCosts:
     row_results: most results of all Computations of a kernel over one row. long_row: most elements
     of a row that one core processes. launch: nanoseconds of overhead per additional kernel.
     weights_gain: the speedup that justifies another layout of a convolution's constant weights.
+    narrow_attention: whether attention whose scores are rounded to 16 bits has blocks of keys, too.
     """
 
     repeated: int
@@ -55,6 +56,7 @@ class PlanCosts:
     long_row: int
     launch: float = 0.0
     weights_gain: float = math.inf
+    narrow_attention: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from tilewright.schedule.primitives import expand as _expand
 from tilewright.schedule.primitives import fission as _fission
 from tilewright.schedule.primitives import fold_storage as _fold_storage
 from tilewright.schedule.primitives import fuse as _fuse
+from tilewright.schedule.primitives import hoist_update as _hoist_update
 from tilewright.schedule.primitives import kinds as _kinds
 from tilewright.schedule.primitives import merge as _merge
 from tilewright.schedule.primitives import pack as _pack
@@ -79,6 +80,7 @@ class Schedule(History):
     rename = _rename.rename
     fission = _fission.fission
     decompose_reduction = _decompose_reduction.decompose_reduction
+    hoist_update = _hoist_update.hoist_update
     merge = _merge.merge
     pad = _pad.pad
     skip = _skip.skip

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
-from tilewright.base.dtypes import float32
-from tilewright.compute.build import map_, reduce_
+from tilewright.base.dtypes import DType, float32
+from tilewright.compute.build import cast, map_, reduce_
 from tilewright.compute.nodes import Computation
 from tilewright.compute.online_softmax import online_softmax
 from tilewright.expr.nodes import Buffer, Call, Le, Select, const
@@ -28,28 +28,38 @@ def attention(
     group: int = 1,
     causal: bool = False,
     columns: int | None = None,
+    of: DType = float32,
+    bias: bool = False,
 ) -> Group:
-    """softmax(q @ k * 0.25) @ v over blocks of keys; group: heads of queries for one of keys."""
+    """softmax(q @ k * 0.25) @ v over blocks of keys; group: heads of queries for one of keys. of:
+    the dtype of operands, scores and weights. bias: added to the scores."""
     n = heads * group
     wide = columns or depth
-    q, k, v, t, u, e, p, y = (
-        Buffer(name, shape, float32)
-        for name, shape in (
-            ("q", (n, rows, depth)),
-            ("k", (heads, keys, depth)),
-            ("v", (heads, keys, wide)),
-            ("t", (n, rows, keys)),
-            ("u", (n, rows, keys)),
-            ("e", (n, rows, keys)),
-            ("p", (n, rows, keys)),
-            ("y", (n, rows, wide)),
+    q, k, v, t, u, e, p, y, z32, more = (
+        Buffer(name, shape, dtype)
+        for name, shape, dtype in (
+            ("q", (n, rows, depth), of),
+            ("k", (heads, keys, depth), of),
+            ("v", (heads, keys, wide), of),
+            ("t", (n, rows, keys), float32),
+            ("u", (n, rows, keys), of),
+            ("e", (n, rows, keys), float32),
+            ("p", (n, rows, keys), of),
+            ("y", (n, rows, wide), of),
+            ("y32", (n, rows, wide), float32),
+            ("bias", (rows, keys), of),
         )
     )
     m, z = Buffer("m", (n, rows, 1), float32), Buffer("z", (n, rows, 1), float32)
-    low = const(float32.min if causal else 0.0, float32)
+    low = const(of.min if causal else 0.0, of)
+    if of is float32:
+        z32 = y
 
     def scaled(h: Any, i: Any, j: Any) -> Any:
         score = t[h, i, j] * const(0.25, float32)
+        if bias:
+            score = score + cast(more[i, j], float32)
+        score = cast(score, of)
         return Select(Le(j, i), score, low) if causal else score
 
     made = [
@@ -58,44 +68,67 @@ def attention(
             t,
             (depth,),
             "add",
-            lambda h, i, j, d: q[h, i, d] * k[h // group, j, d],
+            lambda h, i, j, d: (
+                cast(q[h, i, d], float32) * cast(k[h // group, j, d], float32)
+            ),
         ),
         map_("scaled", u, scaled),
-        reduce_("peak", m, (keys,), "max_number", lambda h, i, o, j: u[h, i, j]),
-        map_("exp", e, lambda h, i, j: Call("exp", (u[h, i, j] - m[h, i, 0],))),
+        reduce_(
+            "peak",
+            m,
+            (keys,),
+            "max_number",
+            lambda h, i, o, j: cast(u[h, i, j], float32),
+        ),
+        map_(
+            "exp",
+            e,
+            lambda h, i, j: Call("exp", (cast(u[h, i, j], float32) - m[h, i, 0],)),
+        ),
         reduce_("total", z, (keys,), "add", lambda h, i, o, j: e[h, i, j]),
         map_(
-            "share", p, lambda h, i, j: e[h, i, j] * (const(1.0, float32) / z[h, i, 0])
+            "share",
+            p,
+            lambda h, i, j: cast(e[h, i, j] * (const(1.0, float32) / z[h, i, 0]), of),
         ),
         reduce_(
             "mean",
-            y,
+            z32,
             (keys,),
             "add",
-            lambda h, i, c, j: p[h, i, j] * v[h // group, j, c],
+            lambda h, i, c, j: (
+                cast(p[h, i, j], float32) * cast(v[h // group, j, c], float32)
+            ),
         ),
     ]
-    found = online_softmax(made, block)
+    if z32 is not y:
+        made.append(map_("round", y, lambda h, i, c: cast(z32[h, i, c], of)))
+    found = online_softmax(made, block, narrow=of is not float32)
     assert found is not None
-    return lower("attention", found, params=[q, k, v, y], outputs=[y]), found
+    params = [q, k, v, *([more] if bias else []), y]
+    return lower("attention", found, params=params, outputs=[y]), found
 
 
 def model(
-    rows: int, keys: int, depth: int, heads: int, group: int, causal: bool
+    rows: int,
+    keys: int,
+    depth: int,
+    heads: int,
+    group: int,
+    causal: bool,
+    of: int = TensorProto.FLOAT,
 ) -> Any:
-    """The same as operators of ONNX, causal by a constant mask."""
+    """The same as operators of ONNX, causal by a constant mask. of: the element type."""
+    number = helper.tensor_dtype_to_np_dtype(of).type
     n = heads * group
     shapes = {
         "q": (n, rows, depth),
         "k": (heads, keys, depth),
         "v": (heads, keys, depth),
     }
-    inputs = [
-        helper.make_tensor_value_info(x, TensorProto.FLOAT, (1, *s))
-        for x, s in shapes.items()
-    ]
-    fixed = {"c": np.float32(depth**-0.5), "m": np.tril(np.ones((rows, keys), bool))}
-    fixed |= {"low": np.float32(-np.inf), "axis": np.array([2])}
+    inputs = [helper.make_tensor_value_info(x, of, (1, *s)) for x, s in shapes.items()]
+    fixed = {"c": number(depth**-0.5), "m": np.tril(np.ones((rows, keys), bool))}
+    fixed |= {"low": number(-np.inf), "axis": np.array([2])}
     fixed |= {"repeats": np.array([1, heads, group, keys, depth])}
     fixed |= {"flat": np.array([1, n, keys, depth])}
     nodes = []
@@ -112,7 +145,7 @@ def model(
         helper.make_node("Softmax", [scores], ["p"], axis=-1),
         helper.make_node("MatMul", ["p", "v3"], ["y"]),
     ]
-    out = helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, *shapes["q"]))
+    out = helper.make_tensor_value_info("y", of, (1, *shapes["q"]))
     held = [numpy_helper.from_array(np.asarray(a), name) for name, a in fixed.items()]
     graph = helper.make_graph(nodes, "attention", inputs, [out], held)
     opset = [helper.make_opsetid("", 17)]

@@ -57,7 +57,13 @@ from tilewright.loops.passes.thread_registers import (
     own_elements,
     refusal,
 )
-from tilewright.loops.passes.warp_units import LANES, check_units, warp_units
+from tilewright.loops.passes.warp_units import (
+    LANES,
+    check_fragments,
+    check_units,
+    lanes,
+    warp_units,
+)
 from tilewright.loops.walk import below, loops_of
 
 THREAD_AXES: Final = tuple(axis for axis in AXIS if axis.startswith("threadIdx"))
@@ -91,14 +97,16 @@ def thread_program(
     for f in _bound(body):
         _check(f)
         threads[f.kind] = max(threads[f.kind], f.trips or 0)
-    for unit in warp_units(body):
+    together = lanes(body, threads)
+    for unit in warp_units(body) if len(together) == 1 else ():
         threads[LANES] = max(threads[LANES], unit.threads)
-    check_units(body, threads, warp)
+    check_units(body, threads, warp, together)
     body = with_reductions(body, threads, warp, _blocks(grid))
     own: dict[Any, Any] = {f.var: AXIS[f.kind] for f in _bound(body)}
     body = substitute(body, own)
-    work = _Block(threads, grid, environment(body))
+    work = _Block(threads, grid, environment(body), together)
     work.env |= {AXIS[axis]: (0, n - 1) for axis, n in threads.items()}
+    check_fragments(body, together, work.env)
     merged = transform(work.merge(body, frozenset(), ()), _in_a_thread)
     x, y, z = (threads[axis] for axis in THREAD_AXES)
     shared, workspace = tuple(work.shared), tuple(work.workspace)
@@ -116,7 +124,10 @@ def _blocks(grid: Mapping[Var, Extent]) -> Env:
     return found
 
 
-def varies(e: Expr, registers: Collection[Buffer]) -> bool:
+def varies(
+    e: Expr,
+    registers: Collection[Buffer],
+) -> bool:
     """Whether an expression may differ between the threads of a block, which have `registers`."""
     if not THREAD.isdisjoint(variables(e)):
         return True
@@ -163,12 +174,14 @@ _NONE: Final[Axes] = frozenset()
 class _Block:
     """One block on its way. copies: of a register array, the axes whose threads all have the same.
 
-    threads, grid: extents by axis and by number. env: bounds. moves: what becomes of accesses.
+    threads, grid: extents by axis and by number. env: bounds. lanes: the axes whose threads are a
+    warp. moves: what becomes of accesses.
     """
 
     threads: dict[str, int]
     grid: Mapping[Var, Extent]
     env: dict[Any, Any]
+    lanes: Collection[str]
     shared: list[Buffer] = field(default_factory=list)
     workspace: list[Buffer] = field(default_factory=list)
     moves: dict[Buffer, Move] = field(default_factory=dict)
@@ -268,7 +281,9 @@ class _Block:
             return self.merge(s.body, bound, guards)
         if not spans:
             return self.single(s, bound, guards)
-        array, axes, move = own_elements(b, s.body, self.threads, self.env)
+        together = self.lanes if b.scope == "warp" else ()
+        threads = {a: n for a, n in self.threads.items() if a not in together}
+        array, axes, move = own_elements(b, s.body, threads, self.env)
         self.copies[b] = frozenset(self.threads) - axes - bound
         self.moves[b] = move
         return Alloc(array, self.merge(s.body, bound, guards))
@@ -336,6 +351,8 @@ class _Block:
     ) -> None:
         """Raise ScheduleError where one thread would change what others have a copy of."""
         shared = self.copies.get(b, _NONE) & bound
+        if b.scope == "warp":
+            shared = shared.difference(self.lanes)  # each has its own fragment
         for axis in sorted(a for a in shared if self.threads[a] > 1):
             what = (
                 f"the threads of {axis} write one element, but have separate registers"
@@ -343,7 +360,10 @@ class _Block:
             hint = f"give it a dimension for {axis}, or put it in shared memory"
             raise refusal(what, f"buffer {b.name}", hint)
 
-    def varies(self, e: Expr) -> bool:
+    def varies(
+        self,
+        e: Expr,
+    ) -> bool:
         return varies(e, self.copies)
 
 

@@ -8,14 +8,15 @@ number of the thread on one axis of n threads, the same axis and the same f in a
     f*n*outer + f*t + inner,    0 <= inner < f
 
 and the thread's own array has `f*outer + inner` there: a block of f elements per thread where
-`outer` is 0, elements n apart where f is 1. An axis that is in no dimension has copies: all threads
-on it fill them alike.
+`outer` is 0, elements n apart where f is 1. `inner` may be shared by the threads of another axis in
+the same way, so that a warp has a block of rows, and each of its threads some of these. An axis
+that is in no dimension has copies: all threads on it fill them alike.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.affine import Affine, affine, to_expr
@@ -34,6 +35,7 @@ from tilewright.loops.analysis.access import (
     accesses,
 )
 from tilewright.loops.analysis.terms import variables
+from tilewright.loops.intrinsic import ThreadShare
 from tilewright.loops.launch import AXIS, CombineThreads
 from tilewright.loops.nodes import (
     Operand,
@@ -55,14 +57,6 @@ def refusal(
     return ScheduleError(message, code="TW-LAUNCH", where=where, hint=hint)
 
 
-class _Share(NamedTuple):
-    """Which elements of a dimension each thread has: runs of `run`, from thread to thread."""
-
-    axis: str
-    run: int
-    threads: int
-
-
 def own_elements(
     buffer: Buffer,
     body: Stmt,
@@ -77,24 +71,32 @@ def own_elements(
     if buffer.scope != "warp":
         _check_units(buffer, body)
     found = [a for a in accesses(body, env) if a.buffer is buffer]
-    shares = [_share(found, axis, threads) for axis in range(len(buffer.extents))]
+    shares = [_shares(found, axis, threads) for axis in range(len(buffer.extents))]
+    numbers = {AXIS[axis] for axis in threads}
     for a in found:
         for i, share in zip(a.index, shares, strict=True):
-            if _own(affine(i), share, env) is None:
+            if own_index(affine(i), share, numbers, env) is None:
                 raise _not_own(a, share)
     extents: list[Extent] = []
     for extent, share in zip(buffer.extents, shares, strict=True):
-        extents.append(extent if share is None else _rounds(extent, share) * share.run)
+        extents.append(own_extent(extent, share))
     array = Buffer(buffer.name, tuple(extents), buffer.dtype, buffer.scope)
 
     def move(index: Index) -> tuple[Buffer, Index]:
-        own = (_own(affine(i), s, env) for i, s in zip(index, shares, strict=True))
+        own = (
+            own_index(affine(i), s, numbers, env)
+            for i, s in zip(index, shares, strict=True)
+        )
         return array, tuple(i for i in own if i is not None)
 
-    return array, frozenset(s.axis for s in shares if s is not None), move
+    axes = frozenset(s.axis for share in shares for s in share)
+    return array, axes, move
 
 
-def _check_units(buffer: Buffer, body: Stmt) -> None:
+def _check_units(
+    buffer: Buffer,
+    body: Stmt,
+) -> None:
     """Raise ScheduleError where a tensor intrinsic has an operand whose strides would change."""
     for node in postorder(body):
         if isinstance(node, Operand) and node.buffer is buffer:
@@ -104,36 +106,49 @@ def _check_units(buffer: Buffer, body: Stmt) -> None:
             raise refusal(what, f"buffer {buffer.name}", "put it in shared memory")
 
 
-def _rounds(extent: Extent, share: _Share) -> int:
-    assert isinstance(extent, int)
-    return -(-extent // (share.run * share.threads))
+def own_extent(
+    extent: Extent,
+    shares: Sequence[ThreadShare],
+) -> Extent:
+    """How many of the elements along a dimension one thread has."""
+    for share in shares:
+        assert isinstance(extent, int)
+        each = own_extent(share.run, shares[1:])
+        assert isinstance(each, int)
+        return -(-extent // (share.run * share.threads)) * each
+    return extent
 
 
-def _share(
+def _shares(
     found: Collection[Access],
     dimension: int,
     threads: Mapping[str, int],
-) -> _Share | None:
-    """How the first access with a thread in this dimension shares it out."""
+) -> tuple[ThreadShare, ...]:
+    """How the first access with threads in this dimension shares it out, the longest runs first."""
     for a in found:
         form = affine(a.index[dimension])
-        for axis, n in threads.items():
-            run = form.coefficient(AXIS[axis])
-            if run > 0:
-                return _Share(axis, run, n)
-    return None
+        runs = {axis: form.coefficient(AXIS[axis]) for axis in threads}
+        shares = [ThreadShare(a, run, threads[a]) for a, run in runs.items() if run > 0]
+        if shares:
+            return tuple(sorted(shares, key=lambda s: -s.run))
+    return ()
 
 
-def _own(
+def own_index(
     form: Affine,
-    share: _Share | None,
+    shares: Sequence[ThreadShare],
+    numbers: Collection[Expr],
     env: Env,
 ) -> Expr | None:
     """The index in a thread's registers; None if the element may be in another thread's
-    registers."""
-    numbers = {AXIS[axis] for axis in AXIS if axis.startswith("threadIdx")}
-    if share is None:
-        return to_expr(form) if numbers.isdisjoint(_used(form)) else None
+    registers.
+
+    shares: the longest runs first; each run holds whole rounds of the next share. numbers: of the
+    thread, on all axes.
+    """
+    if not shares:
+        return to_expr(form) if _used(form).isdisjoint(numbers) else None
+    share, *others = shares
     number = AXIS[share.axis]
     if form.coefficient(number) != share.run:
         return None
@@ -146,18 +161,26 @@ def _own(
     low, high = bounds(to_expr(inner), env)
     if low is None or high is None or low < 0 or high >= share.run:
         return None
-    if not numbers.isdisjoint(_used(outer) | _used(inner)):
+    if not _used(outer).isdisjoint(numbers):
         return None
-    return to_expr(outer.scaled(share.run) + inner)
+    if any(share.run % (s.run * s.threads) for s in others):
+        return None
+    own = own_index(inner, others, numbers, env)
+    each = own_extent(share.run, others)
+    assert isinstance(each, int)
+    return None if own is None else to_expr(outer.scaled(each) + affine(own))
 
 
 def _used(form: Affine) -> set[Expr]:
     return {v for atom, _ in form.terms for v in variables(atom)}
 
 
-def _not_own(a: Access, share: _Share | None) -> ScheduleError:
+def _not_own(
+    a: Access,
+    shares: Sequence[ThreadShare],
+) -> ScheduleError:
     what = f"{a} may be in the registers of another thread"
-    if share is not None:
+    for share in shares[:1]:
         what += (
             f", where others have {share.run} elements of each thread of {share.axis}"
         )
@@ -165,10 +188,16 @@ def _not_own(a: Access, share: _Share | None) -> ScheduleError:
     return refusal(what, f"buffer {a.buffer.name}", hint)
 
 
-def moved(root: Stmt, moves: Mapping[Buffer, Move]) -> Stmt:
+def moved(
+    root: Stmt,
+    moves: Mapping[Buffer, Move],
+) -> Stmt:
     """`root` with elements of some buffers replaced, possibly by elements of other buffers."""
 
-    def place(buffer: Buffer, index: Index) -> tuple[Buffer, Index]:
+    def place(
+        buffer: Buffer,
+        index: Index,
+    ) -> tuple[Buffer, Index]:
         return moves[buffer](index) if buffer in moves else (buffer, index)
 
     def rewritten(node: Node) -> Any:

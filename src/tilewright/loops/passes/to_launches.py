@@ -36,7 +36,7 @@ from tilewright.loops.nodes import (
 from tilewright.loops.passes.async_copies import with_async_copies
 from tilewright.loops.passes.barriers import with_barriers
 from tilewright.loops.passes.guards import gathered
-from tilewright.loops.passes.thread_program import thread_program
+from tilewright.loops.passes.thread_program import THREAD_AXES, thread_program
 from tilewright.loops.passes.thread_registers import Move, moved, refusal
 from tilewright.loops.passes.warp_units import with_units
 from tilewright.loops.sizes import statement
@@ -46,7 +46,9 @@ BLOCK_AXES: Final = tuple(axis for axis in GPU_AXES if axis.startswith("blockIdx
 
 
 def to_launches(
-    kernel: Kernel, warp: int = 1, async_copies: bool = False
+    kernel: Kernel,
+    warp: int = 1,
+    async_copies: bool = False,
 ) -> LaunchProgram:
     """The launches of a kernel whose loops are bound to the axes of a GPU.
 
@@ -74,7 +76,10 @@ class _Kernel:
     launches: list[Launch] = field(default_factory=list)
     moves: dict[Buffer, Move] = field(default_factory=dict)
 
-    def root(self, s: Stmt) -> None:
+    def root(
+        self,
+        s: Stmt,
+    ) -> None:
         """The launches of the statements outside all loops."""
         if isinstance(s, Block) and any(map(_is_bound, s.stmts)):
             for bound, together in groupby(s.stmts, _is_bound):
@@ -86,7 +91,10 @@ class _Kernel:
         elif not (isinstance(s, Block) and not s.stmts):
             self.launches.append(self.launch(s))
 
-    def of_device(self, b: Buffer) -> None:
+    def of_device(
+        self,
+        b: Buffer,
+    ) -> None:
         if b.scope in ("shared", "warp"):
             hint = "allocate it inside the loops over blocks"
             raise refusal("it is outside all blocks", f"buffer {b.name}", hint)
@@ -94,7 +102,10 @@ class _Kernel:
         self.workspace.append(mine)
         self.moves[b] = lambda index: (mine, index)
 
-    def launch(self, nest: Stmt) -> Launch:
+    def launch(
+        self,
+        nest: Stmt,
+    ) -> Launch:
         grid: dict[str, Extent] = {}
         names: dict[Any, Any] = {}
         body = substitute(_inside_grid(nest, grid, names), names)
@@ -102,7 +113,9 @@ class _Kernel:
         found = thread_program(moved(body, self.moves), numbers, self.warp)
         self.workspace += found.workspace
         x, y, z = (grid.get(axis, 1) for axis in BLOCK_AXES)
-        program = gathered(with_units(with_barriers(found, (x, y, z))))
+        threads = dict(zip(THREAD_AXES, found.threads, strict=True))
+        program = with_units(with_barriers(found, (x, y, z)), threads)
+        program = gathered(program)
         used = reads(program) | writes(program)
         known = (*self.kernel.params, *self.workspace)
         return Launch(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from typing import Final
 
 from tilewright.base import events
-from tilewright.compute.attention import may_be_attention
+from tilewright.compute.attention import NARROW, may_be_attention
 from tilewright.compute.nodes import Computation
 from tilewright.compute.online_softmax import (
     hidden_blocks,
@@ -18,6 +19,8 @@ from tilewright.plan.nodes import DefUse, FusionGroup, Step
 from tilewright.plan.passes.fuse import without_unused
 from tilewright.plan.passes.inline_masks import Data, inline_masks
 from tilewright.plan.questions import Questions
+
+RAGGED: Final = (128, 64, 32, 16)  # keys of a block that need not divide their number
 
 
 def stream_attention(
@@ -45,30 +48,34 @@ def stream_attention(
 
 
 def _streamed(
-    group: FusionGroup, used: Collection[Buffer], ask: Questions
+    group: FusionGroup,
+    used: Collection[Buffer],
+    ask: Questions,
 ) -> list[FusionGroup]:
     """The group over blocks of keys, after those that check if hidden keys count; or nothing.
 
     The block size is the largest divisor of the number of keys that makes one profitable kernel;
-    with a position mask, the one whose blocks are estimated to be fastest.
+    with a position mask, the one whose blocks are estimated to be fastest. If scores are narrow,
+    it need not be a divisor.
     """
     whole = group.computations
-    asked = hidden_blocks(whole)
+    narrow = ask.costs.narrow_attention and _is_narrow(whole)
+    asked = hidden_blocks(whole, narrow)
     is_good = ask.is_profitable(whole)
     if is_good and asked is None:
         return []
     far, tests = asked or (None, ())
     least = (ask.estimated_cost(whole) if is_good else None) or math.inf
     best: Sequence[Computation] = ()
-    for size in _sizes(_keys(group), ask.costs.key_block):
-        blocks = online_softmax(whole, size, used, far)
+    for size in _sizes(_keys(group), ask.costs.key_block, narrow):
+        blocks = online_softmax(whole, size, used, far, narrow)
         cost = None if blocks is None else ask.estimated_cost(blocks)
         if blocks is None or cost is None:
             continue
         time = cost + sum(ask.estimated_cost((c,)) or 0.0 for c in tests)
         if time < least:
             best, least = blocks, time
-        if asked is None:
+        if asked is None and not narrow:
             break
     if not best:
         return []
@@ -88,11 +95,21 @@ def _keys(group: FusionGroup) -> int:
     return keys
 
 
+def _is_narrow(group: Sequence[Computation]) -> bool:
+    """Whether something in a group is rounded to 16 bits."""
+    return any(o.tensor.dtype in NARROW for c in group for o in c.outputs)
+
+
 def _sizes(
     keys: int,
     most: int,
+    ragged: bool,
 ) -> Iterator[int]:
-    """Block sizes: the largest divisor up to `most`, then at most half as many, and so on."""
+    """Block sizes: the largest divisor up to `most`, then at most half as many, and so on. ragged:
+    all powers of two instead."""
+    if ragged:
+        yield from (n for n in RAGGED if n < min(most + 1, keys))
+        return
     size = min(most, keys - 1)
     while size > 1:
         divides = keys % size == 0

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from tilewright.base import events
 from tilewright.compute.nodes import CC, Computation
 from tilewright.compute.transforms import relayout
 from tilewright.expr.nodes import Buffer
@@ -21,7 +22,12 @@ from tilewright.plan.questions import Cost
 Layouts = dict[Buffer, tuple[Buffer, tuple[int, ...]]]
 
 
-def weights_last(plan: Plan, device: str, cost: Cost, gain: float) -> Plan:
+def weights_last(
+    plan: Plan,
+    device: str,
+    cost: Cost,
+    gain: float,
+) -> Plan:
     """The plan with the weights of a device's convolutions stored channels last where that pays.
 
     cost: the device's estimate of Computations. gain: the speedup of all that read the weights, at
@@ -39,6 +45,8 @@ def weights_last(plan: Plan, device: str, cost: Cost, gain: float) -> Plan:
         moved = {b: _channels_last(b)}
         if _pays(readers, moved, plan, cost, gain):
             layouts |= moved
+            names = [c.name for c in readers]
+            events.emit("weights-last", tensor=b.name, readers=names)
     if not layouts:
         return plan
     arrays = {}
@@ -59,7 +67,10 @@ def _channels_last(b: Buffer) -> tuple[Buffer, tuple[int, ...]]:
     return moved, order
 
 
-def _reading(step: Step, layouts: Layouts) -> Step:
+def _reading(
+    step: Step,
+    layouts: Layouts,
+) -> Step:
     """The step on tensors in these layouts."""
     if not isinstance(step, FusionGroup) or layouts.keys().isdisjoint(step.reads):
         return step
@@ -67,7 +78,11 @@ def _reading(step: Step, layouts: Layouts) -> Step:
     return replace(step, computations=made)
 
 
-def _readers(plan: Plan, b: Buffer, device: str) -> list[Computation]:
+def _readers(
+    plan: Plan,
+    b: Buffer,
+    device: str,
+) -> list[Computation]:
     """The Computations that read a constant of a device; none if something else does."""
     found: list[Computation] = []
     if plan.devices.get(b) != device:
@@ -81,7 +96,10 @@ def _readers(plan: Plan, b: Buffer, device: str) -> list[Computation]:
     return found
 
 
-def _sums(c: Computation, b: Buffer) -> bool:
+def _sums(
+    c: Computation,
+    b: Buffer,
+) -> bool:
     """Whether it is a reduction over axis 1 of a tensor."""
     summed = [d.var for d in c.dims if d.combine != CC]
     reads = [a for a in c.accesses if a.buffer is b]

@@ -198,6 +198,11 @@ _WHY: Final[Mapping[str, Callable[[Mapping[str, Any]], tuple[str, str, str]]]] =
         f["tensor"],
         f"needs no memory until {f['before']}",
     ),
+    "weights-last": lambda f: (
+        "weights channels last",
+        f["tensor"],
+        f"{listing(list(f['readers']))} reads them along channels",
+    ),
     "streamed-attention": lambda f: (
         "stream attention",
         f["stage"],

@@ -16,9 +16,10 @@ from typing import Final, NamedTuple
 from tilewright.base.dataclass import dataclass
 from tilewright.compute.nodes import Dim
 from tilewright.expr.affine import affine
-from tilewright.expr.nodes import Load
+from tilewright.expr.nodes import Const, Expr, Load, Select
 from tilewright.expr.swizzle import BLOCK, swizzled
-from tilewright.loops.passes.async_copies import BYTES
+from tilewright.ir.node import postorder
+from tilewright.loops.passes.async_copies import BYTES, copied
 from tilewright.targets.cuda.intrinsics import (
     COLUMNS,
     MATRIX_ROW,
@@ -394,11 +395,42 @@ def best_stages(t: TensorTiling, machine: CudaMachine) -> int:
     return min(stage_counts(t, machine), key=time)
 
 
-def _arrives_later(t: TensorTiling, machine: CudaMachine) -> bool:
-    """Whether both factors' tiles can be copied asynchronously."""
-    held = factor_rows(t, machine)
-    widths = {x: fetch_width(t.plan, x, r.room, machine.simt) for x, r in held.items()}
+def _arrive_later(t: TensorTiling, machine: CudaMachine) -> bool:
+    reads = dict.fromkeys((t.plan.product.left, t.plan.product.right), t)
+    return arrive_later(reads, factor_rows(t, machine), machine)
+
+
+def arrive_later(
+    reads: Mapping[Load, TensorTiling],
+    held: Mapping[Load, RowLayout],
+    machine: CudaMachine,
+) -> bool:
+    """Whether all factors' tiles can be copied asynchronously: padding has to be zeros."""
+    if not all(_is_copied(t, x) for x, t in reads.items()):
+        return False
+    widths = {x: copy_width(t, x, held[x], machine) for x, t in reads.items()}
     return all(n > 1 and n * x.dtype.itemsize in BYTES for x, n in widths.items())
+
+
+def read_or_constant(value: Expr) -> Load | None:
+    """What is read, of a read or of one with a constant where a condition does not hold."""
+    if isinstance(value, Select) and isinstance(value.otherwise, Const):
+        value = value.then
+    return value if isinstance(value, Load) else None
+
+
+def _is_copied(t: TensorTiling, read: Load) -> bool:
+    """Whether a factor is read as it is, or is zero where a condition does not hold."""
+    values = postorder(t.plan.product.reduction.outputs[0].value)
+    selects = (e for e in values if isinstance(e, Select) and e.then is read)
+    return all(copied(e) is read for e in selects)
+
+
+def copy_width(
+    t: TensorTiling, read: Load, rows: RowLayout, machine: CudaMachine
+) -> int:
+    """Neighboring elements of a factor's tile that a thread copies at once."""
+    return fetch_width(t.plan, read, rows.room, machine.simt)
 
 
 def together(t: TensorTiling, machine: CudaMachine, stages: int = 1) -> int:
@@ -427,13 +459,13 @@ def time_on_tensor_cores(
     running = min(held, waves)
     last = sum(r.requests * r.turns for r in result_requests(t, machine))
     step = _step(t, machine, running)
-    if stages > 1 and _arrives_later(t, machine):
+    if stages > 1 and _arrive_later(t, machine):
         arriving = LATENCY / (running * (stages - 1))
         block = t.plan.steps * (max(step, arriving) + SYNC / running)
         block += LATENCY / running  # of the first tiles
     else:
         block = t.plan.steps * (step + (LATENCY + 2 * SYNC) / running)
-    return waves * (block + _turns_time(last, machine)) + of.launch_ns
+    return waves * (block + turns_time(last, machine)) + of.launch_ns
 
 
 def _step(t: TensorTiling, machine: CudaMachine, running: int) -> float:
@@ -454,9 +486,10 @@ def _step(t: TensorTiling, machine: CudaMachine, running: int) -> float:
     products = math.prod(t.plan.sizes.values()) / rate
     issue = (issued + t.products) * WARP / of.rate
     outer = moved * of.units / of.cache_bandwidth
-    return max(products, issue, _turns_time(turns, machine), outer)
+    return max(products, issue, turns_time(turns, machine), outer)
 
 
-def _turns_time(turns: int, machine: CudaMachine) -> float:
+def turns_time(turns: int, machine: CudaMachine) -> float:
+    """Nanoseconds of turns of a unit's shared memory."""
     of = machine.simt
     return turns * of.banks * WORD / of.shared_rate

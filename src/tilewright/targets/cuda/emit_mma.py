@@ -20,12 +20,14 @@ from typing import Final
 from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import CompileError
 from tilewright.expr.affine import Affine, affine, to_expr
+from tilewright.expr.nodes import Expr
 from tilewright.loops.launch import AXIS
 from tilewright.loops.nodes import Operand, Unit
 from tilewright.loops.operands import position
 from tilewright.targets.cuda.intrinsics import (
     COLUMNS,
     MATRIX_ROW,
+    QUADS,
     ROWS,
     MatrixLoads,
     matrix_loads,
@@ -43,7 +45,23 @@ _WORD: Final = 4  # bytes
 def _lane(x: LaunchThread) -> tuple[LlvmValue, LlvmValue]:
     """The number of four threads in the warp, and of the thread among these."""
     lane = x.value(AXIS["threadIdx.x"])
+    if _has_quads(x):
+        return x.value(AXIS["threadIdx.y"]), lane
     return x.binary("lshr", lane, integer(2)), x.binary("and", lane, integer(3))
+
+
+def _has_quads(x: LaunchThread) -> bool:
+    """Whether the threads of a warp are on two axes, four on the first."""
+    return x.launch.threads[:2] == QUADS
+
+
+def _number(x: LaunchThread) -> LlvmValue:
+    """The number of the thread in its warp."""
+    lane = x.value(AXIS["threadIdx.x"])
+    if not _has_quads(x):
+        return lane
+    quad = x.binary("shl", x.value(AXIS["threadIdx.y"]), integer(2))
+    return x.binary("or", quad, lane)
 
 
 def _start(x: LaunchThread, o: Operand) -> LlvmValue:
@@ -83,7 +101,10 @@ class _Product:
         per = _WORD // a.buffer.dtype.itemsize
         part = _held(x, out)
         halves = [(ROWS // 2 * (r % 2), 4 * per * (r // 2)) for r in range(4)]
-        words = _words(x, a, (0, 1), halves)
+        if a.buffer.scope == "warp":
+            words = _own_words(x, a)
+        else:
+            words = _words(x, a, (0, 1), halves)
         words += _words(x, b, (1, 0), [(0, 4 * per * r) for r in range(2)])
         type = memory_type(out.buffer.dtype)
         factors = [self._factor(x, word).typed for word in words]
@@ -105,6 +126,13 @@ class _Product:
         if lanes == 1:
             return word
         return x.ins(f"bitcast {word.typed} to <{lanes} x {type}>", type, lanes)
+
+
+def _own_words(x: LaunchThread, o: Operand) -> list[LlvmValue]:
+    """A thread's registers of a left factor of 16 bits that the warp holds: two numbers in each."""
+    tiles = (_held(x, o, COLUMNS * n) for n in range(2))
+    pairs = [(pointers[0], pointers[2]) for pointers in tiles]
+    return [_load(x, "i32", p) for pair in pairs for p in pair]
 
 
 def _words(
@@ -147,7 +175,7 @@ def _loaded_matrices(
     """Load a thread's registers of a factor by one instruction: thread t passes the address of row
     t % 8 of matrix t / 8."""
     size = o.buffer.dtype.itemsize
-    lane = x.value(AXIS["threadIdx.x"])
+    lane = _number(x)
     row = x.binary("and", lane, integer(7))
     start = _moved(x, _start(x, o), _scaled(x, row, how.pitch * size))
     count, bit = len(places), 1
@@ -194,9 +222,9 @@ def _load(x: LaunchThread, type: str, p: LlvmValue) -> LlvmValue:
 # -- tiles of a warp
 
 
-def _held(x: LaunchThread, o: Operand) -> list[LlvmValue]:
-    """The addresses of a thread's four elements of a tile. Raises CompileError for a part of a
-    tile."""
+def _held(x: LaunchThread, o: Operand, right: int = 0) -> list[LlvmValue]:
+    """The addresses of a thread's four elements of a tile, so many columns further right. Raises
+    CompileError for a part of a tile."""
     b = o.buffer
     sides = (*[1] * (len(b.shape) - 2), ROWS, COLUMNS)
     forms = [affine(i) for i in o.index]
@@ -214,16 +242,20 @@ def _held(x: LaunchThread, o: Operand) -> list[LlvmValue]:
             hint=f"give it extents that are multiples of {ROWS} and {COLUMNS}, and split the "
             "loops around the unit by them",
         )
-    number, count = Affine((), 0), 1
-    for form, side, extent in reversed(list(zip(forms, sides, b.shape, strict=True))):
-        terms = tuple((atom, c // side) for atom, c in form.terms)
-        number = number + Affine(terms, form.const // side).scaled(count)
-        count *= extent // side
-    type = memory_type(b.dtype)
-    at = x.value(to_expr(number)).typed
-    tile = f"getelementptr [{_PART} x {type}], {x.pointers[b].typed}, {at}"
-    start = x.ins(tile, "ptr")
-    return [_moved(x, start, integer(n * b.dtype.itemsize)) for n in range(_PART)]
+    rows, columns = (ROWS // 2, COLUMNS // 2)
+    *around, row, column = forms
+    column = column + Affine((), right)
+    part, found = x.parts[b], []
+    for n in range(_PART):
+        at = (_divided(row, rows, n // 2), _divided(column, columns, n % 2))
+        index = (*map(to_expr, around), *at)
+        found.append(x.access(part, index).pointer)
+    return found
+
+
+def _divided(form: Affine, by: int, offset: int) -> Expr:
+    terms = tuple((atom, c // by) for atom, c in form.terms)
+    return to_expr(Affine(terms, form.const // by + offset))
 
 
 def _fill(x: LaunchThread, s: Unit) -> None:
@@ -255,6 +287,8 @@ CALLS: Final[Mapping[str, Callable[[LaunchThread, Unit], None]]] = {
     "mma.bfloat16": _Product("m16n8k16.row.col.bf16"),
     "mma.tf32": _Product("m16n8k8.row.col.tf32", rounded=True),
     "mma.int8": _Product("m16n8k32.row.col.s8"),
+    "mma.uint8": _Product("m16n8k32.row.col.u8.s8"),
+    "mma.int8.uint8": _Product("m16n8k32.row.col.s8.u8"),
     "mma.fill": _fill,
     "mma.store": _store,
 }

@@ -13,13 +13,14 @@ from collections.abc import Sequence
 from itertools import product
 from typing import Final, NamedTuple
 
-from tilewright.base.dtypes import DType, bfloat16, float16, float32, int8, int32
+from tilewright.base.dtypes import DType, bfloat16, float16, float32, int8, int32, uint8
 from tilewright.compute.build import cast, map_, reduce_
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.intrinsic import (
     Formal,
     HardwareCall,
     TensorIntrinsic,
+    ThreadShare,
     decl_tensor_intrinsic,
     hardware_intrinsic,
 )
@@ -29,6 +30,10 @@ ROWS: Final = 16
 COLUMNS: Final = 8
 FEATURE: Final = "sm_80"
 _MEMORY: Final = ("global", "shared")
+# Thread (x, y) of 4 x 8 has rows y + 8*i and columns 2*x + 8*j + (0, 1): of a tile of results, and
+# as well of a left factor of 16 bits, so that results are a factor of the next product as they are.
+QUADS: Final = (4, 8)
+FRAGMENT: Final = (ThreadShare("threadIdx.y", 1, 8), ThreadShare("threadIdx.x", 2, 4))
 # PTX says neither the order of a sum nor how it is rounded. If each of 17 addends is cut off at
 # 24 bits of the largest, each loses at most 2^-23 of the sum of magnitudes.
 _SUM: Final = 17 * 2.0**-23
@@ -66,15 +71,26 @@ def matrix_loads(itemsize: int, strides: tuple[int, int]) -> MatrixLoads | None:
     return MatrixLoads(pitch, is_turned)
 
 
+def _left_scopes(of: DType) -> tuple[str, ...]:
+    """Where the left factor may be: in registers too, if its fragments are those of results."""
+    return (*_MEMORY, "warp") if of.itemsize == _MATRIX_ITEM else _MEMORY
+
+
 Calls = tuple[HardwareCall | None, HardwareCall | None, HardwareCall | None]
 
 
 def _mma(
-    name: str, of: DType, out: DType, tolerance: float = 0.0, rounding: str = ""
+    name: str,
+    of: DType,
+    out: DType,
+    tolerance: float = 0.0,
+    rounding: str = "",
+    right: DType | None = None,
 ) -> TensorIntrinsic:
-    """`out[i, j] += sum over k of a[i, k] * b[k, j]`, with 32 bytes of k."""
+    """`out[i, j] += sum over k of a[i, k] * b[k, j]`, with 32 bytes of k. right: the dtype of b,
+    if it is another."""
     depth = WARP // of.itemsize
-    a, b = Buffer("a", (ROWS, depth), of), Buffer("b", (depth, COLUMNS), of)
+    a, b = Buffer("a", (ROWS, depth), of), Buffer("b", (depth, COLUMNS), right or of)
     c = Buffer("out", (ROWS, COLUMNS), out)
 
     def lower(inputs: Sequence[Formal], outputs: Sequence[Formal]) -> Calls:
@@ -100,12 +116,13 @@ def _mma(
         ),
         lower,
         name=f"cuda.mma.{name}",
-        scopes=[(*pair, "warp") for pair in product(_MEMORY, _MEMORY)],
+        scopes=[(*pair, "warp") for pair in product(_left_scopes(of), _MEMORY)],
         target="cuda",
         features=[FEATURE],
         tolerance=tolerance,
         rounding=rounding,
         threads=WARP,
+        fragment=FRAGMENT,
     )
 
 
@@ -127,6 +144,7 @@ def _store(dtype: DType) -> TensorIntrinsic:
         target="cuda",
         features=[FEATURE],
         threads=WARP,
+        fragment=FRAGMENT,
     )
 
 
@@ -135,5 +153,7 @@ PRODUCTS: Final = (
     _mma("bfloat16", bfloat16, float32, _SUM, _SUM_WORDS),
     _mma("tf32", float32, float32, _TF32, _TF32_WORDS),
     _mma("int8", int8, int32),
+    _mma("uint8", uint8, int32, right=int8),
+    _mma("int8.uint8", int8, int32, right=uint8),
 )
 STORES: Final = tuple(_store(dtype) for dtype in (float32, int32))

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.launch import LaunchProgram
 from tilewright.loops.nodes import Kernel
+from tilewright.plan.questions import PlanCosts
 from tilewright.schedule.space import Sketch
 from tilewright.targets.base import Artifact, TargetSettings
 from tilewright.targets.cuda.emit import llvm_ir, ptx
+from tilewright.targets.cuda.intrinsics import FEATURE
 from tilewright.targets.cuda.machine import (
     STATIC,
     CudaMachine,
     machine,
 )
+from tilewright.targets.cuda.tensor_attention import TensorAttention
 from tilewright.targets.cuda.tensor_tiles import TensorCores
 from tilewright.targets.llvm.emit_launch import SharedMemoryLayout
 from tilewright.targets.permitted import Permissions
@@ -51,7 +55,31 @@ class Cuda(LlvmGpuTarget[CudaMachine]):
     ) -> Sequence[Sketch]:
         """The sketches of all GPUs, and that of tensor cores."""
         found = super().sketches(kernel, computations, constants)
+        own = self.tensor_attention.sketch(kernel, computations)
+        if own is not None:
+            return [own, *found]
         return self.tensor_cores.with_sketch(found, kernel, computations)
+
+    def estimated_cost(
+        self, computations: Sequence[Computation], constants: Collection[Buffer] = ()
+    ) -> float | None:
+        """That of all GPUs, or of attention on tensor cores."""
+        time = self.tensor_attention.time(computations)
+        if time is not None:
+            return time
+        return super().estimated_cost(computations, constants)
+
+    @property
+    def plan_costs(self) -> PlanCosts:
+        """Those of all GPUs; scores may be rounded if tensor cores multiply them."""
+        costs = super().plan_costs
+        able = not self.exact and self.machine.has(FEATURE)
+        return replace(costs, narrow_attention=able)
+
+    @property
+    def tensor_attention(self) -> TensorAttention:
+        """Attention on these."""
+        return TensorAttention(self.machine, self.exact)
 
     def product_time(self, product: Product) -> float | None:
         """The time on tensor cores or as on other GPUs, the shorter one."""

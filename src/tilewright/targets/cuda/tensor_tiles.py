@@ -22,10 +22,10 @@ from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.nodes import Computation, Dim
-from tilewright.expr.nodes import Cast, Load, Mul
+from tilewright.compute.transforms import relayout
+from tilewright.expr.nodes import Buffer, Cast, Load, Mul
 from tilewright.loops.intrinsic import TensorIntrinsic
 from tilewright.loops.nodes import Kernel
-from tilewright.loops.passes.async_copies import copied
 from tilewright.schedule import Schedule
 from tilewright.schedule.space import Choices, Sketch
 from tilewright.schedule.tree import find_buffer
@@ -35,6 +35,7 @@ from tilewright.targets.cuda.cost import (
     TensorTiling,
     best_rows,
     best_stages,
+    read_or_constant,
     row_layouts,
     stage_counts,
     tensor_tiles,
@@ -71,10 +72,11 @@ class TensorCores:
 
     def refusal(self, p: Product) -> str:
         """Why tensor cores cannot compute a product; empty if they can."""
-        of, out = _dtypes(p)
-        found = _intrinsic(of, out)
+        left, right, out = _dtypes(p)
+        found = product_intrinsic(left, right, out)
         if found is None:
-            return f"there is no instruction for {of} with sums in {out}"
+            both = left if left is right else f"{left} and {right}"
+            return f"there is no instruction for {both} with sums in {out}"
         missing = [f for f in found.features if not self.machine.has(f)]
         if missing:
             return f"{self.machine.name} has no {found.name}: it needs {missing[0]}"
@@ -83,7 +85,7 @@ class TensorCores:
         work = with_one_column(p)
         if len(work.columns) != 1:
             return "it has several row dimensions and several column dimensions"
-        if not _has_order(work, columns_first=work is not p):
+        if not _has_order(work, columns_first=work.left is not p.left):
             return "its results are not stored row by row"
         if not _is_plain(p):
             return "its factors are not read as they are"
@@ -144,31 +146,62 @@ class TensorCores:
             in_tiles(s, p, machine, choose)
             return
         work = with_one_column(p)
+        if work.reduction is not p.reduction:
+            columns_first = work.left is not p.left
+            sides = replace(work, reduction=p.reduction)
+            order = _order(sides, columns_first)
+            s.transform_layout(p.reduction.outputs[0].tensor.name, _permutation(order))
         possible = tensor_tiles(work, self.machine)
         tile = TensorTile(*choose(f"{p.name}.tensor_tile", possible, possible[0]))
         _TensorWork(s, tensor_tiling(work, tile), self.machine).run(choose)
 
 
-def _dtypes(p: Product) -> tuple[DType, DType]:
+def _dtypes(p: Product) -> tuple[DType, DType, DType]:
     """The dtypes of the factors and of the sums."""
-    return p.left.dtype, p.reduction.outputs[0].tensor.dtype
+    work = with_one_column(p)
+    return work.left.dtype, work.right.dtype, p.reduction.outputs[0].tensor.dtype
 
 
-def _intrinsic(of: DType, out: DType) -> TensorIntrinsic | None:
+def product_intrinsic(left: DType, right: DType, out: DType) -> TensorIntrinsic | None:
     """The instruction for these dtypes that does not round its factors."""
     for intrinsic in PRODUCTS:
         a, b, c = (t.dtype for t in intrinsic.tensors)
-        if (a, b, c) == (of, of, out) and of is not out:
+        if (a, b, c) == (left, right, out) and left is not out:
             return intrinsic
     return None
 
 
 def with_one_column(p: Product) -> Product:
     """The product with exchanged sides if that leaves it one column dimension: with channels first,
-    places are columns."""
+    places are columns. Its sums are then indexed in the order of its results."""
     if len(p.columns) == 1 or len(p.rows) != 1:
+        return _in_order(p, columns_first=False)
+    sides = replace(p, rows=p.columns, columns=p.rows, left=p.right, right=p.left)
+    return _in_order(sides, columns_first=True)
+
+
+def _in_order(p: Product, columns_first: bool) -> Product:
+    """The product with the sums in another order, if they are only read by what follows it."""
+    if p.epilogue is None or len(p.columns) != 1 or _has_order(p, columns_first):
         return p
-    return replace(p, rows=p.columns, columns=p.rows, left=p.right, right=p.left)
+    out = p.reduction.outputs[0]
+    order = _order(p, columns_first)
+    shape = tuple(out.tensor.shape[axis] for axis in order)
+    moved = Buffer(out.tensor.name, shape, out.tensor.dtype)
+    made = relayout(p.reduction, {out.tensor: (moved, order)})
+    return replace(p, reduction=made)
+
+
+def _order(p: Product, columns_first: bool) -> tuple[int, ...]:
+    """The axes of the sums in order: rows, then the column, or the column first."""
+    index = p.reduction.outputs[0].index
+    rows, columns = ([d.var for d in side] for side in (p.rows, p.columns))
+    wanted = [*columns, *rows] if columns_first else [*rows, *columns]
+    places = [n for n, i in enumerate(index) if i in wanted]
+    order = list(range(len(index)))
+    for n, v in zip(places, wanted, strict=True):
+        order[n] = index.index(v)
+    return tuple(order)
 
 
 def _has_order(p: Product, columns_first: bool) -> bool:
@@ -183,14 +216,21 @@ def _has_order(p: Product, columns_first: bool) -> bool:
 
 
 def _is_plain(p: Product) -> bool:
-    """Whether the sum is of products of both factors, or of zero where a condition says so,
+    """Whether the sum is of products of both factors, or of a constant where a condition says so,
     converted to its dtype."""
     value = p.reduction.outputs[0].value
-    if not isinstance(value, Mul) or p.left.dtype is not p.right.dtype:
+    if not isinstance(value, Mul):
         return False
     sides = (value.lhs, value.rhs)
-    factors = {copied(s.value) for s in sides if isinstance(s, Cast)}
+    factors = {read_or_constant(s.value) for s in sides if isinstance(s, Cast)}
     return factors == {p.left, p.right}
+
+
+def _permutation(order: Sequence[int]) -> str:
+    """Axes in another order, as `transform_layout` has it."""
+    axes = [f"i{n}" for n in range(len(order))]
+    moved = [axes[n] for n in order]
+    return f"lambda {', '.join(axes)}: ({', '.join(moved)})"
 
 
 @dataclass(eq=False)
@@ -225,8 +265,8 @@ class _TensorWork:
         product = self.by_warps(rows, column, inner)
         *stored_rows, stored_column = self.axes(held)
         store = self.by_warps(stored_rows, stored_column)
-        of, out = _dtypes(p)
-        intrinsic = _intrinsic(of, out)
+        left, right, out = _dtypes(p)
+        intrinsic = product_intrinsic(left, right, out)
         assert intrinsic is not None
         s.tensorize(product, intrinsic.name)
         (stored,) = (i for i in STORES if i.tensors[0].dtype is out)
@@ -267,12 +307,9 @@ class _TensorWork:
         """The warps' results, in which the column is the last index."""
         held, t = self.s.cache_write(target, None, "warp"), self.t
         if t.columns_first:
-            axes = [f"i{n}" for n in range(self.rank(held))]
-            order = list(axes)
+            order = list(range(self.rank(held)))
             order.append(order.pop(self.place(held, t.plan.product.columns[0])))
-            self.s.transform_layout(
-                held, f"lambda {', '.join(axes)}: ({', '.join(order)})"
-            )
+            self.s.transform_layout(held, _permutation(order))
         return held
 
     def axes(self, held: str) -> list[str]:

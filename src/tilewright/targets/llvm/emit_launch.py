@@ -45,6 +45,8 @@ from tilewright.loops.launch import (
     Wait,
 )
 from tilewright.loops.nodes import ASYNC, For, Unit
+from tilewright.loops.passes.thread_registers import own_extent, own_index
+from tilewright.loops.passes.warp_units import fragments
 from tilewright.targets.llvm.emit_copies import AsyncCopies, copy_elements
 from tilewright.targets.llvm.emit_fmod import fmod_function
 from tilewright.targets.llvm.emit_places import LaneAccess, Terms
@@ -139,6 +141,8 @@ class LaunchThread(Statements):
         self.launch: Final = launch
         self.dialect: Final = dialect
         self.written: Final = written(launch.body)
+        self.fragments: Final = fragments(launch.body)
+        self.parts: Final[dict[Buffer, Buffer]] = {}
         here, self.out = self.out, self.entry
         for n, buffer in enumerate(launch.params):
             self.pointers[buffer] = self._generic(f"%p{n}", 1)
@@ -330,12 +334,29 @@ class LaunchThread(Statements):
             self.allocate(buffer, 1)
 
     def _place_part(self, buffer: Buffer) -> None:
-        """Give each thread its part of a buffer shared by a warp; the order is unspecified."""
-        count = -(-buffer.size // self.dialect.warp)
+        """Give each thread its elements of a buffer that a warp holds together."""
+        extents = list(buffer.extents)
+        held = self.fragments[buffer]
+        for axis, share in enumerate(held, len(extents) - len(held)):
+            extents[axis] = own_extent(extents[axis], (share,))
+        part = Buffer(buffer.name, tuple(extents), buffer.dtype, "register")
+        self.parts[buffer] = part
         here, self.out = self.out, self.entry
-        array = f"[{count} x {memory_type(buffer.dtype)}]"
-        self.pointers[buffer] = self.stack(array, ALIGNMENT)
+        array = f"[{part.size} x {memory_type(buffer.dtype)}]"
+        self.pointers[part] = self.pointers[buffer] = self.stack(array, ALIGNMENT)
         self.out = here
+
+    def part_access(self, buffer: Buffer, index: tuple[Expr, ...]) -> LaneAccess:
+        """The address of an element that a thread has of such a buffer."""
+        held = self.fragments[buffer]
+        around = len(index) - len(held)
+        own = list(index[:around])
+        numbers = {AXIS[share.axis] for share in held}
+        for i, share in zip(index[around:], held, strict=True):
+            found = own_index(affine(i), (share,), numbers, self.ranges)
+            assert found is not None
+            own.append(found)
+        return self.access(self.parts[buffer], tuple(own))
 
     def stack(self, array: str, alignment: int) -> LlvmValue:
         """Memory of the thread."""
@@ -415,6 +436,8 @@ class LaunchThread(Statements):
 
     def access(self, buffer: Buffer, index: tuple[Expr, ...]) -> LaneAccess:
         """As on a CPU; lanes have to be in one chunk of a swizzled buffer."""
+        if buffer in self.parts:
+            return self.part_access(buffer, index)
         place = super().access(buffer, index)
         if buffer.swizzle:
             alignment = self.alignment(buffer, place.form, place.lanes)

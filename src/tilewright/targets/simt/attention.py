@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import field
 from typing import Final
 
 from tilewright.base.dataclass import dataclass
@@ -24,7 +25,7 @@ from tilewright.base.errors import ScheduleError
 from tilewright.compute.contraction import is_contraction
 from tilewright.compute.nodes import Computation, Dim
 from tilewright.compute.online_softmax import weighted_mean
-from tilewright.expr.nodes import Buffer, Expr, Load, Var
+from tilewright.expr.nodes import Buffer, Expr, Load, Select, Var
 from tilewright.schedule import Schedule
 from tilewright.schedule.space.choices import Choices
 from tilewright.schedule.space.inlining import inlined
@@ -92,6 +93,11 @@ class Attention:
         return d.extent
 
     @property
+    def skips(self) -> bool:
+        """Whether blocks of keys count nothing where a mask by position hides them."""
+        return isinstance(self.online.outputs[0].value, Select)
+
+    @property
     def around(self) -> list[Dim]:
         """The dimensions of the result around its rows."""
         return [d for d in free_dims(self.last) if d not in (self.row, self.column)]
@@ -99,14 +105,22 @@ class Attention:
     @property
     def key_loop(self) -> str:
         """The loop over the blocks of keys."""
-        return _loop(self.online, reduction_dims(self.online)[0].var)
+        return loop_of(self.online, reduction_dims(self.online)[0].var)
 
 
 def attention_of(
     computations: Sequence[Computation], machine: SimtMachine
 ) -> Attention | None:
-    """The parts of attention over blocks of keys; None if the group is not attention or no tile
-    fits.
+    """The parts of attention over blocks of keys; None if the group is not attention, rounds
+    between, or no tile fits."""
+    parts = parts_of(computations)
+    if parts is None or any(c.outputs[0].tensor.dtype.bits < 32 for c in parts.inner):
+        return None
+    return parts if attention_tiles(shape(parts), machine) else None
+
+
+def parts_of(computations: Sequence[Computation]) -> Attention | None:
+    """The parts of attention over blocks of keys; None if the group is not attention.
 
     A single query is left to other schedules. All indices of intermediates are dimensions.
     """
@@ -116,8 +130,7 @@ def attention_of(
     found = _dims(kept, online, last)
     if found is None or not _are_plain(first, inner, mean):
         return None
-    parts = Attention(first, tuple(inner), kept, mean, online, last, *found)
-    return parts if attention_tiles(shape(parts), machine) else None
+    return Attention(first, tuple(inner), kept, mean, online, last, *found)
 
 
 def _is_online(computations: Sequence[Computation]) -> bool:
@@ -139,7 +152,7 @@ def _are_plain(
     whether rows and columns are dimensions; whether queries, keys and values are distinct tensors,
     each read at one place."""
     axis = len(first.outputs[0].index) - 2
-    shares = _read(mean, inner[-1].outputs[0].tensor).index if inner else ()
+    shares = read_of(mean, inner[-1].outputs[0].tensor).index if inner else ()
     sums = all(len(reduction_dims(c)) <= 1 for c in (first, *inner, mean))
     places = [c.outputs[0].index[axis] for c in (first, *inner)]
     variables = [*places, *shares[-2:], *mean.outputs[0].index]
@@ -172,10 +185,10 @@ def _dims(
 ) -> tuple[Dim, Dim] | None:
     """The dimensions of the last map along rows and along columns; None if there is none, or if
     indices are not plain dimensions."""
-    rows = _read(online, kept.outputs[0].tensor).index
+    rows = read_of(online, kept.outputs[0].tensor).index
     columns = [d.var for d in free_dims(online) if d.var not in rows]
     whole = online.outputs[-1]
-    behind = dict(zip(whole.index, _read(last, whole.tensor).index, strict=True))
+    behind = dict(zip(whole.index, read_of(last, whole.tensor).index, strict=True))
     if len(columns) != 1 or not rows:
         return None
     found: dict[Expr, Dim] = {d.var: d for d in free_dims(last)}
@@ -183,7 +196,7 @@ def _dims(
     return None if row is None or column is None else (row, column)
 
 
-def _read(c: Computation, tensor: Buffer) -> Load:
+def read_of(c: Computation, tensor: Buffer) -> Load:
     return next(a for a in c.accesses if a.buffer is tensor)
 
 
@@ -192,7 +205,7 @@ def _variable(e: Expr) -> Var:
     return e
 
 
-def _loop(c: Computation, v: Expr) -> str:
+def loop_of(c: Computation, v: Expr) -> str:
     return f"{c.name}.{_variable(v).name}"
 
 
@@ -216,9 +229,10 @@ def by_key_blocks(
     possible = attention_tiles(shape(a), machine)
     tile = AttentionTile(*choose("attention.tile", possible, possible[0]))
     staged = choose("attention.staged", (True, False), machine.shared_pays)
-    work = _Work(s, a, tile)
+    work = _SimtWork(s, a, tile.rows, tile)
     work.blocks()
     work.inside()
+    work.apart(a.inner[-1].outputs[0].tensor.name, ROOM)
     if staged:
         work.fetch()
     with suppress(ScheduleError):  # without a mask by position, all blocks count
@@ -228,25 +242,30 @@ def by_key_blocks(
 
 
 @dataclass(eq=False)
-class _Work:
-    """A schedule on its way."""
+class AttentionWork:
+    """A schedule on its way, up to the threads. rows: of a block. grid: the loops over blocks.
+    start: those that start the means."""
 
     s: Schedule
     a: Attention
-    tile: AttentionTile
-    grid: Sequence[str] = ()
-    start: Sequence[str] = ()
+    rows: int
+    grid: Sequence[str] = field(default=(), init=False)
+    start: Sequence[str] = field(default=(), init=False)
+
+    def scope(self, c: Computation) -> str:
+        """Where the results of a Computation on a block of keys are."""
+        raise NotImplementedError
 
     def blocks(self) -> None:
         """Loops over blocks around the result, each with the means of its rows in registers."""
         s, a = self.s, self.a
-        kept = _loop(a.kept, a.kept.outputs[0].index[-1])
+        kept = loop_of(a.kept, a.kept.outputs[0].index[-1])
         for row in (kept, *(row for row, _ in self.phases().values())):
             if row in extents(s.kernel):
-                s.pad(row, self.tile.rows)
-        outer, inner = s.split(_loop(a.last, a.row.var), self.tile.rows, "guard")
-        around = existing(s, [_loop(a.last, d.var) for d in a.around])
-        s.reorder(*around, outer, inner, _loop(a.last, a.column.var))
+                s.pad(row, self.rows)
+        outer, inner = s.split(loop_of(a.last, a.row.var), self.rows, "guard")
+        around = existing(s, [loop_of(a.last, d.var) for d in a.around])
+        s.reorder(*around, outer, inner, loop_of(a.last, a.column.var))
         self.grid = [*around, outer]
         s.compute_at(a.online.outputs[-1].tensor.name, outer, scope="register")
         for o in a.online.outputs:
@@ -256,17 +275,13 @@ class _Work:
         s.reorder(a.key_loop, row, column)
 
     def inside(self) -> None:
-        """Move all Computations on a block of keys into its iteration: private values in registers,
-        shares in shared memory."""
+        """Move all Computations on a block of keys into its iteration."""
         s, a = self.s, self.a
-        shares = _read(a.mean, a.inner[-1].outputs[0].tensor).buffer
         for c in (a.mean, a.kept, *reversed(a.inner), a.scores):
             for o in c.outputs[:1]:
                 s.compute_at(o.tensor.name, a.key_loop)
             for o in c.outputs:
-                scope = "shared" if o.tensor is shares else "register"
-                s.set_scope(o.tensor.name, scope)
-        self.apart(shares.name, ROOM)
+                s.set_scope(o.tensor.name, self.scope(c))
 
     def phases(self) -> dict[Computation, tuple[str, str]]:
         """The loops along rows and columns of each Computation that has both."""
@@ -278,16 +293,27 @@ class _Work:
             along = reduction_dims(c)
             index = c.outputs[0].index
             column = along[0].var if c is not a.scores and along else index[-1]
-            found[c] = (_loop(c, index[axis]), _loop(c, column))
-        online = _read(a.online, a.kept.outputs[0].tensor).index
-        read = _read(a.online, a.mean.outputs[0].tensor).index
+            found[c] = (loop_of(c, index[axis]), loop_of(c, column))
+        online = read_of(a.online, a.kept.outputs[0].tensor).index
+        read = read_of(a.online, a.mean.outputs[0].tensor).index
         (column,) = [d.var for d in free_dims(a.online) if d.var not in online]
         place = read.index(column)
-        shares = _read(a.mean, a.inner[-1].outputs[0].tensor)
+        shares = read_of(a.mean, a.inner[-1].outputs[0].tensor)
         of_mean = a.mean.outputs[0].index[place]
-        found[a.mean] = (_loop(a.mean, shares.index[-2]), _loop(a.mean, of_mean))
-        found[a.online] = (_loop(a.online, online[-1]), _loop(a.online, column))
+        found[a.mean] = (loop_of(a.mean, shares.index[-2]), loop_of(a.mean, of_mean))
+        found[a.online] = (loop_of(a.online, online[-1]), loop_of(a.online, column))
         return found
+
+
+@dataclass(eq=False)
+class _SimtWork(AttentionWork):
+    """The same, by single threads."""
+
+    tile: AttentionTile
+
+    def scope(self, c: Computation) -> str:
+        """Private values in registers, shares in shared memory."""
+        return "shared" if c is self.a.inner[-1] else "register"
 
     @property
     def threads(self) -> dict[str, int]:
@@ -327,23 +353,23 @@ class _Work:
             row, column = phases[c]
             zero = s.decompose_reduction(c.outputs[0].tensor.name, row)
             self.share(*zero[-2:])
-            along = _loop(c, reduction_dims(c)[0].var)
+            along = loop_of(c, reduction_dims(c)[0].var)
             self.share(row, column, (along,))
         for c in a.inner:
             row, column = phases[c]
             if c.is_map:
                 self.share(row, column)
             else:
-                self.rows(row)
+                self.by_rows(row)
                 self.columns(column)
-        self.rows(_loop(a.kept, a.kept.outputs[0].index[-1]))
+        self.by_rows(loop_of(a.kept, a.kept.outputs[0].index[-1]))
         self.share(*self.start[-2:])
         self.share(*phases[a.online])
-        last = _loop(a.last, a.row.var)
-        self.share(f"{last}.i", _loop(a.last, a.column.var))
+        last = loop_of(a.last, a.row.var)
+        self.share(f"{last}.i", loop_of(a.last, a.column.var))
         bind_blocks(s, self.grid)
 
-    def rows(self, loop: str) -> str:
+    def by_rows(self, loop: str) -> str:
         """Distribute rows to threads; returns the loop over the rows of one thread."""
         s = self.s
         mine, own = s.split(loop, self.tile.row_threads)

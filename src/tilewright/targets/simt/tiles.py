@@ -19,7 +19,7 @@ from tilewright.compute.nodes import Dim
 from tilewright.expr.nodes import Load
 from tilewright.loops.analysis.effects import writes
 from tilewright.loops.nodes import ASYNC, For, Store
-from tilewright.loops.passes.async_copies import BYTES
+from tilewright.loops.passes.async_copies import BYTES, copied
 from tilewright.loops.walk import loops_of
 from tilewright.schedule import Schedule
 from tilewright.schedule.primitives.pipeline import sequence
@@ -164,7 +164,8 @@ def _is_copy(f: For, fetched: Collection[str]) -> bool:
     store = f.body
     if not isinstance(store, Store) or store.buffer.name not in fetched:
         return False
-    return (f.trips or 0) * store.buffer.dtype.itemsize in BYTES
+    size = (f.trips or 0) * store.buffer.dtype.itemsize
+    return size in BYTES and copied(store.value) is not None
 
 
 def _fetch_one(

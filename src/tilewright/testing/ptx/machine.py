@@ -205,6 +205,10 @@ class _Grid(ThreadState):
 
     def _converted(self, asked: _Asked) -> Array:
         *modes, to, _ = asked.modes
+        if to in _PACKED:  # the first source is in the high half
+            of, how = TYPES[_PACKED[to]], tuple(modes)
+            high, low = (convert(v, of, how) for v in self._all(asked))
+            return np.stack([low, high], axis=-1).view(np.uint32)[..., 0]
         (value,) = self._all(asked)
         if to == "tf32":
             return rounded_to_tf32(value)
@@ -307,7 +311,7 @@ class _Grid(ThreadState):
         """`mma.sync.aligned.SHAPE.row.col`, of whole warps, which are neighbors in `who`."""
         shape = modes[2]
         to = modes[5]
-        of = modes[6]
+        of = modes[6], modes[7]
         self._check_warps(who)
         if self.traffic is not None:
             self.traffic.products += who.size // WARP

@@ -85,6 +85,7 @@ _SHAPES: Final[Mapping[tuple[str, str], tuple[int, Place, Place]]] = {
     ("m16n8k16", "bf16"): (16, _a16, _b16),
     ("m16n8k8", "tf32"): (8, _a8, _b8),
     ("m16n8k32", "s8"): (32, _a32, _b32),
+    ("m16n8k32", "u8"): (32, _a32, _b32),
 }
 
 
@@ -97,7 +98,7 @@ def rounded_to_tf32(value: Array) -> Array:
 
 def mma(
     shape: str,
-    of: str,
+    of: tuple[str, str],
     to: str,
     a: Sequence[Array],
     b: Sequence[Array],
@@ -107,18 +108,18 @@ def mma(
 
     Raises NotImplementedError for another shape.
     """
-    known = _SHAPES.get((shape, of))
+    known = _SHAPES.get((shape, of[0]))
     if known is None:
-        raise NotImplementedError(f"PTX mma.sync.{shape} of {of}")
+        raise NotImplementedError(f"PTX mma.sync.{shape} of {of[0]}")
     depth, of_a, of_b = known
     wide: Any = np.float64
     held: Any = np.float32
     if to == "s32":
         wide = np.int64
         held = np.int32
-    parts = _elements(a, of)
+    parts = _elements(a, of[0])
     left = _gathered(parts, of_a, (16, depth))
-    parts = _elements(b, of)
+    parts = _elements(b, of[1])
     right = _gathered(parts, of_b, (depth, 8))
     parts = [word.view(held) for word in c]
     sums = _gathered(parts, _c, (16, 8))
@@ -144,7 +145,7 @@ def _elements(words: Sequence[Array], of: str) -> list[Array]:
     """The numbers in registers, those in low bits first."""
     if of == "tf32":
         return [(word & _PATTERN).view(np.float32) for word in words]
-    bits = {"f16": 16, "bf16": 16, "s8": 8}[of]
+    bits = {"f16": 16, "bf16": 16, "s8": 8, "u8": 8}[of]
     parts = [
         (word >> np.uint32(at)).astype(f"uint{bits}")
         for word in words
@@ -154,7 +155,8 @@ def _elements(words: Sequence[Array], of: str) -> list[Array]:
         return [
             (part.astype(np.uint32) << np.uint32(16)).view(np.float32) for part in parts
         ]
-    return [part.view(np.float16 if of == "f16" else np.int8) for part in parts]
+    held = {"f16": np.float16, "s8": np.int8, "u8": np.uint8}[of]
+    return [part.view(held) for part in parts]
 
 
 def fragments(matrices: Array, is_turned: bool) -> Array:
