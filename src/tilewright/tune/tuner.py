@@ -44,7 +44,7 @@ from tilewright.tune.strategies import (
 BATCH: Final = 16  # trials per round
 REFUSALS: Final = 256  # consecutive refusals that end a task
 SHARE: Final = 0.05  # of the time for building and measuring, spent on search
-LEARNING: Final = 0.02  # of that time, spent on fitting the model
+LEARNING: Final = 0.03  # of that time, spent on fitting the model
 MOST_EFFORT: Final = 64  # schedules per trial
 # Used until the cost of a schedule is known, and without a model.
 FIRST_EFFORT: Final = 2
@@ -115,7 +115,7 @@ class Tuning:
     are still learned from. known: trials of other runs: the fastest are measured again, the others
     only learned from. seeds: candidates to measure after the default and those. effort: schedules
     that a strategy may make per trial. None: as many as fit in 5% of the time for building and
-    measuring, and the model is fitted only while fitting has taken less than 2% of it; a resumed
+    measuring, and the model is fitted only while fitting has taken less than 3% of it; a resumed
     run may then differ from an uninterrupted one.
     """
 

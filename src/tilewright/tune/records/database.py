@@ -1,7 +1,7 @@
-"""The database of records: every trial is on disk before it is acknowledged.
+"""The database of records: every trial is written before it is acknowledged.
 
-SQLite with a write-ahead journal: what `add` has written survives a SIGKILL of the process and a
-power loss. Several processes may tune at once; each trial is a short transaction, and a writer
+SQLite with a write-ahead journal: what `add` has written survives a SIGKILL of the process, and a
+power loss some seconds later (`WRITTEN_THROUGH`); a choice survives both at once. Several processes may tune at once; each trial is a short transaction, and a writer
 waits up to a minute for another. Trials are append-only. Within a run, a candidate of a task has
 one trial: the first one counts and later ones are ignored. In another run it is another trial.
 """
@@ -16,6 +16,7 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from math import inf
 from pathlib import Path
 from types import TracebackType
 from typing import Final
@@ -32,6 +33,9 @@ from tilewright.tune.records.owner import alive, myself
 from tilewright.tune.records.rows import Choice, Features, Record, TunerRun
 
 Row = Record | Choice
+# Seconds after which the disk is asked again to have what was written: it takes up to 40 ms, a
+# trial a few tenths of a second.
+WRITTEN_THROUGH: Final = 5.0
 _EVERYTHING: Final = RecordFilter()
 _BROKEN: Final = (
     "SQLITE_CORRUPT",
@@ -55,6 +59,7 @@ class Records:
         self._open()
         self._using = threading.RLock()
         self._waiting: list[Row] = []
+        self._on_disk = -inf  # when all that was written was on disk
         self._warned: set[str] = set()
         if write:
             self._publish()
@@ -103,7 +108,7 @@ class Records:
         trial: Trial,
         features: Features | None = None,
     ) -> None:
-        """Record a trial of a task; it is on disk on return (exceptions: see the class).
+        """Record a trial of a task; it is written on return (exceptions: see the class).
 
         key: as `Task.key`. Raises InputError for an invalid key.
         """
@@ -173,7 +178,8 @@ class Records:
         """
         for again in (True, False):
             try:
-                with self._transaction():
+                has_choice = any(isinstance(row, Choice) for row in self._waiting)
+                with self._transaction(has_choice or self._is_due()):
                     for row in self._waiting:
                         self._insert(row)
                 # A process that found it damaged may have moved it aside, with the rows just
@@ -289,13 +295,23 @@ class Records:
         except (InputError, OSError) as error:
             self._warn(f"{self.path}: compile cannot use the latest choices: {error}")
 
+    def _is_due(self) -> bool:
+        """Whether to wait for the disk. An older journal could be damaged by not waiting."""
+        (journal,) = self._db.execute("pragma journal_mode").fetchone()
+        return journal != "wal" or time.monotonic() >= self._on_disk + WRITTEN_THROUGH
+
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
+    def _transaction(self, through: bool = True) -> Iterator[None]:
+        """through: wait until the disk has this and all that was written before."""
         with self._using:
+            level = "full" if through else "normal"
+            self._db.execute(f"pragma synchronous = {level}")
             self._db.execute("begin immediate")
             try:
                 yield
                 self._db.execute("commit")
+                if through:
+                    self._on_disk = time.monotonic()
             except BaseException:
                 if self._db.in_transaction:
                     self._db.execute("rollback")
