@@ -235,7 +235,8 @@ OPERATORS: Final = {
 }
 
 
-def _arguments(te: Any, operator: Operator) -> list[Any]:
+def arguments(te: Any, operator: Operator) -> list[Any]:
+    """The operator's inputs and its result."""
     placed = [
         te.placeholder(shape, name=f"in{n}", dtype="float32")
         for n, shape in enumerate(operator.shapes)
@@ -249,7 +250,7 @@ def ours(operator: Operator, arrays: Sequence[Array], asked: Asked) -> Side:
     from tilewright.driver.tuning import How
 
     start = time.perf_counter()
-    args = _arguments(te, operator)
+    args = arguments(te, operator)
     schedule = te.create_schedule(args[-1].op)
     with tempfile.TemporaryDirectory() as folder:
         default = te.build(schedule, args, threads=1, auto=True, records=False)
@@ -284,7 +285,7 @@ def theirs(operator: Operator, arrays: Sequence[Array], asked: Asked) -> Side:
 
     without_other_processors()
     start = time.perf_counter()
-    made = te.create_prim_func(_arguments(te, operator))
+    made = te.create_prim_func(arguments(te, operator))
     described = {"kind": "llvm", "mcpu": binding.get_host_cpu_name(), "num-cores": 1}
     target = tvm.target.Target(described)
     builder = ms.builder.LocalBuilder(

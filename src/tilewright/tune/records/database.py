@@ -1,9 +1,10 @@
 """The database of records: every trial is written before it is acknowledged.
 
 SQLite with a write-ahead journal: what `add` has written survives a SIGKILL of the process, and a
-power loss some seconds later (`WRITTEN_THROUGH`); a choice survives both at once. Several processes may tune at once; each trial is a short transaction, and a writer
-waits up to a minute for another. Trials are append-only. Within a run, a candidate of a task has
-one trial: the first one counts and later ones are ignored. In another run it is another trial.
+power loss once the system has written it to the disk, usually within half a minute; a choice
+survives both at once. Several processes may tune at once; each trial is a short transaction, and a
+writer waits up to a minute for another. Trials are append-only. Within a run, a candidate of a task
+has one trial: the first one counts and later ones are ignored. In another run it is another trial.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from math import inf
 from pathlib import Path
 from types import TracebackType
 from typing import Final
@@ -33,9 +33,6 @@ from tilewright.tune.records.owner import alive, myself
 from tilewright.tune.records.rows import Choice, Features, Record, TunerRun
 
 Row = Record | Choice
-# Seconds after which the disk is asked again to have what was written: it takes up to 40 ms, a
-# trial a few tenths of a second.
-WRITTEN_THROUGH: Final = 5.0
 _EVERYTHING: Final = RecordFilter()
 _BROKEN: Final = (
     "SQLITE_CORRUPT",
@@ -59,7 +56,6 @@ class Records:
         self._open()
         self._using = threading.RLock()
         self._waiting: list[Row] = []
-        self._on_disk = -inf  # when all that was written was on disk
         self._warned: set[str] = set()
         if write:
             self._publish()
@@ -178,8 +174,7 @@ class Records:
         """
         for again in (True, False):
             try:
-                has_choice = any(isinstance(row, Choice) for row in self._waiting)
-                with self._transaction(has_choice or self._is_due()):
+                with self._transaction(self._must_wait()):
                     for row in self._waiting:
                         self._insert(row)
                 # A process that found it damaged may have moved it aside, with the rows just
@@ -295,10 +290,12 @@ class Records:
         except (InputError, OSError) as error:
             self._warn(f"{self.path}: compile cannot use the latest choices: {error}")
 
-    def _is_due(self) -> bool:
-        """Whether to wait for the disk. An older journal could be damaged by not waiting."""
+    def _must_wait(self) -> bool:
+        """Whether the disk must have the waiting rows. A wait takes 40 ms and, on a busy disk, a
+        second, so it is left out for trials; an older journal could be damaged without it."""
         (journal,) = self._db.execute("pragma journal_mode").fetchone()
-        return journal != "wal" or time.monotonic() >= self._on_disk + WRITTEN_THROUGH
+        has_choice = any(isinstance(row, Choice) for row in self._waiting)
+        return has_choice or journal != "wal"
 
     @contextmanager
     def _transaction(self, through: bool = True) -> Iterator[None]:
@@ -310,8 +307,6 @@ class Records:
             try:
                 yield
                 self._db.execute("commit")
-                if through:
-                    self._on_disk = time.monotonic()
             except BaseException:
                 if self._db.in_transaction:
                     self._db.execute("rollback")
