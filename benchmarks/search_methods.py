@@ -30,6 +30,7 @@ from benchmarks.metaschedule import OPERATORS, arguments
 from tilewright import te
 from tilewright.base.errors import InputError, ScheduleError
 from tilewright.driver.tasks import tasks
+from tilewright.lang.function import Function
 from tilewright.testing import recorded
 from tilewright.testing.landscapes import (
     Landscape,
@@ -143,7 +144,7 @@ def task_of(name: str) -> Task:
     args = arguments(te, OPERATORS[name])
     schedule = te.create_schedule(args[-1].op)
     function = te.build(schedule, args, threads=1, auto=True, records=False)
-    assert function.origin is not None
+    assert isinstance(function, Function) and function.origin is not None
     return function.origin.program.task()
 
 
