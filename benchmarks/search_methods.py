@@ -1,7 +1,7 @@
 """Compares search methods: how many trials each needs to come near the optimum.
 
     python -m benchmarks.search_methods [--trials N] [--seeds N] [--effort N] [--methods NAME ...]
-                                        [--recorded FILE ...] [--record MODEL FILE] [--json]
+                                        [--recorded FILE ...] [--record NAME FILE] [--json]
 
 Synthetic landscapes: `bowl` (a million places, separable), `cliffs` (tiles against caches),
 `rugged` (a bowl with fixed noise), `holes` (a bowl of which a third is rejected). A trial's rounds
@@ -9,7 +9,9 @@ have 5% noise. The guided methods share one model, a Gaussian process that only 
 `-without` is the same method without a model. For each method the medians over seeds are shown: of
 the trials until a candidate takes at most 1/0.95 of the best, and of how near the optimum the best
 of the first 32 and 128 trials are. `--recorded` adds landscapes of measured times, which `--record`
-makes: it measures random candidates of a model's first kernel.
+makes: it measures candidates of an operator of `benchmarks.metaschedule`, or of the first kernel of
+a model's file, with real-time priority where that is permitted: half of them random, half the
+default with a few parameters changed.
 """
 
 from __future__ import annotations
@@ -24,8 +26,11 @@ from math import inf
 from pathlib import Path
 from random import Random
 
-from tilewright.base.errors import ScheduleError
+from benchmarks.metaschedule import OPERATORS, arguments
+from tilewright import te
+from tilewright.base.errors import InputError, ScheduleError
 from tilewright.driver.tasks import tasks
+from tilewright.lang.function import Function
 from tilewright.testing import recorded
 from tilewright.testing.landscapes import (
     Landscape,
@@ -35,8 +40,14 @@ from tilewright.testing.landscapes import (
     cliffs,
     rugged,
 )
-from tilewright.tune.base import Job, Status
+from tilewright.tune.base import Candidate, Job, Status, Task
+from tilewright.tune.building import BuildAhead, Numbered
+from tilewright.tune.measure.builder import ProgramBuilder
 from tilewright.tune.measure.local import LocalRunner
+from tilewright.tune.measure.options import Timing
+from tilewright.tune.measure.priority import check_realtime
+from tilewright.tune.pretrained import near
+from tilewright.tune.strategies import ProgramMaker
 from tilewright.tune.tuner import Tuning, TuningTools
 
 NEAR = 0.95
@@ -126,31 +137,59 @@ def compared(
     )
 
 
-def record(model: str, path: Path, count: int) -> None:
-    """Writes times of random candidates of a model's first kernel, one line each."""
-    task = tasks(model, threads=1)[0]
-    random = Random(0)
-    drawn = (task.space.sample(random) for _ in range(4 * count))
-    wanted = list(dict.fromkeys([task.space.default(), *drawn]))[:count]
-    expected = task.reference()
+def task_of(name: str) -> Task:
+    """The task of an operator, or of the first kernel of a model's file."""
+    if name not in OPERATORS:
+        return tasks(name, threads=1)[0]
+    args = arguments(te, OPERATORS[name])
+    schedule = te.create_schedule(args[-1].op)
+    function = te.build(schedule, args, threads=1, auto=True, records=False)
+    assert isinstance(function, Function) and function.origin is not None
+    return function.origin.program.task()
 
-    def jobs() -> Iterator[Job]:
+
+def candidates(task: Task, count: int) -> list[Candidate]:
+    """The default, and as many random ones as such near it."""
+    random = Random(0)
+    default = task.space.default()
+    found = {default: None}
+    for _ in range(2 * count):
+        if len(found) >= count:
+            break
+        found[task.space.sample(random)] = None
+        found[near(task, default, random)] = None
+    return list(found)[:count]
+
+
+def timing() -> Timing:
+    """With real-time priority if that is permitted."""
+    try:
+        check_realtime()
+    except InputError:
+        return Timing()
+    return Timing(realtime=True)
+
+
+def record(name: str, path: Path, count: int) -> None:
+    """Writes times of candidates of a task, one line each."""
+    task = task_of(name)
+    wanted = candidates(task, count)
+    maker = ProgramMaker(task)
+
+    def points() -> Iterator[Numbered]:
         for number, candidate in enumerate(wanted):
             try:
-                made = task.build(task.schedule(candidate))
+                yield number, maker.point(candidate)
             except ScheduleError:
                 continue
-            yield Job(number, made, expected)
 
-    runner = LocalRunner()
-    try:
-        with path.open("w", encoding="utf-8") as file:
-            for number, found in runner.measure(jobs()):
-                if found.seconds < inf:
-                    row = {"key": wanted[number].key, "seconds": found.seconds}
-                    print(json.dumps(row), file=file, flush=True)
-    finally:
-        runner.close()
+    with LocalRunner(timing=timing()) as runner, path.open("w") as file:
+        built = BuildAhead(ProgramBuilder(runner.spare))(task, points())
+        jobs = (job for _, job in built if isinstance(job, Job))
+        for number, found in runner.measure(jobs):
+            if found.seconds < inf:
+                row = {"key": wanted[number].key, "seconds": found.seconds}
+                print(json.dumps(row), file=file, flush=True)
 
 
 def show(row: Row) -> None:
@@ -173,7 +212,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=METHODS)
     parser.add_argument("--landscapes", nargs="+")
     parser.add_argument("--recorded", type=Path, nargs="+", default=())
-    parser.add_argument("--record", nargs=2, metavar=("MODEL", "FILE"))
+    parser.add_argument("--record", nargs=2, metavar=("NAME", "FILE"))
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     if asked.record:

@@ -385,11 +385,45 @@ def test_a_search_takes_its_share_of_the_time(
         assert tuning.outcome().overhead < 0.1
 
 
-@pytest.mark.parametrize(("effort", "fits"), [(None, [16, 64]), (8, [16] * 8)])
+def test_the_time_of_a_schedule_is_that_of_the_searches_of_its_task() -> None:
+    """After a round of the default alone, which proposes without a search; and of two tasks of one
+    run, a schedule of one takes 1 ms and of the other 50 ms. A trial takes 2 s, so 5% of it are
+    100 ms: 64 schedules at most and 2."""
+    now = [0.0]
+    accounts = TimeAccounts(lambda: now[0])
+
+    def task(seconds: float) -> Tuning:
+        class Timed(Landscape):
+            def point(self, candidate: Candidate) -> Any:
+                now[0] += seconds
+                return super().point(candidate)
+
+        class Slow(TableRunner):
+            def _measurement(self, candidate: Candidate) -> Measurement:
+                now[0] += 2.0
+                return super()._measurement(candidate)
+
+        land = Timed((10,) * 8, bowl)
+        tools = TuningTools(Slow(land), model=KnowingModel(land, 0.2))
+        return Tuning(land.task(), tools, accounts=accounts)
+
+    quick, slow = task(0.001), task(0.05)
+    for tuning in (quick, slow):
+        tuning.step(1)
+        tuning.step(8)
+        assert tuning.programs.made <= 4 * 9  # not MOST_EFFORT schedules per trial
+    for _ in range(4):
+        quick.step(8)
+        slow.step(8)
+    assert quick._strategy.effort == 64 and 1 <= slow._strategy.effort <= 3
+    assert accounts.overhead < 0.1
+
+
+@pytest.mark.parametrize(("effort", "fits"), [(None, [16, 48, 48]), (8, [16] * 8)])
 def test_fitting_waits_until_it_took_little_of_the_time(
     effort: int | None, fits: list[int]
 ) -> None:
-    """A fit takes 3 s, a trial 2 s: 2% of the time of 16 trials is 0.64 s, of 80 trials 3.2 s."""
+    """A fit takes 3 s, a trial 2 s: 3% of the time of 50 trials is 3 s, of 100 trials 6 s."""
     now, learned = [0.0], list[int]()
 
     def spend(seconds: float) -> None:
@@ -439,6 +473,11 @@ def test_time_counts_even_where_an_error_ends_it() -> None:
         now[0] += 2
         raise ZeroDivisionError
     assert accounts.seconds == {"search": 2.0} and accounts.overhead == 1
+    task = accounts.part()
+    with task.spending(MEASURE):
+        now[0] += 6
+    assert task.seconds == {MEASURE: 6.0} and task.overhead == 0
+    assert accounts.total == 8 and accounts.overhead == 0.25
 
 
 def test_an_expected_gain_falls_while_nothing_is_found() -> None:

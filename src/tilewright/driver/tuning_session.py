@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import field, replace
+from importlib import import_module
 from importlib.util import find_spec
 from math import inf, isfinite
 from pathlib import Path
@@ -293,7 +294,11 @@ class Session:
         if chosen is None:
             learned = find_spec("lightgbm") is not None
             chosen = "trees-residual" if learned else "analytic"
-            if not learned:
+            if learned:
+                # It takes a second, which is not the time of a fit.
+                with self.accounts.spending("import"):
+                    import_module("lightgbm")
+            else:
                 warnings.warn(
                     "tuning uses the analytic cost model, which does not learn: install "
                     "'tilewright[tune]' for the better one",

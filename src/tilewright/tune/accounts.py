@@ -14,9 +14,17 @@ Clock = Callable[[], float]
 class TimeAccounts:
     """Seconds per activity. Everything except MEASURE, which includes building, is overhead."""
 
-    def __init__(self, clock: Clock = time.monotonic) -> None:
+    def __init__(
+        self, clock: Clock = time.monotonic, whole: TimeAccounts | None = None
+    ) -> None:
+        """whole: accounts that are charged as well."""
         self.seconds: dict[str, float] = {}
         self._clock: Final = clock
+        self._whole: Final = whole
+
+    def part(self) -> TimeAccounts:
+        """Accounts of a part of the work, such as one task; these are charged as well."""
+        return TimeAccounts(self._clock, self)
 
     @contextmanager
     def spending(self, on: str) -> Iterator[None]:
@@ -25,8 +33,12 @@ class TimeAccounts:
         try:
             yield
         finally:
-            spent = self._clock() - start
-            self.seconds[on] = self.seconds.get(on, 0.0) + spent
+            self._charge(on, self._clock() - start)
+
+    def _charge(self, on: str, seconds: float) -> None:
+        self.seconds[on] = self.seconds.get(on, 0.0) + seconds
+        if self._whole is not None:
+            self._whole._charge(on, seconds)
 
     @property
     def total(self) -> float:

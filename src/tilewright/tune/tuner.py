@@ -45,7 +45,7 @@ from tilewright.tune.strategies import (
 BATCH: Final = 16  # trials per round
 REFUSALS: Final = 256  # consecutive refusals that end a task
 SHARE: Final = 0.05  # of the time for building and measuring, spent on search
-LEARNING: Final = 0.02  # of that time, spent on fitting the model
+LEARNING: Final = 0.03  # of that time, spent on fitting the model
 MOST_EFFORT: Final = 64  # schedules per trial
 # Used until the cost of a schedule is known, and without a model.
 FIRST_EFFORT: Final = 2
@@ -116,7 +116,7 @@ class Tuning:
     are still learned from. known: trials of other runs: the fastest are measured again, the others
     only learned from. seeds: candidates to measure after the default and those. effort: schedules
     that a strategy may make per trial. None: as many as fit in 5% of the time for building and
-    measuring, and the model is fitted only while fitting has taken less than 2% of it; a resumed
+    measuring, and the model is fitted only while fitting has taken less than 3% of it; a resumed
     run may then differ from an uninterrupted one.
     """
 
@@ -138,6 +138,7 @@ class Tuning:
         self.bests: list[float] = []  # after each round
         self.through = False
         self.accounts: Final = accounts or TimeAccounts()
+        self._own: Final = self.accounts.part()
         self._tools: Final = tools
         self.programs: Final = ProgramMaker(task)
         again = _fastest(known)
@@ -165,9 +166,9 @@ class Tuning:
         row were refused. If the round is interrupted, the trials finished so far are already
         recorded.
         """
-        if self._adapts:
-            self._strategy.effort = self._affordable()
-        with self.accounts.spending("search"):
+        if self._adapts and self._strategy.rounds:
+            self._strategy.effort = self._affordable(count)
+        with self._own.spending("search"):
             batch = self._strategy.propose(count)
         if not batch or self._refused >= REFUSALS:
             self.through = True
@@ -184,15 +185,19 @@ class Tuning:
         self.bests.append(self.seconds)
         return trials
 
-    def _affordable(self) -> int:
-        """The schedules per trial that fit in SHARE of the time for building and measuring."""
-        measuring = self.accounts.seconds.get(MEASURE, 0.0)
-        searching = self.accounts.seconds.get("search", 0.0)
-        if not measuring or not searching or not self.programs.made:
-            return self._strategy.effort
-        trial = measuring / max(1, self.used)
-        schedule = searching / self.programs.made
-        return max(1, min(MOST_EFFORT, round(SHARE * trial / schedule)))
+    def _affordable(self, count: int) -> int:
+        """The schedules per trial after which this task's search will have taken SHARE of its time
+        for building and measuring, once `count` more trials are measured.
+
+        Precondition: a round has searched, so the time of a schedule is known.
+        """
+        trial = self._own.seconds.get(MEASURE, 0.0) / max(1, self.used)
+        searched = self._own.seconds.get("search", 0.0)
+        schedule = searched / max(1, self.programs.made)
+        left = SHARE * trial * (self.used + count) - searched
+        if left <= 0 or not schedule:
+            return 1
+        return max(1, min(MOST_EFFORT, round(left / (count * schedule))))
 
     def _scheduled(
         self, batch: Sequence[Candidate], made: dict[int, Trial]
@@ -204,7 +209,7 @@ class Tuning:
                 made[number] = before
                 continue
             try:
-                with self.accounts.spending("schedule"):
+                with self._own.spending("schedule"):
                     point = self.programs.point(candidate)
             except ScheduleError as error:
                 refused = Measurement(Status.REFUSED, reason=str(error))
@@ -248,7 +253,7 @@ class Tuning:
 
         results = self._tools.runner.measure(jobs())
         while missing:
-            with self.accounts.spending(MEASURE):
+            with self._own.spending(MEASURE):
                 found = next(results, None)
             arrived = list(unbuilt) + ([] if found is None else [found])
             unbuilt.clear()
@@ -264,10 +269,10 @@ class Tuning:
         predicted = self._strategy.setup.foresight
         expected = None
         if predicted is not None and measurement.status is not Status.REFUSED:
-            with self.accounts.spending("search"):
+            with self._own.spending("search"):
                 expected = predicted.predicted(candidate)
         trial = Trial(candidate, measurement, expected, self._strategy.name)
-        with self.accounts.spending("record"):
+        with self._own.spending("record"):
             self._tools.record(self.task, trial)
         self._announce(trial)
         return trial
@@ -294,7 +299,7 @@ class Tuning:
         )
 
     def _learn(self, trials: Sequence[Trial]) -> None:
-        with self.accounts.spending("learn"):
+        with self._own.spending("learn"):
             if self._tools.model is not None:
                 self._unlearned += self._samples(trials)
                 # A single sample, such as the default, cannot rank anything: fitting would be
@@ -379,7 +384,7 @@ class Tuning:
         for candidate, passed in zip(compared, found, strict=True):
             trial = Trial(candidate, _passes(passed), strategy=FINAL)
             self._settled[candidate.key] = trial
-            with self.accounts.spending("record"):
+            with self._own.spending("record"):
                 self._tools.record(self.task, trial)
 
     def _compare(
@@ -388,7 +393,7 @@ class Tuning:
         """The measurements of each candidate, one per pass; the first candidate is the default."""
         found: list[list[Measurement]] = [[] for _ in compared]
         points = [(n, self.programs.point(c)) for n, c in enumerate(compared)]
-        with self.accounts.spending(MEASURE):
+        with self._own.spending(MEASURE):
             built = list(self._tools.build(self.task, points))
         for n in range(passes):
             turn = built[:: -1 if n % 2 else 1]

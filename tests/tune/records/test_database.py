@@ -267,6 +267,28 @@ def test_a_kill_at_any_moment_loses_nothing_acknowledged(
 # ---------------------------------------------------------------------------------- trouble
 
 
+def test_the_disk_is_waited_for_with_choices_alone(path: Path) -> None:
+    """And with trials if there is no write-ahead journal, which survives without it."""
+
+    def waited(records: Records) -> bool:
+        (level,) = records._db.execute("pragma synchronous").fetchone()
+        return bool(level == 2)
+
+    with Records(path) as records:
+        assert not records.records()
+        records.add(RUN, KEY, "t", trial(0))
+        assert not waited(records)
+        records.choose(RUN, KEY, "t", candidate(0), 1.0, 2.0)
+        assert waited(records)
+        records.add(RUN, KEY, "t", trial(1))
+        assert not waited(records)
+        records.end(RUN)
+        assert waited(records)
+        records._db.execute("pragma journal_mode = delete")
+        records.add(RUN, KEY, "t", trial(2))
+        assert waited(records)
+
+
 def test_a_full_disk_loses_no_trial(path: Path) -> None:
     """What could not be written waits, and is written with the next one that can be."""
     with Records(path) as records:

@@ -410,8 +410,10 @@ def streams_rows(
 
 
 def _row_reduction(c: Computation) -> bool:
-    """Whether some input is read contiguously along the last reduced dimension."""
+    """Whether some input is read contiguously along the last reduced dimension, and none in steps
+    of which each element of a vector would be a load of its own."""
     inner = reduction_dims(c)
     if not inner or len(c.outputs) != 1:
         return False
-    return any(stride(address(a), inner[-1].var) == 1 for a in c.accesses)
+    steps = [stride(address(a), inner[-1].var) for a in c.accesses]
+    return 1 in steps and all(s is None or abs(s) <= CLOSE for s in steps)

@@ -1,9 +1,10 @@
-"""The database of records: every trial is on disk before it is acknowledged.
+"""The database of records: every trial is written before it is acknowledged.
 
-SQLite with a write-ahead journal: what `add` has written survives a SIGKILL of the process and a
-power loss. Several processes may tune at once; each trial is a short transaction, and a writer
-waits up to a minute for another. Trials are append-only. Within a run, a candidate of a task has
-one trial: the first one counts and later ones are ignored. In another run it is another trial.
+SQLite with a write-ahead journal: what `add` has written survives a SIGKILL of the process, and a
+power loss once the system has written it to the disk, usually within half a minute; a choice
+survives both at once. Several processes may tune at once; each trial is a short transaction, and a
+writer waits up to a minute for another. Trials are append-only. Within a run, a candidate of a task
+has one trial: the first one counts and later ones are ignored. In another run it is another trial.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ class Records:
         trial: Trial,
         features: Features | None = None,
     ) -> None:
-        """Record a trial of a task; it is on disk on return (exceptions: see the class).
+        """Record a trial of a task; it is written on return (exceptions: see the class).
 
         key: as `Task.key`. Raises InputError for an invalid key.
         """
@@ -173,7 +174,7 @@ class Records:
         """
         for again in (True, False):
             try:
-                with self._transaction():
+                with self._transaction(self._must_wait()):
                     for row in self._waiting:
                         self._insert(row)
                 # A process that found it damaged may have moved it aside, with the rows just
@@ -289,9 +290,19 @@ class Records:
         except (InputError, OSError) as error:
             self._warn(f"{self.path}: compile cannot use the latest choices: {error}")
 
+    def _must_wait(self) -> bool:
+        """Whether the disk must have the waiting rows. A wait takes 40 ms and, on a busy disk, a
+        second, so it is left out for trials; an older journal could be damaged without it."""
+        (journal,) = self._db.execute("pragma journal_mode").fetchone()
+        has_choice = any(isinstance(row, Choice) for row in self._waiting)
+        return has_choice or journal != "wal"
+
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
+    def _transaction(self, through: bool = True) -> Iterator[None]:
+        """through: wait until the disk has this and all that was written before."""
         with self._using:
+            level = "full" if through else "normal"
+            self._db.execute(f"pragma synchronous = {level}")
             self._db.execute("begin immediate")
             try:
                 yield

@@ -125,8 +125,6 @@ def _set_up(db: sqlite3.Connection, path: Path) -> None:
         schema.upgrade(db, path)
     # A file system without shared memory keeps SQLite's older journal, which is safe too.
     db.execute("pragma journal_mode = wal")
-    # Each trial is on disk when it is acknowledged, even after a power loss.
-    db.execute("pragma synchronous = full")
     path.chmod(0o600)
 
 

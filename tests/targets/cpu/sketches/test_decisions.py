@@ -18,12 +18,12 @@ import pytest
 from tests.targets.cpu.sketches.test_sketches import product
 from tilewright.base.dtypes import float32
 from tilewright.base.events import record
-from tilewright.compute.build import reduce_
+from tilewright.compute.build import map_, reduce_
 from tilewright.compute.nodes import Computation
 from tilewright.driver.compilation import optimize
 from tilewright.driver.options import Options
 from tilewright.driver.planning import make_plan, questions
-from tilewright.expr.nodes import Buffer, Select, const
+from tilewright.expr.nodes import Buffer, Expr, Select, const
 from tilewright.loops.walk import loops_of
 from tilewright.plan.nodes import FusionGroup
 from tilewright.plan.passes.split_sums import split_deep_sums
@@ -198,3 +198,33 @@ def test_wide_dilations_over_small_images_are_computed_by_position(name: str) ->
     assert by_position(name, dilated(64, 64, 28, 12))
     assert not by_position(name, dilated(64, 64, 14, 1))
     assert not by_position(name, dilated(64, 64, 56, 2))
+
+
+def gates(weights: tuple[str, ...]) -> list[Computation]:
+    """Three sums of each place, which one map joins; the order of the weights' axes."""
+    sizes = {"k": 64, "g": 3, "n": 48}
+    x = Buffer("X", (4, 64), float32)
+    w = Buffer("W", tuple(sizes[a] for a in weights), float32)
+    s, y = Buffer("S", (4, 3, 48), float32), Buffer("Y", (4, 48), float32)
+
+    def term(b: Expr, g: Expr, n: Expr, k: Expr) -> Expr:
+        at = {"k": k, "g": g, "n": n}
+        return x[b, k] * w[tuple(at[a] for a in weights)]
+
+    return [
+        reduce_("s", s, (64,), "add", term),
+        map_("y", y, lambda b, n: s[b, 0, n] * s[b, 1, n] + s[b, 2, n]),
+    ]
+
+
+@pytest.mark.covering(1)
+@pytest.mark.parametrize("name", MACHINES)
+@pytest.mark.parametrize(
+    ("weights", "chosen"), [("kgn", "parts"), ("gkn", "parts"), ("gnk", "rows")]
+)
+def test_sums_are_not_along_rows_that_another_operand_is_read_across(
+    weights: str, chosen: str, name: str
+) -> None:
+    machine = MACHINES[name].target().machine  # type: ignore[attr-defined]
+    made = gates(tuple(weights))
+    assert sketches(plain(made), made, Context(machine))[0].name == chosen
