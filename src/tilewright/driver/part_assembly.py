@@ -7,13 +7,15 @@ from dataclasses import dataclass, replace
 
 from tilewright.base.names import fresh
 from tilewright.expr.nodes import INDEX, Buffer, Var
+from tilewright.loops.analysis.access import environment
 from tilewright.loops.analysis.effects import reads
 from tilewright.loops.nodes import Kernel, Stmt
 from tilewright.loops.passes.hoist import HoistedKernel, hoist
 from tilewright.loops.passes.on_buffers import on_buffers
 from tilewright.loops.sizes import with_statement
 from tilewright.loops.verify import verify
-from tilewright.plan.normalize import KernelSignature
+from tilewright.plan.nodes import FusionGroup
+from tilewright.plan.normalize import KernelSignature, kernel_signature
 from tilewright.schedule import edit
 from tilewright.targets.base import Target
 
@@ -45,6 +47,30 @@ def scheduled_part(
             made.reshape(p.name, *b.shape)
     of_name = {b.name: b for b in made.kernel.params}
     return hoist(made.kernel, {of_name[p.name] for p in constants})
+
+
+def of_one_size(
+    kernel: Kernel, group: FusionGroup, constants: Collection[Buffer], target: Target
+) -> PartedWork | None:
+    """The scheduled kernel of a group that no size of its plan changes; None for any other group.
+
+    kernel: unscheduled, with all sizes of the plan.
+    """
+    if any(c.sizes or c.free for c in group.computations):
+        return None
+    if not all(b.static for b in kernel.params):
+        return None
+    found = kernel_signature(group, kernel.outputs, parts=False)
+    pairs = zip(found.values, found.params, strict=True)
+    work = scheduled_part(found, {p for b, p in pairs if b in constants}, target)
+    assembly = PartAssembly(kernel)
+    stmt = assembly.body(work.kernel, "")
+    packed = assembly.packed(work.prepare, "")
+    by_name = {b.name: b for b in kernel.params}
+    moves = {
+        b: edit.onto(packed.get(b) or by_name[b.name]) for b in work.kernel.params
+    }
+    return assembly.work(edit.rewrite(stmt, environment(stmt), moves=moves))
 
 
 class PartAssembly:
