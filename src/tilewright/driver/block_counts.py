@@ -71,9 +71,7 @@ def block_counts(
     counts: descending. gain: times the speed, on average over totals, that another number needs.
     """
     ratio = max(most, 1) / max(least, 1)
-    totals = {
-        round(max(least, 1) * ratio ** (n / (POINTS - 1))) for n in range(POINTS)
-    }
+    totals = {round(max(least, 1) * ratio ** (n / (POINTS - 1))) for n in range(POINTS)}
 
     def average(chosen: Sequence[int]) -> float:
         found = BlockCounts.of(chosen, cost)
@@ -83,9 +81,7 @@ def block_counts(
     chosen = [min(alone, key=alone.__getitem__)]
     now = min(alone.values())
     while len(chosen) < len(counts):
-        others = [
-            sorted([*chosen, n], reverse=True) for n in counts if n not in chosen
-        ]
+        others = [sorted([*chosen, n], reverse=True) for n in counts if n not in chosen]
         wishes = {tuple(some): average(some) for some in others}
         best = min(wishes, key=wishes.__getitem__)
         if wishes[best] > now - math.log(gain):

@@ -33,17 +33,21 @@ class PartedWork:
 
 
 def scheduled_part(
-    found: KernelSignature, constants: Collection[Buffer], target: Target
+    found: KernelSignature,
+    constants: Collection[Buffer],
+    target: Target,
+    local: Collection[str] = (),
 ) -> HoistedKernel:
     """The kernel of fixed sizes in its default schedule, on tensors of their own shapes.
 
-    constants: the parameters that are packed at compile time.
+    constants: the parameters that are packed at compile time. local: names of values that may
+    have the shapes of the parameters instead.
     """
     plain = found.plain()
     verify(plain)
     made = target.default_schedule(plain, found.computations, constants)
     for b, p in zip(found.values, found.params, strict=True):
-        if p is not b:
+        if p is not b and b.name not in local:
             made.reshape(p.name, *b.shape)
     of_name = {b.name: b for b in made.kernel.params}
     return hoist(made.kernel, {of_name[p.name] for p in constants})
@@ -67,9 +71,7 @@ def of_one_size(
     stmt = assembly.body(work.kernel, "")
     packed = assembly.packed(work.prepare, "")
     by_name = {b.name: b for b in kernel.params}
-    moves = {
-        b: edit.onto(packed.get(b) or by_name[b.name]) for b in work.kernel.params
-    }
+    moves = {b: edit.onto(packed.get(b) or by_name[b.name]) for b in work.kernel.params}
     return assembly.work(edit.rewrite(stmt, environment(stmt), moves=moves))
 
 

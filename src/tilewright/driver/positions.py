@@ -9,8 +9,9 @@ along each axis: only the last positions of all are fewer.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
+from itertools import takewhile
 from math import isqrt, prod
 from operator import and_
 
@@ -42,6 +43,7 @@ from tilewright.plan.nodes import FusionGroup, OpenExtent
 from tilewright.plan.normalize import KernelSignature, kernel_signature
 from tilewright.plan.positions import Positions, PositionWindow, positions
 from tilewright.schedule import edit
+from tilewright.schedule.primitives.reshape import onto_shape
 from tilewright.targets.base import Target
 
 CHUNK = 64  # contiguous elements, at most, that are copied at a time
@@ -60,7 +62,7 @@ def by_positions(
     first one is taken that the target is good at; the last is the group itself, which computes so
     few positions that the other one would take longer. sizes: of the plan.
     None if the group is no function of positions, if the target expects kernels of few positions to
-    take too long, or if a schedule reshapes a tensor irreversibly.
+    take too long, or if all schedules reshape a tensor irreversibly.
     """
     found: list[tuple[int, _PositionKernels]] = []
     for n, group in enumerate(forms):
@@ -69,7 +71,8 @@ def by_positions(
             maker = _PositionKernels(kernel, group, made, constants, target, sizes)
             found.append((n - len(forms), maker))
     for n, (form, maker) in enumerate(found):
-        chosen = maker.chosen()
+        least, most = maker.ends()
+        chosen = maker.chosen(least, most)
         if chosen is None:
             continue
         few = _few(maker, chosen, [m for _, m in found[n + 1 :]])
@@ -96,38 +99,26 @@ def _few(
     if points == 1 or not others or others[-1].points > 1:
         return None
     other = others[-1]
+    largest = chosen.counts[0] * points
+    known = BlockCounts.of(other.counts(largest), other.block_cost)
+    totals = range(1, largest + 1)
+    faster = (known.cost(n) < chosen.cost(-(-n // points)) for n in totals)
+    most = sum(1 for _ in takewhile(bool, faster))
     least, _ = other.ends()
-    counts = other.counts(chosen.counts[0] * points)
-    known = BlockCounts.of(counts, other.block_cost)
-    most = 0
-    for n in range(1, chosen.counts[0] * points + 1):
-        if known.cost(n) >= chosen.cost(-(-n // points)):
-            break
-        most = n
-    if most < least:
-        return None
-    some = block_counts(
-        least, most, counts, other.block_cost, maker.target.open_costs.block_gain
-    )
-    return _FewPositions(other, some, most)
+    counts = other.chosen(least, most) if least <= most else None
+    return None if counts is None else _FewPositions(other, counts, most)
 
 
 def _made(
     maker: _PositionKernels, chosen: BlockCounts, few: _FewPositions | None
 ) -> PartedWork | None:
-    kernel = maker.kernel
-    counts = chosen.counts
-    shown = {} if few is None else {"few": few.most, "by": few.counts.counts}
-    events.emit("positions", kernel=kernel.name, at_a_time=list(counts), **shown)
-    for first in range(len(counts)):
-        # A schedule of many positions may reshape a tensor irreversibly, and one of fewer not.
-        try:
-            some = BlockCounts.of(counts[first:], maker.block_cost)
-            return _assembled(maker, some, few)
-        except (ScheduleError, UnsupportedError, VerifyError) as error:
-            reason = str(error)
-            events.emit("kept-apart", kernel=kernel.name, reason=reason)
-    events.emit("kept-whole", kernel=kernel.name, reason=reason)
+    name = maker.kernel.name
+    shown = {} if few is None else {"few": few.most, "by": list(few.counts.counts)}
+    events.emit("positions", kernel=name, at_a_time=list(chosen.counts), **shown)
+    try:
+        return _assembled(maker, chosen, few)
+    except (ScheduleError, UnsupportedError, VerifyError) as error:
+        events.emit("kept-whole", kernel=name, reason=str(error))
     return None
 
 
@@ -141,6 +132,7 @@ class _PositionKernels:
     constants: Collection[Buffer]
     target: Target
     sizes: Sequence[OpenExtent]
+    _scheduled: dict[int, HoistedKernel | str] = field(default_factory=dict)
 
     def grid(
         self,
@@ -233,9 +225,8 @@ class _PositionKernels:
             found.append(2 * found[-1])
         return found[::-1]
 
-    def chosen(self) -> BlockCounts | None:
-        """The numbers of positions per block; None if blocks do not pay."""
-        least, most = self.ends()
+    def chosen(self, least: int, most: int) -> BlockCounts | None:
+        """The numbers of positions per block, for so many in all; None if blocks do not pay."""
         costs = self.target.open_costs
         counts = self.counts(most)
         few, many = counts[-1], counts[0]
@@ -245,7 +236,33 @@ class _PositionKernels:
         if many >= few * costs.few_units**2:
             if self.work(few) * costs.few_units > self.work(many):
                 return None
-        return block_counts(least, most, counts, self.block_cost, costs.block_gain)
+        while counts:
+            found = block_counts(least, most, counts, self.block_cost, costs.block_gain)
+            refused = [n for n in found.counts if isinstance(self.part(n), str)]
+            if not refused:
+                return found
+            counts = [n for n in counts if n not in refused]
+        reason = self.part(few)
+        events.emit("kept-whole", kernel=self.kernel.name, reason=reason)
+        return None
+
+    def part(self, count: int) -> HoistedKernel | str:
+        """The scheduled kernel of so many positions; why there is none.
+
+        A schedule of some numbers may reshape a tensor irreversibly, and one of others not.
+        """
+        if count not in self._scheduled:
+            found, constants = self.signature(count)
+            try:
+                local = {b.name for b in self.parts(count).values()}
+                made = scheduled_part(found, constants, self.target, local)
+                self._scheduled[count] = made
+            except (ScheduleError, UnsupportedError, VerifyError) as error:
+                reason = str(error)
+                name = self.kernel.name
+                events.emit("kept-apart", kernel=name, count=count, reason=reason)
+                self._scheduled[count] = reason
+        return self._scheduled[count]
 
     def is_good(
         self,
@@ -290,8 +307,8 @@ def _loops(
     blocks = _PositionBlocks(maker, assembly, suffix)
     total = prod_of(maker.positions.counts)
     for count, done, times in chosen.loops(total):
-        found, constants = maker.signature(count)
-        part = scheduled_part(found, constants, maker.target)
+        part = maker.part(count)
+        assert not isinstance(part, str)
         blocks.add(part, count, done, times)
     return blocks.body()
 
@@ -326,8 +343,9 @@ class _PositionBlocks:
         suffix = f"{self._suffix}.{count}"
         stmt = self._assembly.body(part, suffix)
         parts = self._maker.parts(count)
+        shapes = {b.name: b.extents for b in part.params}
         own = {
-            b.name: Buffer(fresh(self._assembly.taken, b.name), b.extents, b.dtype)
+            b.name: Buffer(fresh(self._assembly.taken, b.name), shapes[b.name], b.dtype)
             for b in parts.values()
         }
         packed = self._assembly.packed(work.prepare, suffix)
@@ -336,12 +354,8 @@ class _PositionBlocks:
         body = edit.rewrite(stmt, environment(stmt), moves=moves)
         block_of = self.name(f"positions{suffix}")
         first = done + block_of * const(count, INDEX)
-        grid = self._maker.grid(count)
         written = self._maker.positions.written.values()
-        nests = [
-            _WindowCopy(self, w, own[b.name], grid, first, w in written).nest()
-            for w, b in parts.items()
-        ]
+        nests = [self._copy(w, b, own[b.name], count, first) for w, b in parts.items()]
         body = block(
             *nests[: len(nests) - len(written)],
             body,
@@ -350,6 +364,15 @@ class _PositionBlocks:
         for b in own.values():
             body = Alloc(b, body)
         self._nests.append(loop(block_of, times, _serial(body), "parallel"))
+
+    def _copy(
+        self, window: PositionWindow, part: Buffer, own: Buffer, count: int, first: Expr
+    ) -> Stmt:
+        """What gathers or scatters a window. own: the memory of its part."""
+        scatters = window in self.positions.written.values()
+        grid = self._maker.grid(count)
+        local = onto_shape(part, own)
+        return _WindowCopy(self, window, own.name, local, grid, first, scatters).nest()
 
     def name(
         self,
@@ -372,11 +395,15 @@ class _PositionBlocks:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _WindowCopy:
-    """The nest that gathers or scatters the window of some positions."""
+    """The nest that gathers or scatters the window of some positions.
+
+    name: the prefix of its loops. local: where an element of the window is.
+    """
 
     blocks: _PositionBlocks
     window: PositionWindow
-    local: Buffer
+    name: str
+    local: edit.Move
     grid: Sequence[int]
     first: Expr
     scatters: bool
@@ -388,7 +415,7 @@ class _WindowCopy:
         found = self.blocks.positions
         step = found.steps[self.window.of]
         dims = found.dims[self.window.of]
-        name = f"{self.local.name}.at"
+        name = f"{self.name}.at"
         position = self.blocks.name(name)
         points = [self.blocks.name(f"{name}.p") for _ in dims]
         local = _places(position, self.grid)
@@ -439,11 +466,11 @@ class _WindowCopy:
         loops: list[tuple[Var, int, str]],
     ) -> Expr:
         chunk = max(n for n in range(1, CHUNK + 1) if length % n == 0)
-        inside = self.blocks.name(f"{self.local.name}.w")
+        inside = self.blocks.name(f"{self.name}.w")
         if chunk == length or chunk == 1:
             loops.append((inside, length, "vector" if chunk > 1 else "serial"))
             return inside
-        outside = self.blocks.name(f"{self.local.name}.w")
+        outside = self.blocks.name(f"{self.name}.w")
         loops += [(outside, length // chunk, "serial"), (inside, chunk, "vector")]
         return outside * const(chunk, INDEX) + inside
 
@@ -453,8 +480,9 @@ class _WindowCopy:
         there: tuple[Expr, ...],
     ) -> Stmt:
         tensor = self.window.tensor
+        local, mine = self.local(mine)
         if self.scatters:
-            return Store(tensor, _linear(there), Load(self.local, mine))
+            return Store(tensor, _linear(there), Load(local, mine))
         there = _linear(there)
         value: Expr = Load(tensor, there)
         outside = self.window.outside
@@ -466,7 +494,7 @@ class _WindowCopy:
                 if not a.is_inside(e)
             ]
             value = Select(reduce(and_, conditions), value, outside)
-        return Store(self.local, mine, value)
+        return Store(local, mine, value)
 
 
 def _places(
