@@ -119,6 +119,7 @@ RESHAPED: dict[str, tuple[list[Any], list[Any], bool]] = {
     "another product": ([N, M, 6], [N, M, 4], False),
     "a size twice": ([N, M, 6], [N, N, -1], False),
     "one size for another": ([N, M, 6], [N, N, 6], False),
+    "a size less": ([N, M, 6], [N, 6], False),
     "a size more": ([N, 6], [N, M, 6], False),
     "two sizes inferred": ([N, M, 6], [6, -1], False),
     "two inferred": ([N, M, 6], [N, -1, -1], False),
