@@ -26,7 +26,10 @@ class BlockCounts:
     costs: tuple[float, ...]
 
     @staticmethod
-    def of(counts: Sequence[int], cost: Cost) -> BlockCounts:
+    def of(
+        counts: Sequence[int],
+        cost: Cost,
+    ) -> BlockCounts:
         """These numbers, with what costs least to leave."""
         costs = tuple(map(cost, counts))
         found = BlockCounts((counts[-1],), (0,), costs[-1:])
@@ -38,7 +41,10 @@ class BlockCounts:
             )
         return found
 
-    def cost(self, total: int) -> float:
+    def cost(
+        self,
+        total: int,
+    ) -> float:
         """Expected nanoseconds of so many positions."""
         done, taken = 0, 0.0
         for count, left, cost in zip(self.counts, self.left, self.costs, strict=True):
@@ -47,7 +53,10 @@ class BlockCounts:
             taken += times * cost
         return taken
 
-    def loops(self, total: Expr) -> list[tuple[int, Expr, Expr]]:
+    def loops(
+        self,
+        total: Expr,
+    ) -> list[tuple[int, Expr, Expr]]:
         """Of each number the first position, and how often a block of it runs."""
         found: list[tuple[int, Expr, Expr]] = []
         done: Expr = const(0, INDEX)
@@ -73,7 +82,9 @@ def block_counts(
     ratio = max(most, 1) / max(least, 1)
     totals = {round(max(least, 1) * ratio ** (n / (POINTS - 1))) for n in range(POINTS)}
 
-    def average(chosen: Sequence[int]) -> float:
+    def average(
+        chosen: Sequence[int],
+    ) -> float:
         found = BlockCounts.of(chosen, cost)
         return math.fsum(math.log(found.cost(n)) for n in totals) / len(totals)
 

@@ -81,23 +81,37 @@ class PartAssembly:
     kernel: unscheduled, with all sizes. taken: the names that are in use.
     """
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+    ) -> None:
         self.kernel = kernel
         self.taken = {b.name for b in kernel.params} | {v.name for v in kernel.sizes}
         self._notes: dict[str, Mapping[str, object]] = {}
         self._prepare: list[tuple[Kernel, ...]] = []
 
-    def variable(self, wish: str) -> Var:
+    def variable(
+        self,
+        wish: str,
+    ) -> Var:
         """A new loop variable."""
         return Var(fresh(self.taken, wish), INDEX)
 
-    def body(self, part: Kernel, suffix: str) -> Stmt:
+    def body(
+        self,
+        part: Kernel,
+        suffix: str,
+    ) -> Stmt:
         """What a part runs, with new names and its notes."""
         stmt, names = edit.renamed(part.body, self.taken, suffix)
         self._notes |= {names.get(n, n): said for n, said in part.notes.items()}
         return stmt
 
-    def packed(self, prepare: Sequence[Kernel], suffix: str) -> dict[Buffer, Buffer]:
+    def packed(
+        self,
+        prepare: Sequence[Kernel],
+        suffix: str,
+    ) -> dict[Buffer, Buffer]:
         """New buffers for the results of work on constants, by the part's own."""
         own: dict[Buffer, Buffer] = {}
         for b in (k.outputs[0] for k in prepare):
@@ -106,7 +120,10 @@ class PartAssembly:
             self._prepare.append(tuple(on_buffers(k, own) for k in prepare))
         return own
 
-    def work(self, body: Stmt) -> PartedWork:
+    def work(
+        self,
+        body: Stmt,
+    ) -> PartedWork:
         """The whole kernel. body: of all parts, what runs for each choice of the sizes."""
         old = self.kernel
         read = reads(body)

@@ -177,17 +177,25 @@ class _PositionKernels:
         return found, {p for b, p in pairs if b in self.constants}
 
     @property
-    def points(self) -> int:
+    def points(
+        self,
+    ) -> int:
         """The points of a position of the last Computation, along all open dimensions."""
         found = self.positions
         return int(found.steps[found.last] ** len(found.counts))
 
-    def work(self, count: int) -> float:
+    def work(
+        self,
+        count: int,
+    ) -> float:
         """The nanoseconds that the target expects for the arithmetic of so many positions."""
         found, constants = self.signature(count)
         return self.target.predicted_work(found.computations, constants)
 
-    def block_cost(self, count: int) -> float:
+    def block_cost(
+        self,
+        count: int,
+    ) -> float:
         """The nanoseconds that the target expects for a block of so many positions.
 
         Each block reads all weights again.
@@ -199,7 +207,9 @@ class _PositionKernels:
         rate = costs.near_ns if weights <= costs.kept else costs.far_ns
         return self.work(count) + weights * rate
 
-    def ends(self) -> tuple[int, int]:
+    def ends(
+        self,
+    ) -> tuple[int, int]:
         """The least and the greatest number of positions, of all sizes of the plan."""
         total = prod_of(self.positions.counts)
         least: dict[Node, Node] = {e.size: const(e.least, INDEX) for e in self.sizes}
@@ -208,7 +218,10 @@ class _PositionKernels:
         low, high = (int(n.value.real) if isinstance(n, Const) else 1 for n in found)
         return low, high
 
-    def counts(self, most: int) -> list[int]:
+    def counts(
+        self,
+        most: int,
+    ) -> list[int]:
         """Possible numbers of positions of a block, descending.
 
         At most as many as a cache keeps the windows of. Where a position has several points along
@@ -225,7 +238,11 @@ class _PositionKernels:
             found.append(2 * found[-1])
         return found[::-1]
 
-    def chosen(self, least: int, most: int) -> BlockCounts | None:
+    def chosen(
+        self,
+        least: int,
+        most: int,
+    ) -> BlockCounts | None:
         """The numbers of positions per block, for so many in all; None if blocks do not pay."""
         costs = self.target.open_costs
         counts = self.counts(most)
@@ -246,7 +263,10 @@ class _PositionKernels:
         events.emit("kept-whole", kernel=self.kernel.name, reason=reason)
         return None
 
-    def part(self, count: int) -> HoistedKernel | str:
+    def part(
+        self,
+        count: int,
+    ) -> HoistedKernel | str:
         """The scheduled kernel of so many positions; why there is none.
 
         A schedule of some numbers may reshape a tensor irreversibly, and one of others not.
@@ -388,7 +408,9 @@ class _PositionBlocks:
         """Those of the group."""
         return self._maker.positions
 
-    def body(self) -> Stmt:
+    def body(
+        self,
+    ) -> Stmt:
         """All loops."""
         return block(*self._nests)
 

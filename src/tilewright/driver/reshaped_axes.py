@@ -21,7 +21,9 @@ COPIED: AxisForm = (0, ())
 ONE: AxisForm = (1, ())
 
 
-def axis_forms(form: AffineForm) -> list[AxisForm] | None:
+def axis_forms(
+    form: AffineForm,
+) -> list[AxisForm] | None:
     """Each number of a row of them; None if some are products of sizes."""
     if form.products or form.base.dtype != np.int64 or form.base.ndim != 1:
         return None
@@ -63,7 +65,10 @@ def reshapes_alike(
     return sum(left.values()) <= 1 and mine % theirs == 0
 
 
-def expands_alike(given: Sequence[AxisForm], wanted: Sequence[AxisForm]) -> bool:
+def expands_alike(
+    given: Sequence[AxisForm],
+    wanted: Sequence[AxisForm],
+) -> bool:
     """Whether an expansion is valid, with affine extents, at all sizes.
 
     requires: of each axis, the data or the shape has 1, or both have the same extent.
@@ -73,7 +78,11 @@ def expands_alike(given: Sequence[AxisForm], wanted: Sequence[AxisForm]) -> bool
     return all(a == b or ONE in (a, b) for a, b in zip(*padded, strict=True))
 
 
-def _is_positive(form: AxisForm, start: Extents, least: Extents) -> bool:
+def _is_positive(
+    form: AxisForm,
+    start: Extents,
+    least: Extents,
+) -> bool:
     base, slopes = form
     lowest = base + sum(s * (t.at(least) - t.at(start)) for t, s in slopes)
     return lowest > 0 and all(s > 0 for _, s in slopes)

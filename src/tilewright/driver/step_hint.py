@@ -14,7 +14,10 @@ STEPS: Final = tuple(
 Extents = Mapping[str, int]
 
 
-def step_hint(is_valid: Callable[[Extents], bool], allowed: Allowed) -> str | None:
+def step_hint(
+    is_valid: Callable[[Extents], bool],
+    allowed: Allowed,
+) -> str | None:
     """What to give as `dims` if the model is valid only at multiples of some number.
 
     is_valid: whether it is at extents by name. None if it is valid at others too, or at no
@@ -39,7 +42,11 @@ def step_hint(is_valid: Callable[[Extents], bool], allowed: Allowed) -> str | No
     )
 
 
-def _step(is_valid: Callable[[Extents], bool], whole: Extents, name: str) -> int | None:
+def _step(
+    is_valid: Callable[[Extents], bool],
+    whole: Extents,
+    name: str,
+) -> int | None:
     """The least step at whose multiples, an odd one and an even one, the model is valid."""
     for step in STEPS:
         beside = [whole[name] + step, whole[name] + 2 * step]
@@ -48,10 +55,14 @@ def _step(is_valid: Callable[[Extents], bool], whole: Extents, name: str) -> int
     return None
 
 
-def valid_where(typing: Callable[[Extents], object]) -> Callable[[Extents], bool]:
+def valid_where(
+    typing: Callable[[Extents], object],
+) -> Callable[[Extents], bool]:
     """Whether the types of a graph can be inferred at extents."""
 
-    def found(extents: Extents) -> bool:
+    def found(
+        extents: Extents,
+    ) -> bool:
         try:
             typing(extents)
         except TilewrightError:
