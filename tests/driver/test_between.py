@@ -14,6 +14,8 @@ from tilewright.base.errors import UnsupportedError
 from tilewright.driver import between
 from tilewright.driver.between import KNOWN, Between
 from tilewright.driver.options import Options
+from tilewright.driver.reshaped_axes import expands_alike, reshapes_alike
+from tilewright.driver.size_terms import SizeTerm
 from tilewright.driver.sources import import_model
 from tilewright.graph.infer import typing_at
 from tilewright.runtime.ranged import RangedExecutable
@@ -66,6 +68,107 @@ RARE = {
 @pytest.mark.parametrize("name", RARE)
 def test_a_size_in_a_thousand_that_is_treated_otherwise_is_found(name: str) -> None:
     assert found(RARE[name], LINE, n=400) == [{"n": 277}]
+
+
+def gathered(data: str, indices: str) -> str:
+    """Rows of data, at the first indices out of 400."""
+    places = whole(p=range(400), z=[0])
+    return (
+        "(float[n] x) => (float[k, 2] y) {"
+        + whole("s")
+        + places
+        + f" q = Slice(p, z, s)"
+        f" a = Constant<value = float[400, 2] {{{','.join(map(str, range(800)))}}}>()"
+        f" d = {data} i = {indices} y = Gather(d, i) }}"
+    )
+
+
+def worked(text: str, monkeypatch: pytest.MonkeyPatch, **most: int) -> list[str]:
+    """The operators whose results are computed at all sizes."""
+    told = []
+    with monkeypatch.context() as m:
+        m.setattr(
+            Between, "_worked", lambda _, op, *more: told.append(op.qualified) or ()
+        )
+        found(text, CUBE if len(most) > 1 else LINE, **most)
+    return told
+
+
+def test_rows_of_a_table_by_the_first_places_are_the_first_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Such as positions that are embedded: they are not computed for each size."""
+    plain = gathered("Identity(a)", "Identity(q)")
+    assert "Gather" not in worked(plain, monkeypatch, n=400)
+    assert found(plain, LINE, n=400) == []
+    sliced = gathered("Slice(a, z, s)", "Identity(q)")
+    assert "Gather" in worked(sliced, monkeypatch, n=400)
+
+
+N, M = ((5, ((SizeTerm(name), 1),)) for name in "nm")
+# The extents of the data, the numbers of the shape, and whether all sizes are alike.
+RESHAPED: dict[str, tuple[list[Any], list[Any], bool]] = {
+    "split": ([N, M, 6], [N, M, 2, 3], True),
+    "merged": ([N, M, 2, 3], [N, M, 6], True),
+    "moved": ([N, M, 6], [M, N, 6], True),
+    "inferred": ([N, M, 6], [M, N, -1], True),
+    "an inferred size": ([N, M, 6], [N, 2, -1, 3], True),
+    "an inferred part": ([N, M, 6], [N, 2, -1], True),
+    "copied": ([N, M, 6], [0, 0, 3, 2], True),
+    "copied and inferred": ([N, M, 6], [0, -1, 3], True),
+    "another product": ([N, M, 6], [N, M, 4], False),
+    "a size twice": ([N, M, 6], [N, N, -1], False),
+    "one size for another": ([N, M, 6], [N, N, 6], False),
+    "a size less": ([N, M, 6], [N, 6], False),
+    "a size more": ([N, 6], [N, M, 6], False),
+    "two sizes inferred": ([N, M, 6], [6, -1], False),
+    "two inferred": ([N, M, 6], [N, -1, -1], False),
+    "an odd rest": ([N, M, 6], [N, M, 4, -1], False),
+    "copied from nowhere": ([N, 6], [N, 6, 0], False),
+}
+
+
+@pytest.mark.parametrize("name", RESHAPED)
+def test_reshapes_that_take_all_sizes(name: str) -> None:
+    given, wanted, alike = RESHAPED[name]
+    forms = (
+        [(e, ()) if isinstance(e, int) else e for e in es] for es in (given, wanted)
+    )
+    assert reshapes_alike(*forms, {"n": 5, "m": 5}, {"n": 1, "m": 1}) == alike
+
+
+def test_views_of_sizes_are_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (
+        "(float[n, m, 6] x) => (float[a, b, c, d] y) { s = Shape(x) i = "
+        "Constant<value_ints = [0, 1]>() p = Gather(s, i)"
+        " k = Constant<value_ints = [2, 3]>() t = Concat<axis = 0>(p, k)"
+        " y = Reshape(x, t) }"
+    )
+    assert worked(text, monkeypatch, n=40, m=50) == []
+    merged = text.replace("[2, 3]", "[-1]").replace("[0, 1]", "[2]")
+    merged = merged.replace("b, c, d", "b")
+    assert worked(merged, monkeypatch, n=40, m=50) == ["Reshape"]  # n * m
+
+
+def test_a_reshape_of_a_size_that_may_be_zero_is_computed() -> None:
+    n, m = SizeTerm("n"), SizeTerm("m")
+    start = {"n": 5, "m": 7}
+    data = [(5, ((n, 1),)), (7, ((m, 1),)), (6, ())]
+    wanted = [(5, ((n, 1),)), (7, ((m, 1),)), (2, ()), (3, ())]
+    assert reshapes_alike(data, wanted, start, {"n": 1, "m": 1})
+    assert not reshapes_alike(data, wanted, start, {"n": 0, "m": 1})
+    falling = [(5, ((n, -1),)), *data[1:]]
+    assert not reshapes_alike(falling, [*falling], start, {"n": 1, "m": 1})
+
+
+def test_an_expansion_takes_all_sizes_where_extents_are_one_or_equal() -> None:
+    n, m = ((5, ((SizeTerm(name), 1),)) for name in "nm")
+    one, two = (1, ()), (2, ())
+    assert expands_alike([n, one], [n, m])
+    assert expands_alike([one, m], [n, one, m])
+    assert expands_alike([two, n], [one, n])
+    assert not expands_alike([n], [m])
+    assert not expands_alike([n, two], [n, m])
 
 
 def test_a_floor_that_is_affine_at_first_is_found() -> None:

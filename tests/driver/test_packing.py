@@ -48,6 +48,23 @@ def test_panels_of_rows_are_a_packing() -> None:
     assert_same(kernel)
 
 
+def test_a_loop_over_a_window_is_one_over_each_of_its_axes() -> None:
+    weight = Buffer("w", (4, 2, 3), float32)
+    made = Buffer("b", (6, 4, 1), float32)
+
+    def packed(*index):
+        value = Load(weight, (s, *index))
+        return packing(value, made, extents=(6, 4, 1), params=(weight,))
+
+    kernel = packed(r // 3, r % 3)
+    part = moves(0, (2, 3, 4), (3, 1, 6), (12, 4, 1))
+    assert found(kernel) == (weight, Packing((part,)))
+    assert_same(kernel)
+    # A divisor that does not divide the loop's extent has no two loops.
+    assert found(packed(r // 4, r % 4 % 3)) is None
+    assert found(packed(r // 4, r % 3)) is None
+
+
 def test_loops_in_another_order_backwards_and_of_one_iteration() -> None:
     kernel = packing(panels(row=const(5) - (r * 3 + t)))
     part = moves(20, (2, 4, 3), (-12, 1, -4), (12, 3, 1))

@@ -128,3 +128,59 @@ def test_windows_are_parted_where_a_range_is_of_batches_alone(
         sized = specialize(graph, here)
         (want,) = evaluate(sized, {"x": x}, float64=True).values()
         np.testing.assert_allclose(exe(x), want, rtol=2e-4, atol=2e-4)
+
+
+def of_one_image(layers: list[Layer]) -> Any:
+    """The layers on one image."""
+    source = model(layers)
+    source.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
+    return source
+
+
+def agree(exe: Any, source: Any, *sizes: tuple[int, int]) -> None:
+    """Results at these heights and widths are those of the interpreter."""
+    graph = import_model(source, (), Options.of({}))
+    for h, w in sizes:
+        x = np.random.default_rng(h).standard_normal((1, 16, h, w)).astype(np.float32)
+        sized = specialize(graph, {"h": h, "w": w})
+        (want,) = evaluate(sized, {"x": x}, float64=True).values()
+        np.testing.assert_allclose(exe(x), want, rtol=2e-4, atol=2e-4)
+
+
+def test_few_positions_are_computed_without_tiles() -> None:
+    """A tile of Winograd's takes longer than a few direct sums: both are in the code."""
+    source = of_one_image(
+        [
+            ("Conv", {}, (64, 16, 1, 1)),
+            ("Conv", {"pads": [1] * 4}, (64, 64, 3, 3)),
+            ("GlobalAveragePool", {}, ()),
+        ]
+    )
+    how: Any = {"jit": False, "cache": False, "threads": 1}
+    with events.record() as log:
+        exe: Any = tw.compile(source, dims={"h": (2, 11), "w": (2, 8)}, **how)
+    found = [e.fields for e in log if e.kind == "positions" and "few" in e.fields]
+    assert len(found) == 1
+    few = found[0]["few"]
+    assert 4 <= few < 88
+    ends = [(h, w) for h in range(2, 12) for w in range(2, 9)]
+    last = max((h * w, h, w) for h, w in ends if h * w <= few)[1:]
+    first = min((h * w, h, w) for h, w in ends if h * w > few)[1:]
+    agree(exe, source, (2, 2), last, first, (3, 7), (11, 8))
+
+
+def test_weights_of_parts_without_sizes_are_packed() -> None:
+    source = of_one_image(
+        [
+            ("Conv", {"pads": [1] * 4}, (16, 16, 3, 3)),
+            ("GlobalAveragePool", {}, ()),
+            ("Conv", {}, (48, 16, 1, 1)),
+        ]
+    )
+    how: Any = {"jit": False, "cache": False, "threads": 1}
+    exe: Any = tw.compile(source, dims={"h": (4, 9), "w": (4, 6)}, **how)
+    values = exe.model.shared[0].opened.step.values
+    constants = [s.tensor for s in values if s.kind == "constant"]
+    packed = [t for t in constants if t.name.startswith(("packing_", "prepare_"))]
+    assert any(t.nbytes == 48 * 16 * 4 for t in packed)
+    agree(exe, source, (4, 4), (9, 5))

@@ -17,6 +17,7 @@ from tilewright.base.errors import ExecutionError, InputError, TilewrightError
 from tilewright.compute.nodes import Computation, Dim, Output
 from tilewright.driver.options import Options
 from tilewright.driver.sources import import_model
+from tilewright.driver.step_hint import step_hint
 from tilewright.expr.nodes import INDEX, Buffer, Var, const
 from tilewright.graph.infer import specialize
 from tilewright.graph.interp import evaluate
@@ -89,6 +90,54 @@ def test_a_unet_runs_at_the_multiples_that_it_is_valid_at(tmp_path: Path) -> Non
                 one(np.zeros((1, 3, n, 6), np.float32))
             assert caught.value.code == "TW-SIZE"
             assert f"give {near}, or" in str(caught.value.hint)
+
+
+def test_listed_multiples_share_code_by_their_numbers() -> None:
+    source = unet(1)
+    listed = [8, 10, 14, 16, 20, *range(24, 48, 2), 64, 128]
+    exe: Any = tw.compile(source, dims={"h": listed, "w": 6}, **HOW)
+    (shared,) = exe.model.shared
+    assert shared.covers.extents == (tuple(listed),) and not exe.model.single
+    for h in (8, 14, 46, 128):
+        agrees(exe, source, h, 6)
+    for between in (12, 9):
+        with pytest.raises(InputError) as caught:
+            exe(np.zeros((1, 3, between, 6), np.float32))
+        assert caught.value.code == "TW-SIZE"
+
+
+def test_lists_that_share_code_as_they_are_keep_it() -> None:
+    source = model(MODELS["rows"])
+    exe: Any = tw.compile(source, dims={"n": [*range(2, 80, 2)]}, **HOW)
+    (shared,) = exe.model.shared
+    assert shared.opened.sizes == ("n",)  # no numbers of values
+
+
+@pytest.mark.parametrize(
+    ("depth", "dims", "hint"),
+    [
+        (1, {"h": (7, 30), "w": 6}, "{'h': (8, 30, 2)}"),
+        (1, {"h": (9, 400, 2), "w": (5, 40)}, "{'h': (10, 399, 2), 'w': (6, 40, 2)}"),
+        (2, {"h": (16, 90), "w": (16, 64, 4)}, "{'h': (16, 90, 4)"),
+    ],
+    ids=str,
+)
+def test_a_range_without_its_step_names_it(
+    depth: int, dims: dict[str, Any], hint: str
+) -> None:
+    with pytest.raises(TilewrightError, match="at multiples") as caught:
+        tw.compile(unet(depth), dims=dims, **HOW)
+    assert hint in str(caught.value.hint)
+
+
+def test_a_step_is_named_only_where_it_helps() -> None:
+    allowed: dict[str, Any] = {"h": range(8, 60), "w": range(8, 60)}
+    assert step_hint(lambda n: True, allowed) is None
+    assert step_hint(lambda n: False, allowed) is None
+    assert step_hint(lambda n: n["h"] % 3 == 0, allowed) is None
+    assert step_hint(lambda n: n["h"] % 4 == 0, {"h": (8, 12, 16)}) is None
+    found = step_hint(lambda n: n["h"] % 4 == 0, allowed)
+    assert found is not None and found.endswith("dims={'h': (8, 59, 4)}")
 
 
 @pytest.mark.slow

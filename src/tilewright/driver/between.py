@@ -22,6 +22,12 @@ from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import TilewrightError, UnsupportedError
 from tilewright.driver.generalize import is_corner
 from tilewright.driver.ranges import combinations, count
+from tilewright.driver.reshaped_axes import (
+    COPIED,
+    axis_forms,
+    expands_alike,
+    reshapes_alike,
+)
 from tilewright.driver.size_terms import Basis, Extents, SizeTerm, Terms
 from tilewright.graph.infer import FallbackProvider, InferredTypes, Typer, known_branch
 from tilewright.graph.nodes import Graph, Operation, Value
@@ -41,7 +47,7 @@ COPIES: Final = frozenset(
         *("BatchNormalization", "Concat", "Gather", "GatherElements", "Gemm"),
         *("GroupNormalization", "InstanceNormalization", "LayerNormalization"),
         *("LogSoftmax", "MatMul", "RMSNormalization", "ScatterElements", "Softmax"),
-        *("Transpose",),
+        *("Transpose", "Unsqueeze"),
     )
 )
 # Their int64 results are affine functions of all operands, or (PLACES) of the first one.
@@ -245,7 +251,7 @@ class Between:
                 yield from self._of(self._branch(op).operations)
                 continue
             made = [self._fact(v, op) for v in op.writes]
-            if not _plain(op, reads, made):
+            if not _plain(op, reads, made) and not self._reshaped(op, reads, made):
                 yield from self._worked(op, reads, made, sizes)
 
     def _fact(self, v: Value, op: Operation) -> Fact:
@@ -294,6 +300,27 @@ class Between:
         if branch is None or condition is None or self._fact(condition, op).sizes:
             raise _untold(op, "its body depends on a size")
         return branch
+
+    def _reshaped(
+        self, op: Operation, reads: Sequence[Fact], made: Sequence[Fact]
+    ) -> bool:
+        """Whether a shape that sizes change is taken at all sizes, in the same way."""
+        if op.qualified not in ("Reshape", "Expand") or len(reads) != 2:
+            return False
+        data, shape = reads
+        if data.numbers is not None or not isinstance(shape.numbers, AffineForm):
+            return False
+        if any(f.numbers is not None for f in made):
+            return False
+        given, wanted = axis_forms(data.shape), axis_forms(shape.numbers)
+        if given is None or wanted is None:
+            return False
+        if op.attributes.get("allowzero") and COPIED in wanted:
+            return False
+        if op.qualified == "Expand":
+            return expands_alike(given, wanted)
+        least = {n: min(e) for n, e in self.allowed.items()}
+        return reshapes_alike(given, wanted, data.shape.start, least)
 
     def _worked(
         self,
@@ -355,7 +382,7 @@ def _plain(op: Operation, reads: Sequence[Fact], made: Sequence[Fact]) -> bool:
         return False  # sums of products may have more products
     alone = not any(f.sizes for f in others)
     if any(isinstance(f.numbers, CornerForm) for f in made):
-        return False
+        return _takes_corners(op, reads)
     if any(f.numbers is not None for f in made):
         known = [f.numbers.base for f in reads if isinstance(f.numbers, AffineForm)]
         exact = all(a.dtype == np.int64 for a in known)
@@ -367,6 +394,17 @@ def _plain(op: Operation, reads: Sequence[Fact], made: Sequence[Fact]) -> bool:
         return True
     along = (np.flatnonzero(s).tolist() == [0] for s in first.shape.slopes.values())
     return has_trait(op, SPATIAL) and all(along) and alone
+
+
+def _takes_corners(op: Operation, reads: Sequence[Fact]) -> bool:
+    """Whether the result for a corner of an operand is a corner of the result for all of it.
+
+    requires: elements at indices that are a corner, of a constant that no size changes.
+    """
+    if op.qualified != "Gather" or len(reads) != 2:
+        return False
+    data, indices = reads
+    return not data.sizes and isinstance(indices.numbers, CornerForm)
 
 
 def _each_axis(

@@ -13,7 +13,7 @@ from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import UnsupportedError, VerifyError
 from tilewright.base.names import fresh
 from tilewright.driver.compiled import CompiledGroup
-from tilewright.driver.part_assembly import PartedWork
+from tilewright.driver.part_assembly import PartedWork, of_one_size
 from tilewright.driver.positions import by_positions
 from tilewright.driver.prepare import PreparationCompiler
 from tilewright.driver.processes import share, workers
@@ -187,14 +187,18 @@ def _scheduled(
     target: Target,
     tiles: Sequence[int] = (),
 ) -> PartedWork:
-    """By units if all units of the sizes are alike, else by positions or rows, else at once."""
+    """As for one size if none changes the group; by units if all units of the sizes are alike, else
+    by positions or rows, else at once."""
     named = unique(group)
     if group.kernel is None:
+        found = of_one_size(kernel, named, plan.data, target)
+        if found is not None:
+            return found
         found = by_units(kernel, named, plan.data, target)
         if found is not None:
             return found
         forms = [*map(unique, forms_of(plan, group, tiles))]
-        found = by_positions(kernel, forms, plan.data, target)
+        found = by_positions(kernel, forms, plan.data, target, plan.open)
         if found is not None:
             return found
         some = by_rows(kernel, named, target)

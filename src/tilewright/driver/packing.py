@@ -13,19 +13,25 @@ from typing import Final
 
 from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import float32, float64
+from tilewright.base.names import fresh
 from tilewright.expr.affine import Affine, affine
 from tilewright.expr.nodes import (
+    INDEX,
     Add,
     Buffer,
     Const,
     Expr,
+    FloorDiv,
     Load,
+    Mod,
     Mul,
     Overlap,
     Sub,
     Var,
+    const,
 )
-from tilewright.ir.node import postorder
+from tilewright.expr.simplify import simplify
+from tilewright.ir.node import postorder, substitute
 from tilewright.loops.nodes import SIZE, Block, For, Kernel, Store
 from tilewright.runtime.packing import Packing, PackingPart, Step
 
@@ -57,7 +63,38 @@ class _Nest:
         if source.dtype is not result.dtype or not (source.static and result.static):
             return None
         found = [s for s in stores if isinstance(s, Store) and s.buffer == result]
-        return _Nest(loops, found) if len(found) == len(stores) else None
+        return _Nest(loops, found).digits() if len(found) == len(stores) else None
+
+    def digits(self) -> _Nest:
+        """With two loops for each whose quotient and remainder by a divisor of its extent occur.
+
+        A window of 3 x 3 is one loop over 9 in a kernel, and two in the weight.
+        """
+        for e in (e for s in self.stores for e in postorder(s)):
+            if not isinstance(e, FloorDiv | Mod) or not isinstance(e.rhs, Const):
+                continue
+            extent, divisor = self.loops.get(e.lhs, 1), int(e.rhs.value.real)
+            if isinstance(e.lhs, Var) and 1 < divisor < extent and not extent % divisor:
+                return self._parted(e.lhs, divisor).digits()
+        return self
+
+    def _parted(self, var: Var, divisor: int) -> _Nest:
+        """With a loop over quotients and one over remainders."""
+        taken = {v.name for v in self.loops if isinstance(v, Var)}
+        high, low = (Var(fresh(taken, f"{var.name}.{n}"), INDEX) for n in range(2))
+        loops = {v: n for v, n in self.loops.items() if v is not var}
+        loops |= {high: self.loops[var] // divisor, low: divisor}
+        env = {v: (0, n - 1) for v, n in loops.items()}
+        moved = {var: high * const(divisor, INDEX) + low}
+
+        def there(e: Expr) -> Expr:
+            return simplify(substitute(e, moved), env)
+
+        stores = [
+            Store(s.buffer, tuple(map(there, s.index)), there(s.value))
+            for s in self.stores
+        ]
+        return _Nest(loops, stores)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,15 @@ from dataclasses import replace
 from tilewright.base.dataclass import dataclass
 from tilewright.base.names import fresh
 from tilewright.expr.nodes import INDEX, Buffer, Var
+from tilewright.loops.analysis.access import environment
 from tilewright.loops.analysis.effects import reads
 from tilewright.loops.nodes import Kernel, Stmt
 from tilewright.loops.passes.hoist import HoistedKernel, hoist
 from tilewright.loops.passes.on_buffers import on_buffers
 from tilewright.loops.sizes import with_statement
 from tilewright.loops.verify import verify
-from tilewright.plan.normalize import KernelSignature
+from tilewright.plan.nodes import FusionGroup
+from tilewright.plan.normalize import KernelSignature, kernel_signature
 from tilewright.schedule import edit
 from tilewright.targets.base import Target
 
@@ -32,20 +34,46 @@ class PartedWork:
 
 
 def scheduled_part(
-    found: KernelSignature, constants: Collection[Buffer], target: Target
+    found: KernelSignature,
+    constants: Collection[Buffer],
+    target: Target,
+    local: Collection[str] = (),
 ) -> HoistedKernel:
     """The kernel of fixed sizes in its default schedule, on tensors of their own shapes.
 
-    constants: the parameters that are packed at compile time.
+    constants: the parameters that are packed at compile time. local: names of values that may
+    have the shapes of the parameters instead.
     """
     plain = found.plain()
     verify(plain)
     made = target.default_schedule(plain, found.computations, constants)
     for b, p in zip(found.values, found.params, strict=True):
-        if p is not b:
+        if p is not b and b.name not in local:
             made.reshape(p.name, *b.shape)
     of_name = {b.name: b for b in made.kernel.params}
     return hoist(made.kernel, {of_name[p.name] for p in constants})
+
+
+def of_one_size(
+    kernel: Kernel, group: FusionGroup, constants: Collection[Buffer], target: Target
+) -> PartedWork | None:
+    """The scheduled kernel of a group that no size of its plan changes; None for any other group.
+
+    kernel: unscheduled, with all sizes of the plan.
+    """
+    if any(c.sizes or c.free for c in group.computations):
+        return None
+    if not all(b.static for b in kernel.params):
+        return None
+    found = kernel_signature(group, kernel.outputs, parts=False)
+    pairs = zip(found.values, found.params, strict=True)
+    work = scheduled_part(found, {p for b, p in pairs if b in constants}, target)
+    assembly = PartAssembly(kernel)
+    stmt = assembly.body(work.kernel, "")
+    packed = assembly.packed(work.prepare, "")
+    by_name = {b.name: b for b in kernel.params}
+    moves = {b: edit.onto(packed.get(b) or by_name[b.name]) for b in work.kernel.params}
+    return assembly.work(edit.rewrite(stmt, environment(stmt), moves=moves))
 
 
 class PartAssembly:
@@ -54,23 +82,37 @@ class PartAssembly:
     kernel: unscheduled, with all sizes. taken: the names that are in use.
     """
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+    ) -> None:
         self.kernel = kernel
         self.taken = {b.name for b in kernel.params} | {v.name for v in kernel.sizes}
         self._notes: dict[str, Mapping[str, object]] = {}
         self._prepare: list[tuple[Kernel, ...]] = []
 
-    def variable(self, wish: str) -> Var:
+    def variable(
+        self,
+        wish: str,
+    ) -> Var:
         """A new loop variable."""
         return Var(fresh(self.taken, wish), INDEX)
 
-    def body(self, part: Kernel, suffix: str) -> Stmt:
+    def body(
+        self,
+        part: Kernel,
+        suffix: str,
+    ) -> Stmt:
         """What a part runs, with new names and its notes."""
         stmt, names = edit.renamed(part.body, self.taken, suffix)
         self._notes |= {names.get(n, n): said for n, said in part.notes.items()}
         return stmt
 
-    def packed(self, prepare: Sequence[Kernel], suffix: str) -> dict[Buffer, Buffer]:
+    def packed(
+        self,
+        prepare: Sequence[Kernel],
+        suffix: str,
+    ) -> dict[Buffer, Buffer]:
         """New buffers for the results of work on constants, by the part's own."""
         own: dict[Buffer, Buffer] = {}
         for b in (k.outputs[0] for k in prepare):
@@ -79,7 +121,10 @@ class PartAssembly:
             self._prepare.append(tuple(on_buffers(k, own) for k in prepare))
         return own
 
-    def work(self, body: Stmt) -> PartedWork:
+    def work(
+        self,
+        body: Stmt,
+    ) -> PartedWork:
         """The whole kernel. body: of all parts, what runs for each choice of the sizes."""
         old = self.kernel
         read = reads(body)

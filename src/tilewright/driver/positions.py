@@ -9,8 +9,9 @@ along each axis: only the last positions of all are fewer.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from functools import reduce
+from itertools import takewhile
 from math import isqrt, prod
 from operator import and_
 
@@ -18,19 +19,32 @@ from tilewright.base import events
 from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ScheduleError, UnsupportedError, VerifyError
 from tilewright.base.names import fresh
+from tilewright.driver.block_counts import BlockCounts, block_counts
 from tilewright.driver.part_assembly import PartAssembly, PartedWork, scheduled_part
-from tilewright.driver.units import counts_of
 from tilewright.expr.affine import affine, to_expr
-from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, Select, Var, as_expr, const
+from tilewright.expr.nodes import (
+    INDEX,
+    Buffer,
+    Const,
+    Expr,
+    Load,
+    Select,
+    Var,
+    as_expr,
+    const,
+)
+from tilewright.expr.simplify import simplify
+from tilewright.ir.node import Node, substitute
 from tilewright.loops.analysis.access import environment
 from tilewright.loops.nodes import Alloc, For, If, Kernel, Stmt, Store, block, loop
 from tilewright.loops.passes.hoist import HoistedKernel
 from tilewright.loops.sizes import statement
 from tilewright.loops.verify import verify
-from tilewright.plan.nodes import FusionGroup
+from tilewright.plan.nodes import FusionGroup, OpenExtent
 from tilewright.plan.normalize import KernelSignature, kernel_signature
 from tilewright.plan.positions import Positions, PositionWindow, positions
 from tilewright.schedule import edit
+from tilewright.schedule.primitives.reshape import onto_shape
 from tilewright.targets.base import Target
 
 CHUNK = 64  # contiguous elements, at most, that are copied at a time
@@ -41,39 +55,71 @@ def by_positions(
     forms: Sequence[FusionGroup],
     constants: Collection[Buffer],
     target: Target,
+    sizes: Sequence[OpenExtent],
 ) -> PartedWork | None:
     """The scheduled kernel of a group as a loop over blocks of positions.
 
     kernel: unscheduled, with all sizes of the plan. forms: the group in several forms, of which the
-    first one is taken that the target is good at; the last is the group itself. None if the group
-    is no function of positions, if the target expects kernels of few positions to take too long, or
-    if a schedule reshapes a tensor irreversibly.
+    first one is taken that the target is good at; the last is the group itself, which computes so
+    few positions that the other one would take longer. sizes: of the plan.
+    None if the group is no function of positions, if the target expects kernels of few positions to
+    take too long, or if all schedules reshape a tensor irreversibly.
     """
+    found: list[tuple[int, _PositionKernels]] = []
     for n, group in enumerate(forms):
-        found = positions(group.computations, kernel.params, constants)
-        if found is not None:
-            maker = _PositionKernels(kernel, group, found, constants, target)
-            made = _of_blocks(maker)
-            if made is not None:
-                return replace(made, form=n - len(forms))
+        made = positions(group.computations, kernel.params, constants)
+        if made is not None:
+            maker = _PositionKernels(kernel, group, made, constants, target, sizes)
+            found.append((n - len(forms), maker))
+    for n, (form, maker) in enumerate(found):
+        least, most = maker.ends()
+        chosen = maker.chosen(least, most)
+        if chosen is None:
+            continue
+        few = _few(maker, chosen, [m for _, m in found[n + 1 :]])
+        made_of = _made(maker, chosen, few)
+        if made_of is not None:
+            return replace(made_of, form=form)
     return None
 
 
-def _of_blocks(
-    maker: _PositionKernels,
+@dataclass(frozen=True, eq=False, slots=True)
+class _FewPositions:
+    """Another form of the group, for so many points at most."""
+
+    maker: _PositionKernels
+    counts: BlockCounts
+    most: int
+
+
+def _few(
+    maker: _PositionKernels, chosen: BlockCounts, others: Sequence[_PositionKernels]
+) -> _FewPositions | None:
+    """The last other form where it takes less time than blocks of positions of several points."""
+    points = maker.points
+    if points == 1 or not others or others[-1].points > 1:
+        return None
+    other = others[-1]
+    largest = chosen.counts[0] * points
+    known = BlockCounts.of(other.counts(largest), other.block_cost)
+    totals = range(1, largest + 1)
+    faster = (known.cost(n) < chosen.cost(-(-n // points)) for n in totals)
+    most = sum(1 for _ in takewhile(bool, faster))
+    least, _ = other.ends()
+    counts = other.chosen(least, most) if least <= most else None
+    return None if counts is None else _FewPositions(other, counts, most)
+
+
+def _made(
+    maker: _PositionKernels, chosen: BlockCounts, few: _FewPositions | None
 ) -> PartedWork | None:
-    kernel = maker.kernel
-    counts = maker.counts()
-    events.emit("positions", kernel=kernel.name, at_a_time=counts)
-    for first in range(len(counts)):
-        # A schedule of many positions may reshape a tensor irreversibly, and one of fewer not.
-        try:
-            return maker.made(counts[first:])
-        except (ScheduleError, UnsupportedError, VerifyError) as error:
-            reason = str(error)
-            events.emit("kept-apart", kernel=kernel.name, reason=reason)
-    if counts:
-        events.emit("kept-whole", kernel=kernel.name, reason=reason)
+    name = maker.kernel.name
+    shown = {} if few is None else {"few": few.most, "by": list(few.counts.counts)}
+    events.emit("positions", kernel=name, at_a_time=list(chosen.counts), **shown)
+    try:
+        return _assembled(maker, chosen, few)
+    except (ScheduleError, UnsupportedError, VerifyError) as error:
+        events.emit("kept-whole", kernel=name, reason=str(error))
     return None
 
 
@@ -86,6 +132,8 @@ class _PositionKernels:
     positions: Positions
     constants: Collection[Buffer]
     target: Target
+    sizes: Sequence[OpenExtent]
+    _scheduled: dict[int, HoistedKernel | str] = field(default_factory=dict)
 
     def grid(
         self,
@@ -129,6 +177,14 @@ class _PositionKernels:
         pairs = zip(found.values, found.params, strict=True)
         return found, {p for b, p in pairs if b in self.constants}
 
+    @property
+    def points(
+        self,
+    ) -> int:
+        """The points of a position of the last Computation, along all open dimensions."""
+        found = self.positions
+        return int(found.steps[found.last] ** len(found.counts))
+
     def work(
         self,
         count: int,
@@ -137,24 +193,97 @@ class _PositionKernels:
         found, constants = self.signature(count)
         return self.target.predicted_work(found.computations, constants)
 
+    def block_cost(
+        self,
+        count: int,
+    ) -> float:
+        """The nanoseconds that the target expects for a block of so many positions.
+
+        Each block reads all weights again.
+        """
+        costs = self.target.open_costs
+        found = self.positions
+        read = {b for c in found.dims for b in c.inputs if b in self.constants}
+        weights = sum(b.size * b.dtype.itemsize for b in read)
+        rate = costs.near_ns if weights <= costs.kept else costs.far_ns
+        return self.work(count) + weights * rate
+
+    def ends(
+        self,
+    ) -> tuple[int, int]:
+        """The least and the greatest number of positions, of all sizes of the plan."""
+        total = prod_of(self.positions.counts)
+        least: dict[Node, Node] = {e.size: const(e.least, INDEX) for e in self.sizes}
+        most: dict[Node, Node] = {e.size: const(e.most, INDEX) for e in self.sizes}
+        found = [simplify(substitute(total, ends), {}) for ends in (least, most)]
+        low, high = (int(n.value.real) if isinstance(n, Const) else 1 for n in found)
+        return low, high
+
     def counts(
         self,
+        most: int,
     ) -> list[int]:
-        """The numbers of positions per kernel, descending; empty if blocks do not pay.
+        """Possible numbers of positions of a block, descending.
 
-        As many as a cache keeps the windows of. Where a position has several points along each
-        dimension, it is a tile of a method that needs several tiles along each.
+        At most as many as a cache keeps the windows of. Where a position has several points along
+        each dimension, it is a tile of a method that needs several tiles along each.
         """
         costs = self.target.open_costs
         several = max(self.positions.steps.values()) > 1
         base = (1 << len(self.positions.counts[-2:])) if several else 1
-        most = base
-        while most < costs.many_positions and self.gathered(2 * most) <= costs.gathered:
-            most *= 2
-        if not self.is_good(most):
-            return []
-        of_base = counts_of(lambda n: self.work(n * base), most // base, costs)
-        return [n * base for n in of_base]
+        found = [base]
+        while (
+            found[-1] < min(most, costs.many_positions)
+            and self.gathered(2 * found[-1]) <= costs.gathered
+        ):
+            found.append(2 * found[-1])
+        return found[::-1]
+
+    def chosen(
+        self,
+        least: int,
+        most: int,
+    ) -> BlockCounts | None:
+        """The numbers of positions per block, for so many in all; None if blocks do not pay."""
+        costs = self.target.open_costs
+        counts = self.counts(most)
+        few, many = counts[-1], counts[0]
+        if not self.is_good(many):
+            return None
+        # Most of a tile would be empty.
+        if many >= few * costs.few_units**2:
+            if self.work(few) * costs.few_units > self.work(many):
+                return None
+        while counts:
+            found = block_counts(least, most, counts, self.block_cost, costs.block_gain)
+            refused = [n for n in found.counts if isinstance(self.part(n), str)]
+            if not refused:
+                return found
+            counts = [n for n in counts if n not in refused]
+        reason = self.part(few)
+        events.emit("kept-whole", kernel=self.kernel.name, reason=reason)
+        return None
+
+    def part(
+        self,
+        count: int,
+    ) -> HoistedKernel | str:
+        """The scheduled kernel of so many positions; why there is none.
+
+        A schedule of some numbers may reshape a tensor irreversibly, and one of others not.
+        """
+        if count not in self._scheduled:
+            found, constants = self.signature(count)
+            try:
+                local = {b.name for b in self.parts(count).values()}
+                made = scheduled_part(found, constants, self.target, local)
+                self._scheduled[count] = made
+            except (ScheduleError, UnsupportedError, VerifyError) as error:
+                reason = str(error)
+                name = self.kernel.name
+                events.emit("kept-apart", kernel=name, count=count, reason=reason)
+                self._scheduled[count] = reason
+        return self._scheduled[count]
 
     def is_good(
         self,
@@ -174,23 +303,35 @@ class _PositionKernels:
             parts[w].size * w.tensor.dtype.itemsize for w in self.positions.windows
         )
 
-    def made(
-        self,
-        counts: Sequence[int],
-    ) -> PartedWork:
-        """A loop for each number of positions: as many blocks as fit; the next takes the rest."""
-        assembled = _PositionBlocks(self)
-        whole = prod_of(self.positions.counts)
-        done: Expr = const(0, INDEX)
-        left = whole
-        for count in counts:
-            found, constants = self.signature(count)
-            part = scheduled_part(found, constants, self.target)
-            size = const(count, INDEX)
-            more = 0 if count > counts[-1] else count - 1
-            assembled.add(part, count, done, (left + const(more, INDEX)) // size)
-            done, left = whole // size * size, whole % size
-        return assembled.work()
+
+def _assembled(
+    maker: _PositionKernels, chosen: BlockCounts, few: _FewPositions | None
+) -> PartedWork:
+    """A loop for each number of positions; another form's loops where there are few."""
+    assembly = PartAssembly(maker.kernel)
+    body = _loops(assembly, maker, chosen, "")
+    if few is not None:
+        other = _loops(assembly, few.maker, few.counts, ".few")
+        total = prod_of(few.maker.positions.counts)
+        body = If(total <= const(few.most, INDEX), other, body)
+    around = statement(assembly.kernel)
+    if isinstance(around, If):  # the bounds of sizes, which proofs need
+        body = If(around.condition, body, None)
+    found = assembly.work(body)
+    verify(found.kernel)
+    return found
+
+
+def _loops(
+    assembly: PartAssembly, maker: _PositionKernels, chosen: BlockCounts, suffix: str
+) -> Stmt:
+    blocks = _PositionBlocks(maker, assembly, suffix)
+    total = prod_of(maker.positions.counts)
+    for count, done, times in chosen.loops(total):
+        part = maker.part(count)
+        assert not isinstance(part, str)
+        blocks.add(part, count, done, times)
+    return blocks.body()
 
 
 def prod_of(
@@ -201,14 +342,14 @@ def prod_of(
 
 
 class _PositionBlocks:
-    """Builds one kernel of loops over blocks of positions, with unique names."""
+    """Builds loops over blocks of positions, with unique names."""
 
     def __init__(
-        self,
-        maker: _PositionKernels,
+        self, maker: _PositionKernels, assembly: PartAssembly, suffix: str
     ) -> None:
         self._maker = maker
-        self._assembly = PartAssembly(maker.kernel)
+        self._assembly = assembly
+        self._suffix = suffix
         self._nests: list[Stmt] = []
 
     def add(
@@ -220,11 +361,12 @@ class _PositionBlocks:
     ) -> None:
         """Add a loop that runs a kernel `times` times, from position `done` on."""
         part = work.kernel
-        suffix = f".{count}"
+        suffix = f"{self._suffix}.{count}"
         stmt = self._assembly.body(part, suffix)
         parts = self._maker.parts(count)
+        shapes = {b.name: b.extents for b in part.params}
         own = {
-            b.name: Buffer(fresh(self._assembly.taken, b.name), b.extents, b.dtype)
+            b.name: Buffer(fresh(self._assembly.taken, b.name), shapes[b.name], b.dtype)
             for b in parts.values()
         }
         packed = self._assembly.packed(work.prepare, suffix)
@@ -233,12 +375,8 @@ class _PositionBlocks:
         body = edit.rewrite(stmt, environment(stmt), moves=moves)
         block_of = self.name(f"positions{suffix}")
         first = done + block_of * const(count, INDEX)
-        grid = self._maker.grid(count)
         written = self._maker.positions.written.values()
-        nests = [
-            _WindowCopy(self, w, own[b.name], grid, first, w in written).nest()
-            for w, b in parts.items()
-        ]
+        nests = [self._copy(w, b, own[b.name], count, first) for w, b in parts.items()]
         body = block(
             *nests[: len(nests) - len(written)],
             body,
@@ -247,6 +385,15 @@ class _PositionBlocks:
         for b in own.values():
             body = Alloc(b, body)
         self._nests.append(loop(block_of, times, _serial(body), "parallel"))
+
+    def _copy(
+        self, window: PositionWindow, part: Buffer, own: Buffer, count: int, first: Expr
+    ) -> Stmt:
+        """What gathers or scatters a window. own: the memory of its part."""
+        scatters = window in self.positions.written.values()
+        grid = self._maker.grid(count)
+        local = onto_shape(part, own)
+        return _WindowCopy(self, window, own.name, local, grid, first, scatters).nest()
 
     def name(
         self,
@@ -262,26 +409,24 @@ class _PositionBlocks:
         """Those of the group."""
         return self._maker.positions
 
-    def work(
+    def body(
         self,
-    ) -> PartedWork:
-        """All loops as one kernel."""
-        body = block(*self._nests)
-        around = statement(self._assembly.kernel)
-        if isinstance(around, If):  # the bounds of sizes, which proofs need
-            body = If(around.condition, body, None)
-        found = self._assembly.work(body)
-        verify(found.kernel)
-        return found
+    ) -> Stmt:
+        """All loops."""
+        return block(*self._nests)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _WindowCopy:
-    """The nest that gathers or scatters the window of some positions."""
+    """The nest that gathers or scatters the window of some positions.
+
+    name: the prefix of its loops. local: where an element of the window is.
+    """
 
     blocks: _PositionBlocks
     window: PositionWindow
-    local: Buffer
+    name: str
+    local: edit.Move
     grid: Sequence[int]
     first: Expr
     scatters: bool
@@ -293,7 +438,7 @@ class _WindowCopy:
         found = self.blocks.positions
         step = found.steps[self.window.of]
         dims = found.dims[self.window.of]
-        name = f"{self.local.name}.at"
+        name = f"{self.name}.at"
         position = self.blocks.name(name)
         points = [self.blocks.name(f"{name}.p") for _ in dims]
         local = _places(position, self.grid)
@@ -344,11 +489,11 @@ class _WindowCopy:
         loops: list[tuple[Var, int, str]],
     ) -> Expr:
         chunk = max(n for n in range(1, CHUNK + 1) if length % n == 0)
-        inside = self.blocks.name(f"{self.local.name}.w")
+        inside = self.blocks.name(f"{self.name}.w")
         if chunk == length or chunk == 1:
             loops.append((inside, length, "vector" if chunk > 1 else "serial"))
             return inside
-        outside = self.blocks.name(f"{self.local.name}.w")
+        outside = self.blocks.name(f"{self.name}.w")
         loops += [(outside, length // chunk, "serial"), (inside, chunk, "vector")]
         return outside * const(chunk, INDEX) + inside
 
@@ -358,8 +503,9 @@ class _WindowCopy:
         there: tuple[Expr, ...],
     ) -> Stmt:
         tensor = self.window.tensor
+        local, mine = self.local(mine)
         if self.scatters:
-            return Store(tensor, _linear(there), Load(self.local, mine))
+            return Store(tensor, _linear(there), Load(local, mine))
         there = _linear(there)
         value: Expr = Load(tensor, there)
         outside = self.window.outside
@@ -371,7 +517,7 @@ class _WindowCopy:
                 if not a.is_inside(e)
             ]
             value = Select(reduce(and_, conditions), value, outside)
-        return Store(self.local, mine, value)
+        return Store(local, mine, value)
 
 
 def _places(

@@ -26,6 +26,7 @@ from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import (
     InputError,
     MemoryLimitError,
+    ModelError,
     UnsupportedError,
     VerifyError,
 )
@@ -34,7 +35,13 @@ from tilewright.driver.between import Between
 from tilewright.driver.generalize import difference, equal, generalize
 from tilewright.driver.open_model import symbolic
 from tilewright.driver.processes import share, workers
-from tilewright.driver.ranges import combinations, count, has_step, numbered, of_numbers
+from tilewright.driver.ranges import (
+    combinations,
+    count,
+    numbered,
+    of_numbers,
+    steps_of,
+)
 from tilewright.driver.sample_points import (
     are_many,
     compared_points,
@@ -49,6 +56,7 @@ from tilewright.driver.size_terms import (
     every_floor,
     terms_of,
 )
+from tilewright.driver.step_hint import step_hint, valid_where
 from tilewright.graph.infer import FallbackProvider, InferredTypes
 from tilewright.graph.nodes import Graph, Value
 from tilewright.plan.nodes import Plan
@@ -74,7 +82,7 @@ class RangedBuilder:
     than the target's. single: the model at extents by name. opened: the model of an open plan; None
     if the target or the options do not support one. typing_at: the types of the graph's values at
     extents by name. fallback: for typing. meta: of the RangedModel.
-    extents: of sizes, to show them: the size of a range with a step is the number of its value.
+    extents: of sizes, to show them: the size of extents with a step is the number of a value.
     """
 
     graph: Graph
@@ -87,11 +95,11 @@ class RangedBuilder:
     meta: Mapping[str, Any] = field(default_factory=dict)
     extents: Callable[[Extents], Extents] = dict
 
-    def on_numbers(self, allowed: Allowed) -> RangedBuilder:
-        """The functions on the numbers of the extents of ranges with a step."""
-        if not any(map(has_step, allowed.values())):
+    def on_numbers(self, steps: Mapping[str, range]) -> RangedBuilder:
+        """The functions on the numbers of the extents with a step."""
+        if not steps:
             return self
-        real = partial(of_numbers, allowed)
+        real = partial(of_numbers, steps)
         return replace(
             self,
             plan_at=lambda sizes, asked: self.plan_at(real(sizes), asked),
@@ -165,16 +173,11 @@ def ranged_model(
     that needs more than half of the limit in bytes.
     """
     _check_countable(making.graph, allowed, deciding)
-    single: dict[Key, CompiledModel] = {}
-    shared: list[SharedModel] = []
-    inner = making.on_numbers(allowed)
-    real = partial(_real_key, allowed)
-    for part in _parts(inner, numbered(allowed)):
-        if isinstance(part, SharedModel):
-            shared.append(replace(part, covers=_real_cover(allowed, part.covers)))
-        else:
-            single[real(part)] = inner.single(dict(zip(allowed, part, strict=True)))
-        _check_few(single, shared)
+    try:
+        single, shared = _all_code(making, allowed)
+    except (ModelError, UnsupportedError) as error:
+        error.hint = step_hint(valid_where(making.typing_at), allowed) or error.hint
+        raise
     inputs, outputs = (
         tuple(map(symbolic, vs)) for vs in (making.graph.inputs, making.graph.outputs)
     )
@@ -183,21 +186,58 @@ def ranged_model(
     return made
 
 
-def _real_key(allowed: Allowed, key: Key) -> Key:
-    return _key(of_numbers(allowed, dict(zip(allowed, key, strict=True))))
+Code = tuple[dict[Key, CompiledModel], list[SharedModel]]
 
 
-def _real_cover(allowed: Allowed, covers: Cover) -> Cover:
+def _all_code(making: RangedBuilder, allowed: Allowed) -> Code:
+    """The code of single combinations, and shared code.
+
+    Listed values that cannot share code as they are may do so by their numbers.
+    """
+    steps, with_lists = (steps_of(allowed, lists) for lists in (False, True))
+    try:
+        return _code_by(making, allowed, steps)
+    except UnsupportedError:
+        if steps == with_lists:
+            raise
+        return _code_by(making, allowed, with_lists)
+
+
+def _code_by(
+    making: RangedBuilder, allowed: Allowed, steps: Mapping[str, range]
+) -> Code:
+    single: dict[Key, CompiledModel] = {}
+    shared: list[SharedModel] = []
+    inner = making.on_numbers(steps)
+    names = list(allowed)
+    for part in _parts(inner, numbered(allowed, steps)):
+        if isinstance(part, SharedModel):
+            covers = _real_cover(allowed, steps, part.covers)
+            shared.append(replace(part, covers=covers))
+        else:
+            single[_real_key(names, steps, part)] = inner.single(
+                dict(zip(names, part, strict=True))
+            )
+        _check_few(single, shared)
+    return single, shared
+
+
+def _real_key(names: Sequence[str], steps: Mapping[str, range], key: Key) -> Key:
+    return _key(of_numbers(steps, dict(zip(names, key, strict=True))))
+
+
+def _real_cover(allowed: Allowed, steps: Mapping[str, range], covers: Cover) -> Cover:
     """The cover of numbers as one of extents."""
     found: list[Collection[int]] = []
-    for numbers, extents in zip(covers.extents, allowed.values(), strict=True):
-        if not has_step(extents):
+    for numbers, (name, extents) in zip(covers.extents, allowed.items(), strict=True):
+        if name not in steps:
             found.append(numbers)
-        elif isinstance(numbers, range):
+        elif isinstance(numbers, range) and isinstance(extents, range):
             found.append(extents[numbers[0] : numbers[-1] + 1])
         else:
-            found.append(tuple(extents[n] for n in numbers))
-    without = (_real_key(allowed, key) for key in covers.without)
+            known = steps[name]
+            found.append(tuple(known.start + known.step * n for n in numbers))
+    without = (_real_key([*allowed], steps, key) for key in covers.without)
     return Cover(tuple(found), frozenset(without))
 
 

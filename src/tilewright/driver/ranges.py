@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import product
-from typing import Any, Final, TypeGuard
+from typing import Any, Final
 
 from tilewright.base.errors import InputError
 from tilewright.base.numbers import whole
@@ -71,23 +71,42 @@ def _extents(name: str, given: Sequence[Any]) -> Collection[int]:
     return range(least, most + 1, *step)
 
 
-def numbered(allowed: Allowed) -> dict[str, Collection[int]]:
-    """The extents, and the numbers of those of a range with a step: 0, 1, 2, ..."""
-    return {n: range(len(e)) if has_step(e) else e for n, e in allowed.items()}
+def steps_of(allowed: Allowed, lists: bool) -> dict[str, range]:
+    """The extents that have a step other than 1; lists: also those of listed values."""
+    found = {}
+    for name, extents in allowed.items():
+        if isinstance(extents, range):
+            known = extents
+        else:
+            least, most = min(extents), max(extents)
+            step = math.gcd(*(n - least for n in extents)) if lists else 1
+            known = range(least, most + 1, step or 1)
+        if known.step != 1:
+            found[name] = known
+    return found
 
 
-def of_numbers(allowed: Allowed, sizes: Mapping[str, int]) -> dict[str, int]:
+def numbered(
+    allowed: Allowed, steps: Mapping[str, range]
+) -> dict[str, Collection[int]]:
+    """The extents, and the numbers of those with a step: 0, 1, 2, ..."""
+    found = dict(allowed)
+    for name, known in steps.items():
+        extents = allowed[name]
+        found[name] = (
+            range(len(extents))
+            if isinstance(extents, range)
+            else tuple((n - known.start) // known.step for n in extents)
+        )
+    return found
+
+
+def of_numbers(steps: Mapping[str, range], sizes: Mapping[str, int]) -> dict[str, int]:
     """The extents of sizes as in `numbered`, also beyond the end of a range."""
-    steps = {n: e for n, e in allowed.items() if has_step(e)}
     return {
         n: steps[n].start + steps[n].step * size if n in steps else size
         for n, size in sizes.items()
     }
-
-
-def has_step(extents: Collection[int]) -> TypeGuard[range]:
-    """Whether extents are a range with a step other than 1."""
-    return isinstance(extents, range) and extents.step != 1
 
 
 def check_named(graph: Graph, allowed: Allowed) -> None:

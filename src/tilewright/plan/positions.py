@@ -35,6 +35,9 @@ from tilewright.expr.reads import reads_memory
 from tilewright.expr.simplify import simplify
 from tilewright.ir.node import Node, postorder
 
+# What windows that are read as one have in common.
+WindowKey = tuple[Computation, Buffer, Const | None, tuple[tuple[int | None, int], ...]]
+
 
 @dataclass(frozen=True, slots=True)
 class WindowAxis:
@@ -139,7 +142,7 @@ class Positions:
             d.var: n * self.steps[c] for d, n in zip(self.dims[c], count, strict=True)
         }
         pairs = zip(index_of(c, b), b.extents, strict=True)
-        shape: list[Any] = [
+        shape: list[Extent] = [
             sizes.get(i, e) if isinstance(i, Var) else e for i, e in pairs
         ]
         return Buffer(b.name, tuple(shape), b.dtype, b.scope)
@@ -417,10 +420,10 @@ def _joined(
 ) -> dict[tuple[Computation, Node], PositionWindow]:
     """Windows of one tensor that move alike as one that holds them all."""
 
-    def key(w: PositionWindow) -> Any:
+    def key(w: PositionWindow) -> WindowKey:
         return w.of, w.tensor, w.outside, tuple((a.dim, a.stride) for a in w.axes)
 
-    whole: dict[Any, PositionWindow] = {}
+    whole: dict[WindowKey, PositionWindow] = {}
     for w in read.values():
         known = whole.get(key(w), w)
         axes = tuple(map(_around, w.axes, known.axes))

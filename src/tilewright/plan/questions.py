@@ -68,7 +68,10 @@ class OpenCosts:
     kernel for another number of units. few_units: if fewer single units take as long as
     `many_units`, most of a tile would be empty. row_step: the ratio between successive numbers of
     rows per block. many_positions: of an image per kernel, at most. gathered: bytes of what these
-    read, at most, so that a cache keeps them.
+    read, at most, so that a cache keeps them. block_gain: the speedup, on average over a range,
+    that justifies a kernel for another number of positions. kept: bytes of weights, at most, that
+    the second cache keeps from one block to the next. near_ns, far_ns: nanoseconds that a block
+    takes per byte of these, and of others.
     """
 
     many_units: int
@@ -77,6 +80,10 @@ class OpenCosts:
     row_step: int
     many_positions: int
     gathered: int
+    block_gain: float
+    kept: int
+    near_ns: float
+    far_ns: float
 
 
 def dearer(one: float | None, several: Sequence[float | None]) -> str:

@@ -39,18 +39,8 @@ def reshape(kernel: Kernel, buffer: str, *extents: int) -> tuple[Kernel, None]:
         if a.buffer is old:
             _check_plain(buffer, a.index, runs)
     new = Buffer(old.name, tuple(extents), old.dtype, old.scope)
-
-    def moved(index: Index) -> tuple[Buffer, Index]:
-        parts: list[Expr] = []
-        for before, after in runs:
-            shape, axes = old.shape[before], extents[after]
-            if shape == axes:
-                parts += index[before]
-            else:
-                parts += _digits(index[before], shape, axes)
-        return new, tuple(parts)
-
-    body = edit.rewrite(kernel.body, environment(kernel.body), moves={old: moved})
+    moves = {old: onto_shape(old, new)}
+    body = edit.rewrite(kernel.body, environment(kernel.body), moves=moves)
     if alloc is not None:
         return kernel.with_body(edit.with_allocs(body, {old: new})), None
     params, outputs = (
@@ -58,6 +48,23 @@ def reshape(kernel: Kernel, buffer: str, *extents: int) -> tuple[Kernel, None]:
         for buffers in (kernel.params, kernel.outputs)
     )
     return replace(kernel, params=params, outputs=outputs, body=body), None
+
+
+def onto_shape(old: Buffer, new: Buffer) -> edit.Move:
+    """Where an access goes if a buffer has the memory of another one, under another shape."""
+    runs = _runs(old.shape, new.shape)
+
+    def moved(index: Index) -> tuple[Buffer, Index]:
+        parts: list[Expr] = []
+        for before, after in runs:
+            shape, axes = old.shape[before], new.shape[after]
+            if shape == axes:
+                parts += index[before]
+            else:
+                parts += _digits(index[before], shape, axes)
+        return new, tuple(parts)
+
+    return moved
 
 
 def _runs(old: Sequence[int], new: Sequence[int]) -> list[tuple[slice, slice]]:

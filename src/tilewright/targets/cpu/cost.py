@@ -398,9 +398,15 @@ class CostModel:
         64, "positions", "of an image at a time, at most: more gain nothing", RANGES
     )
     gathered: int = _constant(
-        1 << 19,
+        1 << 20,
         "bytes",
-        "that are gathered at a time, at most: half of a second cache of 1 MiB",
+        "that are gathered at a time, at most: a second cache of 1 MiB",
+        RANGES,
+    )
+    block_gain: float = _constant(
+        1.03,
+        "times the speed",
+        "on average that a kernel of another number of positions needs",
         RANGES,
     )
 
@@ -418,6 +424,21 @@ class CostModel:
         """The constants that passes over a plan decide by."""
         asked = [f.name for f in fields(PlanCosts) if f.default is MISSING]
         return PlanCosts(**{name: getattr(self, name) for name in asked})
+
+    @property
+    def kept(self) -> int:
+        """Bytes that the second cache keeps beside others."""
+        return int(self.full * self.machine.l2)
+
+    @property
+    def near_ns(self) -> float:
+        """Nanoseconds that are left to wait for a byte from the second cache."""
+        return self.exposed_traffic / (self.second_bytes * self.machine.clock)
+
+    @property
+    def far_ns(self) -> float:
+        """Nanoseconds that are left to wait for a byte from beyond the second cache."""
+        return self.exposed_traffic / (self.far_bytes * self.machine.clock)
 
     @property
     def open(self) -> OpenCosts:

@@ -1,0 +1,72 @@
+"""The step of a range that a model needs, such as a U-Net that is valid only at multiples of 16."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from tilewright.base.errors import TilewrightError
+from tilewright.runtime.dispatch import Allowed
+
+STEPS: Final = tuple(
+    1 << n for n in range(7)
+)  # that are tried, up to the longest period
+Extents = Mapping[str, int]
+
+
+def step_hint(
+    is_valid: Callable[[Extents], bool],
+    allowed: Allowed,
+) -> str | None:
+    """What to give as `dims` if the model is valid only at multiples of some number.
+
+    is_valid: whether it is at extents by name. None if it is valid at others too, or at no
+    multiples.
+    """
+    wide = {n: e for n, e in allowed.items() if isinstance(e, range) and len(e) > 2}
+    whole = {n: max(e) for n, e in allowed.items()}
+    for name, extents in wide.items():
+        whole[name] = max(extents) // STEPS[-1] * STEPS[-1] or STEPS[-1]
+    if not wide or not is_valid(whole):
+        return None
+    steps = {name: _step(is_valid, whole, name) for name in wide}
+    if set(steps.values()) <= {None, 1}:
+        return None
+    shown = []
+    for name, step in steps.items():
+        least, most = min(wide[name]), max(wide[name])
+        if step is not None and step > 1:
+            shown.append(f"{name!r}: ({-(-least // step) * step}, {most}, {step})")
+    return (
+        f"the model is valid at multiples, so give a step: dims={{{', '.join(shown)}}}"
+    )
+
+
+def _step(
+    is_valid: Callable[[Extents], bool],
+    whole: Extents,
+    name: str,
+) -> int | None:
+    """The least step at whose multiples, an odd one and an even one, the model is valid."""
+    for step in STEPS:
+        beside = [whole[name] + step, whole[name] + 2 * step]
+        if all(is_valid({**whole, name: n}) for n in beside):
+            return step
+    return None
+
+
+def valid_where(
+    typing: Callable[[Extents], object],
+) -> Callable[[Extents], bool]:
+    """Whether the types of a graph can be inferred at extents."""
+
+    def found(
+        extents: Extents,
+    ) -> bool:
+        try:
+            typing(extents)
+        except TilewrightError:
+            return False
+        return True
+
+    return found

@@ -1,0 +1,63 @@
+"""Numbers of positions per block: what is left over, and which numbers pay."""
+
+from __future__ import annotations
+
+import pytest
+
+from tilewright.driver.block_counts import BlockCounts, block_counts
+from tilewright.expr.interp import evaluate
+from tilewright.expr.nodes import INDEX, Var
+
+N = Var("n", INDEX)
+
+
+def with_weights(weights: float) -> dict[int, float]:
+    """Nanoseconds per block: a position takes 10, and each block reads the weights again."""
+    return {n: 10.0 * n + weights for n in (64, 32, 16, 8, 4, 2, 1)}
+
+
+def covered(found: BlockCounts, total: int) -> list[tuple[int, int, int]]:
+    """Of each number the first position and how often it runs, by the expressions of its loops."""
+    loops = found.loops(N)
+    return [
+        (count, *(int(evaluate(e, {N: total})) for e in (first, times)))
+        for count, first, times in loops
+    ]
+
+
+@pytest.mark.parametrize("weights", [0.0, 30.0, 1000.0])
+@pytest.mark.parametrize("counts", [[64, 16, 4, 1], [64, 8], [32, 16], [4]])
+def test_each_position_is_in_one_block(counts: list[int], weights: float) -> None:
+    costs = with_weights(weights)
+    found = BlockCounts.of(counts, costs.__getitem__)
+    assert found.counts == tuple(counts)
+    for total in (*range(1, 70), 127, 128, 129, 1000):
+        done, taken = 0, 0.0
+        for count, first, times in covered(found, total):
+            assert times >= 0 and (first == done or not times)
+            done += count * times
+            taken += costs[count] * times
+        assert total <= done < total + counts[0]
+        assert taken == pytest.approx(found.cost(total))
+
+
+def test_a_rest_goes_where_it_costs_least() -> None:
+    cheap = BlockCounts.of([16, 4, 1], with_weights(0.0).__getitem__)
+    assert cheap.left == (15, 3, 0)  # nothing is computed for nothing
+    dear = BlockCounts.of([16, 4, 1], with_weights(100.0).__getitem__)
+    assert dear.left == (5, 1, 0)  # one block more takes less than 4 and 2 apart
+    assert [dear.cost(n) for n in (4, 5, 6)] == [140.0, 250.0, 260.0]
+
+
+def test_numbers_are_those_that_pay_for_the_totals_of_a_range() -> None:
+    counts = [64, 16, 4, 1]
+
+    def chosen(least: int, most: int, weights: float, gain: float = 1.03):
+        cost = with_weights(weights).__getitem__
+        return block_counts(least, most, counts, cost, gain).counts
+
+    assert chosen(1, 4096, 1000.0)[0] == 64  # weights are read as rarely as possible
+    assert chosen(64, 64, 1000.0) == (64,)
+    assert chosen(3, 4, 30.0) == (4,)
+    assert 1 in chosen(1, 3, 0.0)
+    assert len(chosen(1, 4096, 0.0, gain=10.0)) == 1
