@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from tilewright.base.dataclass import dataclass
 from tilewright.expr.nodes import INDEX, Expr, Max, const
 
 POINTS: Final = 32  # totals by which numbers are compared, at most

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from tilewright.base.dataclass import dataclass
 from tilewright.compute.hidden_keys import seen_share
 from tilewright.compute.nodes import Computation, Dim
 from tilewright.expr.nodes import Expr, Load
