@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations_with_replacement, takewhile
+from itertools import combinations_with_replacement
 from typing import Final, NamedTuple
 
 from tilewright.base.errors import ScheduleError
@@ -244,14 +244,14 @@ def _skipped(
     """Iterations of each loop around `b` alone, from its first on, that have no conflict with
     `a`."""
     loops = {s.sequence: s.sequence.owner for s in steps}
-    found = {}
+    found: dict[gaps.Sequence, int] = {}
     for sequence, f in loops.items():
         if isinstance(f, For) and f.trips:
-            counts = range(1, min(f.trips, MOST) + 1)
-            none = takewhile(
-                lambda n, f=f: _conflict(a, _first(b, f, n), same) is None, counts
-            )
-            found[sequence] = len(list(none))
+            found[sequence] = 0
+            for n in range(1, min(f.trips, MOST) + 1):
+                if _conflict(a, _first(b, f, n), same) is not None:
+                    break
+                found[sequence] = n
     return found
 
 
