@@ -94,13 +94,14 @@ def test_schedules_go_by_the_description(
     assert "parallel" in kernels()
 
 
-@pytest.mark.parametrize("cost", ["in_flight = 3", "in_flight = 16"])
+@pytest.mark.parametrize(("most", "vectors"), [(3, 2), (16, 16)])
 def test_a_cost_need_not_be_one_of_the_candidates_of_a_parameter(
-    cost: str, tmp_path: Path
+    most: int, vectors: int, tmp_path: Path
 ) -> None:
+    """At most as many vectors of 256 elements, in whole tiles."""
     file, x = tmp_path / "machine.toml", sample(7)
-    file.write_text(f"[costs]\n{cost}\n")
-    assert "ij.i.o in " + cost.split()[-1] in kernels(machine=str(file))
+    file.write_text(f"[costs]\nin_flight = {most}\n")
+    assert f"ij.i.o in {vectors} " in kernels(machine=str(file))
     exe = tw.compile(perceptron(7), machine=file, cache=False)
     np.testing.assert_allclose(exe(x), expected(x), rtol=1e-5, atol=1e-5)
 

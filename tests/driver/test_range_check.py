@@ -166,7 +166,7 @@ def test_images_are_judged_by_the_form_that_is_computed(
         return Verdict(signature.name, "", "")
 
     monkeypatch.setattr(open_check, "validate", noted)
-    first, _, third, pooling = test_positions.MODELS["Winograd"]
+    first, third, pooling = test_positions.MODELS["Winograd"]
     images([first, third, pooling])
     assert "conv.filter" in judged
 

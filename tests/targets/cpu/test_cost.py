@@ -37,7 +37,9 @@ STRUCTURE = {
     ("graph/passes/weight_only.py", "_Builder"),
     ("targets/cpu/sketches/block_scaled.py", "_bits"),
     ("schedule/space/patterns.py", "_block_scaled"),  # of loads
-    ("plan/passes/halo.py", "_guarded_reads"),  # how many answers are kept
+    ("plan/passes/halo.py", "_guarded_reads"),  # how many answers are kept, as the next
+    ("schedule/space/patterns.py", "address"),
+    ("targets/cpu/sketches/register_tile_model.py", "_best"),
     ("targets/cpu/sketches/scatters.py", "scatter_of"),  # bits of a narrow float
     ("plan/passes/products.py", "PRODUCTS"),  # of what is tried, as the next one
     ("plan/passes/siblings.py", "REACH"),
@@ -82,7 +84,8 @@ def numbers(tree: ast.Module) -> Iterator[tuple[str, float]]:
         target = top.targets[0] if isinstance(top, ast.Assign) else top
         target = top.target if isinstance(top, ast.AnnAssign) else target
         name = getattr(target, "id", getattr(target, "name", ""))
-        several = isinstance(top, ast.Assign) and isinstance(top.value, ast.Tuple)
+        assigned = isinstance(top, ast.Assign | ast.AnnAssign)
+        several = assigned and isinstance(top.value, ast.Tuple)
         indices = [x.slice for x in ast.walk(top) if isinstance(x, ast.Subscript)]
         skipped = {n for index in indices for n in ast.walk(index)}
         for node in () if several else set(ast.walk(top)) - skipped:

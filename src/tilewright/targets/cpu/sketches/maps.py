@@ -120,7 +120,8 @@ def _whole_tiles(
         a.index == out.index and a.buffer.shape == shape and a.dtype == dtype
         for a in c.accesses
     )
-    whole = [n for n in possible if n <= most and extent % (n * lanes) == 0]
+    some = [n for n in (*possible, most) if n <= most]
+    whole = [n for n in some if extent % (n * lanes) == 0]
     return whole[-1] if whole and alike else most
 
 
