@@ -85,3 +85,22 @@ def test_what_takes_no_range_says_so(command, folder, args, message):
     assert done.code != 0
     assert message in " ".join(done.err.split())
     assert set(folder.iterdir()) == before
+
+
+def test_a_range_says_how_its_kernels_run(command, folder, tmp_path):
+    """By units, in the profile's records and on the page; one shape has its own schedule."""
+    dim = (folder / "m.onnx", "--dim", "n=4..70", "--repeat", "1", "--threads", "1")
+    for how, parts in (("--no-jit",), 2), ((), 0):
+        done = command("run", *dim, "--profile", "--why", "--json", *how)
+        (record,) = done.json["schedules"]
+        assert len(record["parts"]) == parts and bool(record["values"]) != bool(parts)
+    page = tmp_path / "page.html"
+    done = command("explain", *dim, "-o", page, "--no-roofline", "--no-jit", "--json")
+    (found,) = done.json["kernels"]
+    assert (
+        found["parts"][0] == "shared code for n 4 to 70" and found["sketch"] == "units"
+    )
+    assert (
+        found["parts"][1] in page.read_text() and "float32[70, 6]" in page.read_text()
+    )
+    assert ["by units"] == [r["what"] for r in done.json["rewrites"] if not r["pass"]]

@@ -396,8 +396,8 @@ def _check_fixed(options: CommandOptions) -> None:
     """Raise InputError for a range of extents, in a command that needs one value."""
     for name, extents in options.ranges.items():
         raise InputError(
-            f"{name} has no single value, but {shown(extents)}, which only run, bench and "
-            "compile take",
+            f"{name} has no single value, but {shown(extents)}, which only run, bench, "
+            "compile and explain take",
             where="--dim",
             hint=f"give one value: --dim {name}=1",
         )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial, reduce
 from operator import and_
 
-from tilewright.base import flags
+from tilewright.base import events, flags
 from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import UnsupportedError, VerifyError
 from tilewright.base.names import fresh
@@ -189,23 +189,32 @@ def _scheduled(
 ) -> PartedWork:
     """As for one size if none changes the group; by units if all units of the sizes are alike, else
     by positions or rows, else at once."""
-    named = unique(group)
-    if group.kernel is None:
-        found = of_one_size(kernel, named, plan.data, target)
-        if found is not None:
-            return found
-        found = by_units(kernel, named, plan.data, target)
-        if found is not None:
-            return found
+    named, data = unique(group), plan.data
+
+    def positions() -> PartedWork | None:
         forms = [*map(unique, forms_of(plan, group, tiles))]
-        found = by_positions(kernel, forms, plan.data, target, plan.open)
-        if found is not None:
-            return found
-        some = by_rows(kernel, named, target)
-        if some is not None:
-            return PartedWork(full_tiles(some))
-    made = target.default_schedule(kernel, named.computations, ()).kernel
-    return PartedWork(full_tiles(made))
+        return by_positions(kernel, forms, data, target, plan.open)
+
+    def rows() -> PartedWork | None:
+        found = by_rows(kernel, named, target)
+        return None if found is None else PartedWork(full_tiles(found))
+
+    ways: dict[str, Callable[[], PartedWork | None]] = {
+        "one size": lambda: of_one_size(kernel, named, data, target),
+        "units": lambda: by_units(kernel, named, data, target),
+        "positions": positions,
+        "rows": rows,
+    }
+    sources = list(group.sources)
+    with events.span("shared-kernel", kernel=group.name, sources=sources) as told:
+        for way, make in ways.items() if group.kernel is None else ():
+            found = make()
+            if found is not None:
+                told.set(way=way)
+                return found
+        told.set(way="whole")
+        made = target.default_schedule(kernel, named.computations, ()).kernel
+        return PartedWork(full_tiles(made))
 
 
 def forms_of(plan: Plan, group: FusionGroup, tiles: Sequence[int]) -> list[FusionGroup]:

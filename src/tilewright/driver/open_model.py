@@ -71,9 +71,9 @@ def open_model(
     except VerifyError as error:
         raise refused(str(error), plan) from error
     check_supported(plan)
-    with events.span("kernels", total=len(plan.steps)):
-        code = _compiled(plan, target, sanitize, tiles)
     extents, sizes = _extents(plan), _sizes(plan)
+    with events.span("kernels", total=len(plan.steps), sizes=extents):
+        code = _compiled(plan, target, sanitize, tiles)
 
     def shape(b: Buffer) -> tuple[Formula, ...]:
         return tuple(on(formula(e), sizes) for e in b.extents)

@@ -399,7 +399,7 @@ def open_plan(making: RangedBuilder, allowed: Allowed) -> tuple[Plan, dict[Key, 
         name: terms_of(making.typing_at, start, name, (min(e), max(e)), middle(e, 1))
         for name, e in opened.items()
     }
-    in_parts = _are_batches(making.graph, opened)
+    in_parts = are_batches(making.graph, opened)
     replayed = ReplayedQuestions(making.real, in_parts=in_parts)
     try:
         points = first_points(allowed, terms)
@@ -436,7 +436,7 @@ def open_plan(making: RangedBuilder, allowed: Allowed) -> tuple[Plan, dict[Key, 
     return found, compared
 
 
-def _are_batches(graph: Graph, names: Collection[str]) -> bool:
+def are_batches(graph: Graph, names: Collection[str]) -> bool:
     """Whether dimensions are first axes alone; others may be axes of images."""
     inner = {d for v in graph.inputs for d in (v.shape or ())[1:]}
     return inner.isdisjoint(names)
