@@ -12,6 +12,8 @@ def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("cli-ranged")
     source = model(MODELS["rows"])
     onnx.save(source, path / "m.onnx")
+    two = "(float[n, m] x) => (float[n, m] y) { y = Relu(x) }"
+    onnx.save(model(two), path / "two.onnx")
     how = {"jit": False, "threads": 1, "cache": False}
     tw.compile(source, dims={"n": (1, 20)}, **how).save(path / "m.tw")
     return path
@@ -65,6 +67,8 @@ def test_the_artifact_is_timed_at_any_extent(command, folder):
     [
         (["bench", "m.tw", "--dim", "n=21"], "n is 21, and may be 1 to 20"),
         (["run", "m.tw", "--dim", "n=21"], "n is 21, and may be 1 to 20"),
+        (["run", "m.tw", "--dim", "n=21"], "compile with others: --dim n=..."),
+        (["compile", "two.onnx", "--dim", "n=1..4"], "limit it: --dim m=1..8"),
         (["run", "m.tw", "--dim", "k=2"], "'k' has no one value"),
         (["run", "m.tw", "--dim", "n=1..4"], "give one value of: n: 1 to 20"),
         (

@@ -10,6 +10,7 @@ from operator import and_
 
 from tilewright.base import events, flags
 from tilewright.base.dataclass import dataclass
+from tilewright.base.dims_hint import FEWER, DimsHint
 from tilewright.base.errors import UnsupportedError, VerifyError
 from tilewright.base.names import fresh
 from tilewright.driver.compiled import CompiledGroup
@@ -81,7 +82,7 @@ def refused(why: str, plan: Plan) -> UnsupportedError:
         f"{why}: there is no code for all sizes",
         where=f"plan {plan.graph.name}",
         code="TW-JIT",
-        hint="name fewer values, at most 16, which are compiled separately: dims={'batch': [1, 8]}",
+        hint=DimsHint(FEWER),
     )
 
 

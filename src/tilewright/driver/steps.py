@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilewright.base import events, flags
+from tilewright.base.dims_hint import DimsHint
 from tilewright.base.errors import InputError, TilewrightWarning, UnsupportedError
 from tilewright.base.store import FileStore
 from tilewright.base.text import listing, plural
@@ -37,7 +38,7 @@ from tilewright.driver.graph_passes import passed
 from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.options import Options
 from tilewright.driver.planning import place_buffers, questions
-from tilewright.driver.ranges import Dims, check_named, parted, said_by
+from tilewright.driver.ranges import Dims, check_named, parted, said_by, symbols
 from tilewright.driver.sources import check_free, facts, import_model, with_dims
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.infer import specialize, typing_at
@@ -438,7 +439,7 @@ def _static_plan(graph: Graph, compiling: Compilation) -> Plan:
     if loose := list(map(repr, _symbolic(graph))):
         raise InputError(
             f"the shape of {listing(loose)} is symbolic",
-            hint="give its dimensions: dims={...}",
+            hint=DimsHint("give its dimensions").of(dict.fromkeys(symbols(graph), 1)),
         )
     return compiling.planned(graph)
 
