@@ -14,6 +14,7 @@ from tilewright.base.dims_hint import FEWER, DimsHint
 from tilewright.base.errors import UnsupportedError, VerifyError
 from tilewright.base.names import fresh
 from tilewright.driver.compiled import CompiledGroup
+from tilewright.driver.open_work import flops_formula
 from tilewright.driver.part_assembly import PartedWork, of_one_size
 from tilewright.driver.positions import by_positions
 from tilewright.driver.prepare import PreparationCompiler
@@ -38,7 +39,7 @@ class OpenCode:
 
     arguments: for each parameter, the number of a tensor that the group touches, or -1 - n for the
     n-th packed constant. packs: the independent preparations of packed constants; their inputs are
-    numbers of tensors. form: as of PartedWork, among `forms_of`.
+    numbers of tensors. flops: at any sizes. form: as of PartedWork, among `forms_of`.
     """
 
     symbol: str
@@ -47,6 +48,7 @@ class OpenCode:
     thread_workspace: Formula
     arguments: tuple[int, ...]
     packs: tuple[CompiledGroup, ...]
+    flops: Formula
     form: int = -1
 
 
@@ -124,6 +126,7 @@ def _code(
         formula(made.thread_workspace),
         tuple(position[b.name] for b in work.kernel.params),
         tuple(packs),
+        flops_formula(kernel, group.flops, plan.open),
         work.form,
     )
 

@@ -97,6 +97,7 @@ def open_model(
             for group in plan.groups
         ),
         workspace=tuple(on(a.workspace, sizes) for a in code.kernels),
+        flops=tuple(on(a.flops, sizes) for a in code.kernels),
         thread_workspace=tuple(on(a.thread_workspace, sizes) for a in code.kernels),
     )
     if flags.CHECK.get():
@@ -150,7 +151,7 @@ def _first(plan: Plan, code: _Code, target: Target) -> CompiledModel:
     scratch = ValueSlot("arena", 0, Tensor("workspace", "uint8", (0,)))
     slots = [_slot(plan, code, b) for b in code.operands]
     records = tuple(
-        KernelRecord(n, group.name, group.sources, group.flops, 0, made.symbol)
+        KernelRecord(n, group.name, group.sources, 0, 0, made.symbol)
         for n, (group, made) in enumerate(zip(plan.groups, code.kernels, strict=True))
     )
     return CompiledModel(
