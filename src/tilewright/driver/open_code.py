@@ -26,7 +26,7 @@ from tilewright.loops.nodes import SIZE, If, Kernel, Stmt, loop
 from tilewright.loops.sizes import formula, statement
 from tilewright.loops.verify import verify
 from tilewright.plan.nodes import FusionGroup, Plan
-from tilewright.plan.passes.winograd import open_forms
+from tilewright.plan.passes.winograd import open_forms, product_flops
 from tilewright.runtime.formulas import Formula
 from tilewright.runtime.threads import thread_count
 from tilewright.schedule.full_tiles import full_tiles
@@ -126,9 +126,19 @@ def _code(
         formula(made.thread_workspace),
         tuple(position[b.name] for b in work.kernel.params),
         tuple(packs),
-        flops_formula(kernel, group.flops, plan.open),
+        _flops(kernel, group, plan, tiles, work.form),
         work.form,
     )
+
+
+def _flops(
+    kernel: Kernel, group: FusionGroup, plan: Plan, tiles: Sequence[int], form: int
+) -> Formula:
+    """The flops at any sizes; those of its products in Winograd's form."""
+    if form == -1:
+        return flops_formula(kernel, group.flops, plan.open)
+    taken = forms_of(plan, group, tiles)[form]
+    return formula(product_flops(taken.computations))
 
 
 def _pack(
