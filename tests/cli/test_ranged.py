@@ -12,6 +12,8 @@ def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("cli-ranged")
     source = model(MODELS["rows"])
     onnx.save(source, path / "m.onnx")
+    two = "(float[n, m] x) => (float[n, m] y) { y = Relu(x) }"
+    onnx.save(model(two), path / "two.onnx")
     how = {"jit": False, "threads": 1, "cache": False}
     tw.compile(source, dims={"n": (1, 20)}, **how).save(path / "m.tw")
     return path
@@ -65,6 +67,8 @@ def test_the_artifact_is_timed_at_any_extent(command, folder):
     [
         (["bench", "m.tw", "--dim", "n=21"], "n is 21, and may be 1 to 20"),
         (["run", "m.tw", "--dim", "n=21"], "n is 21, and may be 1 to 20"),
+        (["run", "m.tw", "--dim", "n=21"], "compile with others: --dim n=..."),
+        (["compile", "two.onnx", "--dim", "n=1..4"], "limit it: --dim m=1..8"),
         (["run", "m.tw", "--dim", "k=2"], "'k' has no one value"),
         (["run", "m.tw", "--dim", "n=1..4"], "give one value of: n: 1 to 20"),
         (
@@ -85,3 +89,22 @@ def test_what_takes_no_range_says_so(command, folder, args, message):
     assert done.code != 0
     assert message in " ".join(done.err.split())
     assert set(folder.iterdir()) == before
+
+
+def test_a_range_says_how_its_kernels_run(command, folder, tmp_path):
+    """By units, in the profile's records and on the page; one shape has its own schedule."""
+    dim = (folder / "m.onnx", "--dim", "n=4..70", "--repeat", "1", "--threads", "1")
+    for how, parts in (("--no-jit",), 2), ((), 0):
+        done = command("run", *dim, "--profile", "--why", "--json", *how)
+        (record,) = done.json["schedules"]
+        assert len(record["parts"]) == parts and bool(record["values"]) != bool(parts)
+    page = tmp_path / "page.html"
+    done = command("explain", *dim, "-o", page, "--no-roofline", "--no-jit", "--json")
+    (found,) = done.json["kernels"]
+    assert (
+        found["parts"][0] == "shared code for n 4 to 70" and found["sketch"] == "units"
+    )
+    assert (
+        found["parts"][1] in page.read_text() and "float32[70, 6]" in page.read_text()
+    )
+    assert ["by units"] == [r["what"] for r in done.json["rewrites"] if not r["pass"]]

@@ -49,7 +49,7 @@ def rows() -> Plan:
     array = np.array([2], np.float32)
     graph = Graph("rows", values[:1], values[2:], (), {values[1]: array})
     sizes = (
-        OpenExtent(n, 0, 64, (values[0], 0)),
+        OpenExtent(n, 0, 64, (values[0], 0), counted=4),
         OpenExtent(m, 1, 9, (values[0], 1)),
     )
     groups = (FusionGroup("a", (total,)), FusionGroup("b", (scaled,)))
@@ -141,7 +141,7 @@ def test_text_is_read_back(plan: Plan) -> None:
 
 
 def test_text_names_sizes_with_bounds_and_source() -> None:
-    assert "size n in 0 to 64 from x[0]" in str(rows())
+    assert "size n in 0 to 64 from x[0], counted at 4" in str(rows())
     assert "size k in 0 to 8 from count" in str(positives())
 
 

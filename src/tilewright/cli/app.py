@@ -14,6 +14,7 @@ from typing import Any, Final
 import click
 
 from tilewright.base import flags, modes
+from tilewright.base.dims_hint import DimsHint
 from tilewright.base.errors import TilewrightError, TilewrightWarning
 from tilewright.base.text import did_you_mean, visible
 from tilewright.cli import interrupt
@@ -112,6 +113,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
             return _fail("interrupted")
         if _debugging():
             raise
+        if isinstance(error, TilewrightError) and isinstance(error.hint, DimsHint):
+            error.hint = error.hint.flags or error.hint
         if as_json:
             click.echo(json.dumps({"error": _as_dict(error)}, indent=2))
         return _fail(_described(error))

@@ -10,7 +10,7 @@ import click
 from tilewright.base.errors import InputError
 from tilewright.base.files import write_whole
 from tilewright.base.text import human_bytes
-from tilewright.cli.model import Prepared, prepare, specialized
+from tilewright.cli.model import Prepared, extents, prepare, specialized
 from tilewright.cli.options import (
     COMPILE,
     OUT,
@@ -27,7 +27,7 @@ _PAGES: Final = (".html", ".htm")
 _OPTIONS: Final = [
     name
     for name in COMPILE
-    if name not in ("target", "mcpu", "sanitize", "scales", "use_cache", "jit")
+    if name not in ("target", "mcpu", "sanitize", "scales", "use_cache")
 ]
 
 
@@ -112,7 +112,7 @@ def _facts(
     options: CommandOptions,
 ) -> dict[str, Any]:
     from tilewright.cli import roofline as machine
-    from tilewright.driver.explain import explained
+    from tilewright.driver.explain import explained, explained_range
     from tilewright.driver.options import Options
     from tilewright.report.explain.facts import facts
 
@@ -125,11 +125,16 @@ def _facts(
     prepared = prepare(model, options, files, archive, seed)
     assert prepared.compiled is not None
     graph, given = prepared.compiled
+    sizes = {**extents(graph, prepared.feeds), **given.dims}
     with progress(f"explaining {model.name}"):
         peaks = machine.measure(prepared.executable.threads) if roofline else None
         profile = _profile(prepared, repeat, peaks)
         keywords = {k: v for k, v in given.keywords().items() if k != "dims"}
-        made = explained(specialized(graph, given.dims), Options(**keywords))
+        chosen, here = Options(**keywords), specialized(graph, sizes)
+        if prepared.executable.model.sizes:
+            made = explained_range(graph, dict(given.dim), here, chosen)
+        else:
+            made = explained(here, chosen)
         both = None if peaks is None else (peaks.gflops, peaks.gbs)
         exe, seconds = prepared.executable, prepared.seconds
         return facts(model.name, made, exe, profile, seconds, both)

@@ -14,6 +14,7 @@ import click
 
 from tilewright.base import modes
 from tilewright.base.dataclass import dataclass
+from tilewright.base.dims_hint import flag_value
 from tilewright.base.errors import InputError
 from tilewright.base.flags import parse_size
 from tilewright.cli.pictures import pixel_options
@@ -387,17 +388,12 @@ def allow(
     refuse(given().keys() - set(names), why, hint, where)
 
 
-def shown(extents: tuple[int, ...] | list[int]) -> str:
-    """In the form of --dim."""
-    return (".." if isinstance(extents, tuple) else ",").join(map(str, extents))
-
-
 def _check_fixed(options: CommandOptions) -> None:
     """Raise InputError for a range of extents, in a command that needs one value."""
     for name, extents in options.ranges.items():
         raise InputError(
-            f"{name} has no single value, but {shown(extents)}, which only run, bench and "
-            "compile take",
+            f"{name} has no single value, but {flag_value(extents)}, which only run, bench, "
+            "compile and explain take",
             where="--dim",
             hint=f"give one value: --dim {name}=1",
         )

@@ -6,9 +6,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tilewright.base.dims_hint import flag_value
 from tilewright.base.errors import InputError
 from tilewright.base.text import human_bytes, human_time, plural
-from tilewright.cli.options import CommandOptions, refuse, shown
+from tilewright.cli.options import CommandOptions, refuse
 from tilewright.cli.output import dump, progress, say
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ def refuse_ranges(options: CommandOptions, who: str) -> None:
     """Raise InputError for a range of extents; `who` takes only one value."""
     for name, extents in options.ranges.items():
         raise InputError(
-            f"{name} has no single value, but {shown(extents)}, which {who} does not take",
+            f"{name} has no single value, but {flag_value(extents)}, which {who} does not take",
             where="--dim",
             hint=f"give one value: --dim {name}=1",
         )

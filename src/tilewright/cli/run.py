@@ -14,7 +14,7 @@ import numpy as np
 from tilewright.base.files import write_whole
 from tilewright.base.text import human_bytes, human_time, plural
 from tilewright.cli import derivation, interrupt, quantized, records
-from tilewright.cli.model import Prepared, is_artifact, prepare, specialized
+from tilewright.cli.model import Prepared, extents, is_artifact, prepare, specialized
 from tilewright.cli.options import (
     COMPILE,
     OUT,
@@ -171,11 +171,15 @@ def _why(prepared: Prepared, profile: Profile) -> list[ScheduleRecord]:
 
     assert prepared.compiled is not None
     graph, options = prepared.compiled
-    found = {r.kernel: r for r in schedules(graph, **options.keywords())}
+    how = options.keywords()
+    if not prepared.executable.model.sizes:  # the code is of this shape alone
+        how["dims"] = {**extents(graph, prepared.feeds), **options.dims}
+    found: dict[str, list[ScheduleRecord]] = {}
+    for record in schedules(graph, **how):
+        found.setdefault(record.kernel, []).append(record)
     rows = sorted(profile.rows, key=lambda r: -r.seconds)
-    return [
-        found[name] for name in dict.fromkeys(r.name for r in rows) if name in found
-    ]
+    names = dict.fromkeys(r.name for r in rows)
+    return [record for name in names for record in found.get(name, ())]
 
 
 def _profile(prepared: Prepared, repeat: int, roofline: bool) -> Profile:

@@ -19,6 +19,7 @@ from typing import Any, Final
 import numpy as np
 
 from tilewright.base.dataclass import dataclass
+from tilewright.base.dims_hint import DimsHint
 from tilewright.base.errors import TilewrightError, UnsupportedError
 from tilewright.driver.generalize import is_corner
 from tilewright.driver.ranges import combinations, count
@@ -461,5 +462,5 @@ def _untold(op: Operation, why: str) -> UnsupportedError:
         f"cannot decide whether the same code works for all sizes: {why}",
         where=place(op),
         code="TW-JIT",
-        hint="name fewer values, at most 256 combinations: dims={'batch': [1, 8, 64]}",
+        hint=DimsHint("name fewer values, at most 256 combinations"),
     )

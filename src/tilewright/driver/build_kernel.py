@@ -159,11 +159,16 @@ def flops(s: Stmt) -> int:
             return flops(s.body)
         case If():
             return flops(s.then) + (0 if s.otherwise is None else flops(s.otherwise))
-        case Store():
-            return _arithmetic(s.value)
-        case Update():
-            return sum(_arithmetic(v) + v.dtype.is_float for v in s.values)
+        case Store() | Update():
+            return arithmetic(s)
     return 0
+
+
+def arithmetic(s: Store | Update) -> int:
+    """Floating-point operations of one run of a statement."""
+    if isinstance(s, Store):
+        return _arithmetic(s.value)
+    return sum(_arithmetic(v) + v.dtype.is_float for v in s.values)
 
 
 def _arithmetic(e: Expr) -> int:

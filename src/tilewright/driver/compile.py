@@ -211,13 +211,15 @@ def schedules(
     source: Any,
     example_inputs: Sequence[Any] = (),
     *,
-    dims: Mapping[str, int] | None = None,
+    dims: Dims | None = None,
     **options: Unpack[CompileOptions],
 ) -> list[ScheduleRecord]:
     """How each kernel of a model is scheduled, and why: sketch, parameters, trace, refusals.
 
-    dims: as for `compile`. Raises InputError for a symbolic dimension without a value, and the
-    errors of `compile`.
+    dims: as for `compile`. With jit=False and ranges: how each kernel of the code that shapes
+    share computes its sizes, such as by units or positions; shapes with their own code are left
+    out. Raises InputError for a symbolic dimension without a value otherwise, and the errors of
+    `compile`.
     """
     from tilewright.driver import steps
 

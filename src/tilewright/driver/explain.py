@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from math import exp
 from typing import Any, Final
@@ -21,8 +22,15 @@ from tilewright.driver.compile_lock import exclusive
 from tilewright.driver.graph_passes import passed
 from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.options import Options
-from tilewright.driver.planning import place_buffers
-from tilewright.driver.schedule_records import ScheduleRecord, records
+from tilewright.driver.planning import place_buffers, questions
+from tilewright.driver.ranged import ReplayedQuestions, are_batches
+from tilewright.driver.ranges import Dims
+from tilewright.driver.schedule_records import (
+    SHARED,
+    ScheduleRecord,
+    records,
+    shared_records,
+)
 from tilewright.graph.nodes import Graph
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.passes.hoist import hoist
@@ -88,7 +96,8 @@ class ExplainedModel:
     """A model's compilation.
 
     before, after: the graph before and after its passes. plan: with the places of buffers. log: the
-    events, in order.
+    events, in order. shared: of code for ranges of sizes, how its kernels are scheduled; there are
+    no `kernels` then.
     """
 
     before: Graph
@@ -97,6 +106,7 @@ class ExplainedModel:
     target: Target
     kernels: Sequence[ExplainedKernel]
     log: Sequence[events.Event]
+    shared: Sequence[ScheduleRecord] = ()
 
 
 def explained(graph: Graph, options: Options) -> ExplainedModel:
@@ -114,6 +124,31 @@ def explained(graph: Graph, options: Options) -> ExplainedModel:
     with exclusive():
         found = tuple(_kernels(placed, host, choose, log))
     return ExplainedModel(graph, after, placed, host, found, log)
+
+
+def explained_range(
+    graph: Graph, dims: Dims, here: Graph, options: Options
+) -> ExplainedModel:
+    """Compile a graph for ranges of sizes, and return all decisions. Raises as `compile`.
+
+    dims: the ranges, and the values of other dimensions. here: the graph at the sizes of a call,
+    whose passes are shown. The plan has no memory: each size has its own.
+    """
+    if options.optimize == "fast":  # as `steps.ranged` does
+        options = replace(options, optimize="off")
+    compiling = Compilation.of(target_of(options), options)
+    with events.record() as all_sizes:
+        steps.ranged(*steps.open_graph(graph, (), dims, options), options)
+    with exclusive(), events.record() as log:
+        adapted, _ = compiling.adapted(here)
+        after, _ = passed(adapted, options, compiling.host)
+        asked = ReplayedQuestions(
+            questions(compiling.host), in_parts=are_batches(graph, dims)
+        )
+        plan = compiling.planned(after, None, asked.questions())
+    log += [e for e in all_sizes if e.kind in SHARED]
+    shared = shared_records(all_sizes)
+    return ExplainedModel(here, after, plan, compiling.host, (), log, shared)
 
 
 def optimized(graph: Graph, options: Options) -> Graph:

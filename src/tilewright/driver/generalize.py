@@ -77,7 +77,12 @@ def generalize(
     constants = {known[v]: a for v, a in constants.items()}
     data = {values[v]: a for v, a in constants.items()}
     opened = tuple(
-        OpenExtent(sizes[name], *bounds[name], _source(values, inputs, sizes[name]))
+        OpenExtent(
+            sizes[name],
+            *bounds[name],
+            _source(values, inputs, sizes[name]),
+            points[0][name],
+        )
         for name in bounds
     )
     made = Graph(first.name, inputs, outputs, (), constants)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial, reduce
 from operator import and_
 
-from tilewright.base import flags
+from tilewright.base import events, flags
 from tilewright.base.dataclass import dataclass
+from tilewright.base.dims_hint import FEWER, DimsHint
 from tilewright.base.errors import UnsupportedError, VerifyError
 from tilewright.base.names import fresh
 from tilewright.driver.compiled import CompiledGroup
+from tilewright.driver.open_work import flops_formula
 from tilewright.driver.part_assembly import PartedWork, of_one_size
 from tilewright.driver.positions import by_positions
 from tilewright.driver.prepare import PreparationCompiler
@@ -24,7 +26,7 @@ from tilewright.loops.nodes import SIZE, If, Kernel, Stmt, loop
 from tilewright.loops.sizes import formula, statement
 from tilewright.loops.verify import verify
 from tilewright.plan.nodes import FusionGroup, Plan
-from tilewright.plan.passes.winograd import open_forms
+from tilewright.plan.passes.winograd import open_forms, product_flops
 from tilewright.runtime.formulas import Formula
 from tilewright.runtime.threads import thread_count
 from tilewright.schedule.full_tiles import full_tiles
@@ -37,7 +39,7 @@ class OpenCode:
 
     arguments: for each parameter, the number of a tensor that the group touches, or -1 - n for the
     n-th packed constant. packs: the independent preparations of packed constants; their inputs are
-    numbers of tensors. form: as of PartedWork, among `forms_of`.
+    numbers of tensors. flops: at any sizes. form: as of PartedWork, among `forms_of`.
     """
 
     symbol: str
@@ -46,6 +48,7 @@ class OpenCode:
     thread_workspace: Formula
     arguments: tuple[int, ...]
     packs: tuple[CompiledGroup, ...]
+    flops: Formula
     form: int = -1
 
 
@@ -81,7 +84,7 @@ def refused(why: str, plan: Plan) -> UnsupportedError:
         f"{why}: there is no code for all sizes",
         where=f"plan {plan.graph.name}",
         code="TW-JIT",
-        hint="name fewer values, at most 16, which are compiled separately: dims={'batch': [1, 8]}",
+        hint=DimsHint(FEWER),
     )
 
 
@@ -123,8 +126,19 @@ def _code(
         formula(made.thread_workspace),
         tuple(position[b.name] for b in work.kernel.params),
         tuple(packs),
+        _flops(kernel, group, plan, tiles, work.form),
         work.form,
     )
+
+
+def _flops(
+    kernel: Kernel, group: FusionGroup, plan: Plan, tiles: Sequence[int], form: int
+) -> Formula:
+    """The flops at any sizes; those of its products in Winograd's form."""
+    if form == -1:
+        return flops_formula(kernel, group.flops, plan.open)
+    taken = forms_of(plan, group, tiles)[form]
+    return formula(product_flops(taken.computations))
 
 
 def _pack(
@@ -189,23 +203,32 @@ def _scheduled(
 ) -> PartedWork:
     """As for one size if none changes the group; by units if all units of the sizes are alike, else
     by positions or rows, else at once."""
-    named = unique(group)
-    if group.kernel is None:
-        found = of_one_size(kernel, named, plan.data, target)
-        if found is not None:
-            return found
-        found = by_units(kernel, named, plan.data, target)
-        if found is not None:
-            return found
+    named, data = unique(group), plan.data
+
+    def positions() -> PartedWork | None:
         forms = [*map(unique, forms_of(plan, group, tiles))]
-        found = by_positions(kernel, forms, plan.data, target, plan.open)
-        if found is not None:
-            return found
-        some = by_rows(kernel, named, target)
-        if some is not None:
-            return PartedWork(full_tiles(some))
-    made = target.default_schedule(kernel, named.computations, ()).kernel
-    return PartedWork(full_tiles(made))
+        return by_positions(kernel, forms, data, target, plan.open)
+
+    def rows() -> PartedWork | None:
+        found = by_rows(kernel, named, target)
+        return None if found is None else PartedWork(full_tiles(found))
+
+    ways: dict[str, Callable[[], PartedWork | None]] = {
+        "one size": lambda: of_one_size(kernel, named, data, target),
+        "units": lambda: by_units(kernel, named, data, target),
+        "positions": positions,
+        "rows": rows,
+    }
+    sources = list(group.sources)
+    with events.span("shared-kernel", kernel=group.name, sources=sources) as told:
+        for way, make in ways.items() if group.kernel is None else ():
+            found = make()
+            if found is not None:
+                told.set(way=way)
+                return found
+        told.set(way="whole")
+        made = target.default_schedule(kernel, named.computations, ()).kernel
+        return PartedWork(full_tiles(made))
 
 
 def forms_of(plan: Plan, group: FusionGroup, tiles: Sequence[int]) -> list[FusionGroup]:

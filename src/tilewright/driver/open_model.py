@@ -71,9 +71,9 @@ def open_model(
     except VerifyError as error:
         raise refused(str(error), plan) from error
     check_supported(plan)
-    with events.span("kernels", total=len(plan.steps)):
-        code = _compiled(plan, target, sanitize, tiles)
     extents, sizes = _extents(plan), _sizes(plan)
+    with events.span("kernels", total=len(plan.steps), sizes=extents):
+        code = _compiled(plan, target, sanitize, tiles)
 
     def shape(b: Buffer) -> tuple[Formula, ...]:
         return tuple(on(formula(e), sizes) for e in b.extents)
@@ -97,6 +97,7 @@ def open_model(
             for group in plan.groups
         ),
         workspace=tuple(on(a.workspace, sizes) for a in code.kernels),
+        flops=tuple(on(a.flops, sizes) for a in code.kernels),
         thread_workspace=tuple(on(a.thread_workspace, sizes) for a in code.kernels),
     )
     if flags.CHECK.get():
@@ -150,7 +151,7 @@ def _first(plan: Plan, code: _Code, target: Target) -> CompiledModel:
     scratch = ValueSlot("arena", 0, Tensor("workspace", "uint8", (0,)))
     slots = [_slot(plan, code, b) for b in code.operands]
     records = tuple(
-        KernelRecord(n, group.name, group.sources, group.flops, 0, made.symbol)
+        KernelRecord(n, group.name, group.sources, 0, 0, made.symbol)
         for n, (group, made) in enumerate(zip(plan.groups, code.kernels, strict=True))
     )
     return CompiledModel(

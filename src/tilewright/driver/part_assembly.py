@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
+from tilewright.base import events
 from tilewright.base.dataclass import dataclass
 from tilewright.base.names import fresh
 from tilewright.expr.nodes import INDEX, Buffer, Var
@@ -31,6 +32,11 @@ class PartedWork:
     kernel: Kernel
     prepare: tuple[tuple[Kernel, ...], ...] = ()
     form: int = -1
+
+
+def decline(kernel: Kernel, way: str, reason: str) -> None:
+    """Report why a kernel does not run as a loop over its units, positions or rows."""
+    events.emit("not-parted", kernel=kernel.name, by=way, reason=reason)
 
 
 def scheduled_part(

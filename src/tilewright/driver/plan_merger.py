@@ -20,6 +20,7 @@ from operator import mul
 from typing import Any, Final
 
 from tilewright.base.dataclass import dataclass
+from tilewright.base.dims_hint import FEWER, DimsHint
 from tilewright.base.errors import UnsupportedError
 from tilewright.base.names import fresh
 from tilewright.base.text import plural
@@ -55,7 +56,7 @@ def differs(where: str, what: str) -> UnsupportedError:
     return UnsupportedError(
         f"one kernel for a range of sizes is not possible: {what}",
         where=where,
-        hint="name the values that calls may have, at most 16: dims={'batch': [1, 8, 64]}",
+        hint=DimsHint(FEWER),
     )
 
 

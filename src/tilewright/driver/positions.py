@@ -20,7 +20,12 @@ from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ScheduleError, UnsupportedError, VerifyError
 from tilewright.base.names import fresh
 from tilewright.driver.block_counts import BlockCounts, block_counts
-from tilewright.driver.part_assembly import PartAssembly, PartedWork, scheduled_part
+from tilewright.driver.part_assembly import (
+    PartAssembly,
+    PartedWork,
+    decline,
+    scheduled_part,
+)
 from tilewright.expr.affine import affine, to_expr
 from tilewright.expr.nodes import (
     INDEX,
@@ -71,6 +76,8 @@ def by_positions(
         if made is not None:
             maker = _PositionKernels(kernel, group, made, constants, target, sizes)
             found.append((n - len(forms), maker))
+    if not found:
+        decline(kernel, "positions", "it does not do the same at each position")
     for n, (form, maker) in enumerate(found):
         least, most = maker.ends()
         chosen = maker.chosen(least, most)
@@ -115,7 +122,8 @@ def _made(
 ) -> PartedWork | None:
     name = maker.kernel.name
     shown = {} if few is None else {"few": few.most, "by": list(few.counts.counts)}
-    events.emit("positions", kernel=name, at_a_time=list(chosen.counts), **shown)
+    counts, points = list(chosen.counts), maker.points
+    events.emit("positions", kernel=name, at_a_time=counts, points=points, **shown)
     try:
         return _assembled(maker, chosen, few)
     except (ScheduleError, UnsupportedError, VerifyError) as error:
@@ -249,10 +257,12 @@ class _PositionKernels:
         counts = self.counts(most)
         few, many = counts[-1], counts[0]
         if not self.is_good(many):
+            self.decline(f"{many} at a time have no good schedule")
             return None
         # Most of a tile would be empty.
         if many >= few * costs.few_units**2:
             if self.work(few) * costs.few_units > self.work(many):
+                self.decline("kernels of few positions take too long")
                 return None
         while counts:
             found = block_counts(least, most, counts, self.block_cost, costs.block_gain)
@@ -263,6 +273,15 @@ class _PositionKernels:
         reason = self.part(few)
         events.emit("kept-whole", kernel=self.kernel.name, reason=reason)
         return None
+
+    def decline(
+        self,
+        reason: str,
+    ) -> None:
+        """Report why blocks of this form's positions do not pay."""
+        points = self.points
+        which = "positions" if points == 1 else f"positions of {points} points"
+        decline(self.kernel, which, reason)
 
     def part(
         self,

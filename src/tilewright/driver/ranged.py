@@ -23,6 +23,7 @@ from functools import partial
 from typing import Any, Final
 
 from tilewright.base.dataclass import dataclass
+from tilewright.base.dims_hint import FEWER, DimsHint, some_of
 from tilewright.base.errors import (
     InputError,
     MemoryLimitError,
@@ -176,7 +177,11 @@ def ranged_model(
     try:
         single, shared = _all_code(making, allowed)
     except (ModelError, UnsupportedError) as error:
-        error.hint = step_hint(valid_where(making.typing_at), allowed) or error.hint
+        step = step_hint(valid_where(making.typing_at), allowed)
+        if step is not None:
+            error.hint = step
+        elif isinstance(error.hint, DimsHint):
+            error.hint = error.hint.of(some_of(allowed))
         raise
     inputs, outputs = (
         tuple(map(symbolic, vs)) for vs in (making.graph.inputs, making.graph.outputs)
@@ -399,7 +404,7 @@ def open_plan(making: RangedBuilder, allowed: Allowed) -> tuple[Plan, dict[Key, 
         name: terms_of(making.typing_at, start, name, (min(e), max(e)), middle(e, 1))
         for name, e in opened.items()
     }
-    in_parts = _are_batches(making.graph, opened)
+    in_parts = are_batches(making.graph, opened)
     replayed = ReplayedQuestions(making.real, in_parts=in_parts)
     try:
         points = first_points(allowed, terms)
@@ -436,7 +441,7 @@ def open_plan(making: RangedBuilder, allowed: Allowed) -> tuple[Plan, dict[Key, 
     return found, compared
 
 
-def _are_batches(graph: Graph, names: Collection[str]) -> bool:
+def are_batches(graph: Graph, names: Collection[str]) -> bool:
     """Whether dimensions are first axes alone; others may be axes of images."""
     inner = {d for v in graph.inputs for d in (v.shape or ())[1:]}
     return inner.isdisjoint(names)
@@ -474,8 +479,7 @@ def _differs(making: RangedBuilder, plan: Plan, extents: Extents) -> Unsupported
         "shared code for a range of sizes is not possible: at "
         f"{making.extents(extents)}, {what} is not an affine function of the sizes",
         code="TW-JIT",
-        hint="give one of the dimensions a value, or name at most 16 combinations: "
-        "dims={'batch': [1, 8]}",
+        hint=DimsHint(FEWER),
     )
 
 
@@ -497,7 +501,9 @@ def _check_countable(graph: Graph, allowed: Allowed, deciding: Sequence[Value]) 
                     "any extent, but jit=False compiles nothing during a call",
                     code="TW-JIT",
                     where=f"input {v.name!r}",
-                    hint="limit it: dims={'batch': (1, 8)}",
+                    hint="give it a name in the model"
+                    if d is None
+                    else DimsHint("limit it").of({d: (1, 8)}),
                 )
 
 
@@ -507,7 +513,7 @@ def _check_few(single: Mapping[Key, Any], shared: Sequence[Any]) -> None:
             f"over {ALONE} combinations of extents, or over {TOGETHER} ranges of extents, need "
             "separate code",
             code="TW-JIT",
-            hint="name fewer: dims={'batch': [1, 8, 64]}",
+            hint=DimsHint(FEWER),
         )
 
 
@@ -517,7 +523,7 @@ def _needs_own(first: Extents, more: int | None = None) -> UnsupportedError:
         f"{number}combinations of extents need separate code, which at most {ALONE} can have; "
         f"one is {dict(first)}",
         code="TW-JIT",
-        hint="name fewer: dims={'batch': [1, 8, 64]}",
+        hint=DimsHint(FEWER),
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, Final
 
+from tilewright.base.dims_hint import DimsHint
 from tilewright.base.errors import InputError
 from tilewright.base.numbers import whole
 from tilewright.base.text import listing
@@ -15,9 +16,8 @@ from tilewright.runtime.dispatch import Allowed
 
 Dims = Mapping[str, int | tuple[int, int] | tuple[int, int, int] | Sequence[int]]
 
-_HINT: Final = (
-    "give N, (least, most), (least, most, step), or a list of values: "
-    "dims={'batch': (1, 64)}"
+_HINT: Final = DimsHint(
+    "give N, (least, most), (least, most, step), or a list of values"
 )
 
 
@@ -59,14 +59,16 @@ def _extents(name: str, given: Sequence[Any]) -> Collection[int]:
     ends = isinstance(given, tuple)
     wrong = len(values) not in (2, 3) or 0 in values[2:] if ends else not values
     if len(values) < len(found) or wrong:
-        raise InputError(f"dimension {name!r} is {given!r}", hint=_HINT)
+        raise InputError(
+            f"dimension {name!r} is {given!r}", hint=_HINT.of({name: (1, 64)})
+        )
     if not ends:
         return tuple(sorted(set(values)))
     least, most, *step = values
     if least > most:
         raise InputError(
             f"dimension {name!r} has the empty range from {least} to {most}",
-            hint=_HINT,
+            hint=_HINT.of({name: (1, 64)}),
         )
     return range(least, most + 1, *step)
 

@@ -8,6 +8,7 @@ from tilewright.base import events
 from tilewright.base.errors import VerifyError
 from tilewright.base.names import fresh
 from tilewright.compute.nodes import Computation
+from tilewright.driver.part_assembly import decline
 from tilewright.expr.nodes import INDEX, Expr, Var, const
 from tilewright.ir.node import Node, transform
 from tilewright.loops.lower import lower
@@ -25,7 +26,11 @@ def by_rows(kernel: Kernel, group: FusionGroup, target: Target) -> Kernel | None
     kernel: unscheduled. None if the group has no rows, or requires its sizes to be positive.
     """
     found = rows(group.computations, kernel.params)
-    if found is None or isinstance(statement(kernel), If):
+    if found is None:
+        decline(kernel, "rows", "it has no intermediate tensor of two sizes, in rows")
+        return None
+    if isinstance(statement(kernel), If):
+        decline(kernel, "rows", "it needs positive sizes")
         return None
     taken = {b.name for b in kernel.params} | {v.name for v in kernel.sizes}
     nests: list[Stmt] = []

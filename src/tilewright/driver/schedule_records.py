@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from tilewright.expr.nodes import Buffer
 from tilewright.loops.nodes import Kernel
 from tilewright.plan.nodes import HOST, FusionGroup, Plan
 from tilewright.plan.normalize import KernelSignature, kernel_signature
+from tilewright.runtime.dispatch import show
 from tilewright.schedule.space import Parameter, Point
 from tilewright.schedule.space.meanings import meaning
 from tilewright.schedule.space.selection import Selection, selected_point
@@ -28,6 +29,8 @@ _REFUSALS: Final = (
     "kept-serial",
     "kept-whole",
     "kept-across",
+    "kept-apart",
+    "not-parted",
 )
 _MOST: Final = 6  # candidates of a parameter to show
 
@@ -41,7 +44,8 @@ class ScheduleRecord:
     each with the reason that a primitive gave. estimate: the expected nanoseconds, summed over all
     cores, of the target's default schedule; None for any other schedule or without an estimate.
     tuned: the record that the schedule comes from. fused: the fusions that made this kernel, and
-    those that were rejected.
+    those that were rejected. parts: of code for ranges of sizes, these, and what it computes at a
+    time; its sketch is the way of doing so.
     """
 
     kernel: str
@@ -54,22 +58,31 @@ class ScheduleRecord:
     estimate: float | None
     tuned: PublishedChoice | None = None
     fused: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON; `values` under the kernel's name are what `schedules=` takes."""
         return {
             "kernel": self.kernel,
             "sources": list(self.sources),
+            "sketch": self.sketch,
             "sketches": list(self.sketches),
-            "values": {"sketch": self.sketch}
-            | {p.name: p.value for p in self.parameters},
+            "values": self._values,
             "candidates": {p.name: list(p.candidates) for p in self.parameters},
             "trace": [str(step) for step in self.trace.steps],
             "refused": list(self.refused),
             "fused": list(self.fused),
+            "parts": list(self.parts),
             "estimated_ns": self.estimate,
             "tuned": None if self.tuned is None else asdict(self.tuned),
         }
+
+    @property
+    def _values(self) -> dict[str, Any]:
+        """The sketch and its parameters; empty for code for ranges of sizes, which has none."""
+        if self.parts:
+            return {}
+        return {"sketch": self.sketch, **{p.name: p.value for p in self.parameters}}
 
     @property
     def reasons(self) -> list[str]:
@@ -78,7 +91,7 @@ class ScheduleRecord:
         expected = (
             "" if self.estimate is None else f", expected {self.estimate / 1000:.1f} us"
         )
-        lines = [f"chosen: {self.sketch}{expected}"]
+        lines = [f"chosen: {self.sketch}{expected}", *self.parts]
         if (t := self.tuned) is not None:
             lines.append(f"tuned: record of {day(t)}, {t.gain:.2f}x of default")
         lines += [f"also possible: {', '.join(others)}"] if others else []
@@ -123,6 +136,72 @@ def records(
         tuned = choose.record(signature)
         found.append(replace(made, tuned=tuned, fused=fused))
     return found
+
+
+def shared_records(log: Sequence[events.Event]) -> list[ScheduleRecord]:
+    """How each kernel of code for ranges of sizes is scheduled. log: the events of compiling it.
+
+    The event of a kernel comes after those of its schedules, and that of a plan's kernels after
+    them all: one that failed has no code.
+    """
+    found: list[ScheduleRecord] = []
+    waiting: list[events.Event] = []
+    made: list[ScheduleRecord] = []
+    for event in log:
+        if event.kind == "shared-kernel":
+            made.append(_shared(event, [e for e in waiting if e.start >= event.start]))
+            waiting = []
+        elif event.kind == "kernels" and "sizes" in event.fields:
+            sizes = [f"{n} {show(e)}" for n, e in event.fields["sizes"].items()]
+            head = f"shared code for {', '.join(sizes)}"
+            if "error" not in event.fields:
+                found += [replace(r, parts=(head, *r.parts)) for r in made]
+            made = []
+        else:
+            waiting.append(event)
+    return found
+
+
+def _shared(kernel: events.Event, happened: Sequence[events.Event]) -> ScheduleRecord:
+    """The record of a kernel, from its event and those of its schedules."""
+    said = kernel.fields
+    way = said.get("way", "")
+    told = [e.fields for e in happened if e.kind == way]
+    parts = (PARTS[way](told[-1] if told else {}),) if way in PARTS else ()
+    refused = [_reason(e) for e in happened if e.kind in _REFUSALS]
+    return ScheduleRecord(
+        said["kernel"], tuple(said["sources"]), way, (), (), Trace(),
+        tuple(dict.fromkeys(refused)), None, parts=parts,
+    )  # fmt: skip
+
+
+def _positions(said: Mapping[str, Any]) -> str:
+    """A position has several points in Winograd's form, and one in any other."""
+    points = said["points"]
+    what = "positions" if points == 1 else f"positions of {points} points"
+    lines = f"{what}, so many at a time: {_at_a_time(said)}"
+    if "few" not in said:
+        return lines
+    return f"{lines}; up to {said['few']} points directly, by {_at_a_time(said, 'by')}"
+
+
+def _at_a_time(said: Mapping[str, Any], field: str = "at_a_time") -> str:
+    """`16, the rest by 4 and 1`."""
+    first, *rest = map(str, said[field])
+    return f"{first}, the rest by {' and '.join(rest)}" if rest else first
+
+
+# What code for ranges of sizes computes at a time, by the way of doing so.
+PARTS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
+    "one size": lambda f: "no size changes it",
+    "units": lambda f: (
+        f"units of {', '.join(f['sizes'])}, so many at a time: {_at_a_time(f)}"
+    ),
+    "positions": _positions,
+    "rows": lambda f: f"rows, so many at a time: {_at_a_time(f)}",
+    "whole": lambda f: "all at once, in a schedule for any size",
+}
+SHARED: Final = ("units", "positions", "rows", "not-parted", "kept-whole", "kept-apart")
 
 
 def _is_of(event: events.Event, group: FusionGroup) -> bool:

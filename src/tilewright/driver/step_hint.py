@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from tilewright.base.dims_hint import DimsHint, Values
 from tilewright.base.errors import TilewrightError
 from tilewright.runtime.dispatch import Allowed
 
@@ -17,7 +18,7 @@ Extents = Mapping[str, int]
 def step_hint(
     is_valid: Callable[[Extents], bool],
     allowed: Allowed,
-) -> str | None:
+) -> DimsHint | None:
     """What to give as `dims` if the model is valid only at multiples of some number.
 
     is_valid: whether it is at extents by name. None if it is valid at others too, or at no
@@ -32,14 +33,12 @@ def step_hint(
     steps = {name: _step(is_valid, whole, name) for name in wide}
     if set(steps.values()) <= {None, 1}:
         return None
-    shown = []
+    shown: dict[str, Values] = {}
     for name, step in steps.items():
         least, most = min(wide[name]), max(wide[name])
         if step is not None and step > 1:
-            shown.append(f"{name!r}: ({-(-least // step) * step}, {most}, {step})")
-    return (
-        f"the model is valid at multiples, so give a step: dims={{{', '.join(shown)}}}"
-    )
+            shown[name] = (-(-least // step) * step, most, step)
+    return DimsHint("the model is valid at multiples, so give a step").of(shown)
 
 
 def _step(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilewright.base import events, flags
+from tilewright.base.dims_hint import DimsHint
 from tilewright.base.errors import InputError, TilewrightWarning, UnsupportedError
 from tilewright.base.store import FileStore
 from tilewright.base.text import listing, plural
@@ -37,7 +38,7 @@ from tilewright.driver.graph_passes import passed
 from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.options import Options
 from tilewright.driver.planning import place_buffers, questions
-from tilewright.driver.ranges import Dims, check_named, parted, said_by
+from tilewright.driver.ranges import Dims, check_named, parted, said_by, symbols
 from tilewright.driver.sources import check_free, facts, import_model, with_dims
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.infer import specialize, typing_at
@@ -86,15 +87,8 @@ def executable(
     """Compile any source that `compile` takes to an executable; one at a time in a process."""
     if isinstance(source, Kernel):
         return _kernel(source, options)
-    graph = import_model(source, example_inputs, options)
-    fixed, allowed = parted(dims or {})
-    check_named(graph, allowed)
-    if not options.jit:
-        said = said_by(graph).items()
-        allowed = {n: e for n, e in said if n not in fixed} | allowed
-    if fixed:
-        graph = with_dims(graph, fixed, options)
-    dynamic = any(v.kind == "tensor" and not v.static for v in graph.inputs)
+    graph, allowed = open_graph(source, example_inputs, dims, options)
+    dynamic = bool(_symbolic(graph))
     deciding = deciding_inputs(graph, onnx_fallback())
     if (dynamic or deciding) and not options.jit:
         from tilewright.runtime.ranged import RangedExecutable
@@ -117,6 +111,26 @@ def executable(
     del graph
     made = build(handed.pop(), options)
     return Executable(made, threads=options.threads, lazy=True)
+
+
+def open_graph(
+    source: Any, example_inputs: Sequence[Any], dims: Dims | None, options: Options
+) -> tuple[Graph, Allowed]:
+    """The graph with the dimensions that have one value, and what the others may be."""
+    graph = import_model(source, example_inputs, options)
+    fixed, allowed = parted(dims or {})
+    check_named(graph, allowed)
+    if not options.jit:
+        said = said_by(graph).items()
+        allowed = {n: e for n, e in said if n not in fixed} | allowed
+    if fixed:
+        graph = with_dims(graph, fixed, options)
+    return graph, allowed
+
+
+def _symbolic(graph: Graph) -> list[str]:
+    """The names of the inputs whose shapes are symbolic."""
+    return [v.name for v in graph.inputs if v.kind == "tensor" and not v.static]
 
 
 def _kernel(source: Kernel, options: Options) -> Executable | SizedExecutable:
@@ -376,12 +390,18 @@ def text(
 def schedules(
     source: Any,
     example_inputs: Sequence[Any],
-    dims: Mapping[str, int] | None,
+    dims: Dims | None,
     options: Options,
 ) -> list[ScheduleRecord]:
     """How each kernel of the model is scheduled; see `driver.compile.schedules`."""
-    from tilewright.driver.schedule_records import records
+    from tilewright.driver.schedule_records import records, shared_records
 
+    if not options.jit:
+        graph, allowed = open_graph(source, example_inputs, dims, options)
+        if _symbolic(graph):
+            with events.record() as log:
+                ranged(graph, allowed, options)
+            return shared_records(log)
     with events.record() as log:
         plan, host = planned(source, example_inputs, dims, options)
     return records(plan, host, chosen_schedules(plan, host, options), log)
@@ -390,7 +410,7 @@ def schedules(
 def planned(
     source: Any,
     example_inputs: Sequence[Any],
-    dims: Mapping[str, int] | None,
+    dims: Dims | None,
     options: Options,
 ) -> tuple[Plan, Target]:
     """The plan of a model, and the target of its groups on the host.
@@ -406,7 +426,7 @@ def planned(
 def _sized(
     source: Any,
     example_inputs: Sequence[Any],
-    dims: Mapping[str, int] | None,
+    dims: Dims | None,
     options: Options,
 ) -> Graph:
     """The graph to plan, with values for symbolic dimensions."""
@@ -416,11 +436,10 @@ def _sized(
 
 def _static_plan(graph: Graph, compiling: Compilation) -> Plan:
     """The plan of a graph. Raises InputError for an input whose shape is symbolic."""
-    loose = [repr(v.name) for v in graph.inputs if v.kind == "tensor" and not v.static]
-    if loose:
+    if loose := list(map(repr, _symbolic(graph))):
         raise InputError(
             f"the shape of {listing(loose)} is symbolic",
-            hint="give its dimensions: dims={...}",
+            hint=DimsHint("give its dimensions").of(dict.fromkeys(symbols(graph), 1)),
         )
     return compiling.planned(graph)
 

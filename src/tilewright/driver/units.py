@@ -18,7 +18,12 @@ from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ScheduleError, UnsupportedError, VerifyError
 from tilewright.base.names import fresh
 from tilewright.compute.regions import written
-from tilewright.driver.part_assembly import PartAssembly, PartedWork, scheduled_part
+from tilewright.driver.part_assembly import (
+    PartAssembly,
+    PartedWork,
+    decline,
+    scheduled_part,
+)
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, const
 from tilewright.loops.analysis.access import Env, environment
 from tilewright.loops.nodes import Alloc, Kernel, Stmt, Store, block, loop
@@ -47,16 +52,16 @@ def by_units(
     """
     found = units(group.computations, kernel.params, constants)
     if found is None:
+        decline(kernel, "units", "its units are not alike")
         return None
     of = _Parts(group, kernel.outputs, found, constants, target)
     costs = target.open_costs
     counts = counts_of(of.work, costs.many_units, costs)
     sizes = [repr(size) for size in found.sizes]
     events.emit("units", kernel=kernel.name, sizes=sizes, at_a_time=counts)
-    if not counts or any(_scattered(found, b, counts[0]) for b in kernel.params):
-        return None
-    # Scattered results are computed elsewhere and copied whole, so no element may be left out.
-    if not all(of.fills(b) for b in kernel.outputs if _scattered(found, b, 1)):
+    why = _why_not(kernel, of, counts)
+    if why is not None:
+        decline(kernel, "units", why)
         return None
     # Packing weights for each number of units would make as many copies.
     pack = len(counts) == 1 or not all(c.sizes for c in group.computations)
@@ -66,6 +71,18 @@ def by_units(
     except (ScheduleError, UnsupportedError, VerifyError) as error:
         events.emit("kept-whole", kernel=kernel.name, reason=str(error))
         return None
+
+
+def _why_not(kernel: Kernel, of: _Parts, counts: Sequence[int]) -> str | None:
+    """Why so many units at a time are not computed; None if they are."""
+    if not counts:
+        return "kernels of few units take too long"
+    if any(_scattered(of.units, b, counts[0]) for b in kernel.params):
+        return "the elements of units are scattered in memory"
+    # Scattered results are computed elsewhere and copied whole, so no element may be left out.
+    if not all(of.fills(b) for b in kernel.outputs if _scattered(of.units, b, 1)):
+        return "it leaves elements of scattered results out"
+    return None
 
 
 def _scattered(found: Units, b: Buffer, count: int) -> bool:

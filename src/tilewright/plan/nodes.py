@@ -1,7 +1,7 @@
 """The plan: a model between operators and kernels, as groups of Computations over buffers.
 
     Plan = Plan(graph, steps, buffers, data, devices, memory, open)
-    OpenExtent = OpenExtent(size, least, most, source)
+    OpenExtent = OpenExtent(size, least, most, source, counted)
     Step = FusionGroup | HostFallback | DeviceCall | DeviceCopy | Loop | Branch
     FusionGroup = FusionGroup(name, computations, sources, flops, kernel, device)
     HostFallback = HostFallback(operation, reads, writes)
@@ -259,13 +259,20 @@ Step = FusionGroup | HostFallback | DeviceCall | DeviceCopy | Loop | Branch
 class OpenExtent:
     """A size known only at run time: from `least` to `most`, both included.
 
-    source: an input and the axis whose extent it is, or the buffer that holds the count.
+    source: an input and the axis whose extent it is, or the buffer that holds the count. counted:
+    its value where the flops of groups were counted; None: `most`.
     """
 
     size: Var
     least: int
     most: int
     source: tuple[Value, int] | Buffer
+    counted: int | None = None
+
+    @property
+    def at_count(self) -> int:
+        """Its value where the flops of groups were counted."""
+        return self.most if self.counted is None else self.counted
 
 
 @dataclass(frozen=True, slots=True)

@@ -175,7 +175,7 @@ class _Reader:
         )
 
     def _size(self, s: Scanner, role: str) -> None:
-        """`size n in 1 to 64 from x[0]`, or `from count`."""
+        """`size n in 1 to 64 from x[0]`, or `from count`, and `, counted at 8`."""
         name = s.take("word", "a size")
         s.expect("in")
         least = int(s.take("number"))
@@ -187,6 +187,11 @@ class _Reader:
         if s.accept("["):
             axis = int(s.take("number"))
             s.expect("]")
+        counted = None
+        if s.accept(","):
+            s.expect("counted")
+            s.expect("at")
+            counted = int(s.take("number"))
         s.end()
         size = self.sizes[name] = Var(name, INDEX)
 
@@ -194,9 +199,8 @@ class _Reader:
             known = self.names if axis is None else self.values
             if source not in known:
                 raise s.refusal(f"the plan has no {source}")
-            if axis is None:
-                return OpenExtent(size, least, most, self.names[source])
-            return OpenExtent(size, least, most, (self.values[source], axis))
+            at = self.names[source] if axis is None else (self.values[source], axis)
+            return OpenExtent(size, least, most, at, counted)
 
         self.sources.append(made)
 

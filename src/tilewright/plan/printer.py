@@ -17,6 +17,7 @@
         plan other: ...
 
 An open plan begins with its sizes: `size n in 1 to 64 from x[0]`, or `from count`, a buffer.
+`, counted at 8` adds the value where the flops of its groups were counted.
 `plan/parser.py` reads it back. Omitted parts have defaults: on the host, and in a buffer with the
 value's name. Contents of constants and attributes of host fallbacks are in the graph.
 """
@@ -88,7 +89,8 @@ def _sizes(plan: Plan) -> Iterator[str]:
         else:
             value, axis = e.source
             source = f"{word(value.name)}[{axis}]"
-        yield f"size {e.size.name} in {e.least} to {e.most} from {source}"
+        counted = "" if e.counted is None else f", counted at {e.counted}"
+        yield f"size {e.size.name} in {e.least} to {e.most} from {source}{counted}"
 
 
 def _values(plan: Plan) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import Any, Final, NoReturn
 import numpy as np
 
 from tilewright.base.dataclass import dataclass
+from tilewright.base.dims_hint import DimsHint
 from tilewright.base.errors import InputError
 from tilewright.base.text import plural
 from tilewright.runtime.executable import Executable
@@ -177,8 +178,9 @@ class ShapeDispatch(ABC):
                         f"{d} is {n}, and may be {show(self.allowed[d])}",
                         code="TW-SIZE",
                         where=f"input {v.name!r}, dimension {axis}",
-                        hint=f"give {nearest(self.allowed[d], n)}, or compile with another "
-                        f"dims={{{d!r}: ...}}",
+                        hint=DimsHint(
+                            f"give {nearest(self.allowed[d], n)}, or compile with others"
+                        ).of({d: ...}),
                     )
 
     def _named(self, args: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:

@@ -28,8 +28,8 @@ class OpenModel:
     model: at some sizes. sizes: what the code's block of sizes holds. inputs,
     outputs, values: shapes of the model's ends and of the step's values after the workspace.
     lives: of the values in the arena the first and the last kernel, by position. touched: for each
-    kernel the positions of its operands. workspace, thread_workspace: bytes, the most counts.
-    check: raises an error unless the code is right at some sizes.
+    kernel the positions of its operands. flops: of each kernel. workspace, thread_workspace: bytes,
+    the most counts. check: raises an error unless the code is right at some sizes.
     """
 
     model: CompiledModel
@@ -39,6 +39,7 @@ class OpenModel:
     values: tuple[Shape, ...]
     lives: Mapping[int, tuple[int, int]]
     touched: tuple[tuple[int, ...], ...]
+    flops: tuple[Formula, ...]
     workspace: tuple[Formula, ...]
     thread_workspace: tuple[Formula, ...]
     check: Callable[[Mapping[str, int]], None] | None = None
@@ -67,8 +68,14 @@ class OpenModel:
             slots[n] = replace(slots[n], at=offset)
         scratch = replace(step.values[SCRATCH], at=arena.total)
         kernels = tuple(
-            replace(k, bytes=sum(slots[n].tensor.nbytes for n in touched))
-            for k, touched in zip(step.kernels, self.touched, strict=True)
+            replace(
+                k,
+                flops=formulas.value(flops, sizes),
+                bytes=sum(slots[n].tensor.nbytes for n in touched),
+            )
+            for k, touched, flops in zip(
+                step.kernels, self.touched, self.flops, strict=True
+            )
         )
         model = self.model
         workspace = _most(self.workspace, sizes)
@@ -96,6 +103,7 @@ def check(opened: OpenModel, names: Collection[str]) -> None:
         (len(model.outputs), len(opened.outputs)),
         (len(slots), len(opened.values)),
         (len(steps[0].kernels), len(opened.touched)),
+        (len(steps[0].kernels), len(opened.flops)),
         (len(model.sizes), len(opened.sizes)),
     )
     if not steps[0].values or any(a != b for a, b in counts):
@@ -110,7 +118,7 @@ def check(opened: OpenModel, names: Collection[str]) -> None:
     shapes = (opened.sizes, *opened.inputs, *opened.outputs, *opened.values)
     for formula in (
         e
-        for shape in (*shapes, opened.workspace, opened.thread_workspace)
+        for shape in (*shapes, opened.flops, opened.workspace, opened.thread_workspace)
         for e in shape
     ):
         formulas.check(formula, known)

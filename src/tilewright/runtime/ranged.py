@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
+from tilewright.base.dims_hint import DimsHint
 from tilewright.base.errors import InputError
 from tilewright.base.once import ComputeOnceCache
 from tilewright.base.text import plural
@@ -72,7 +73,9 @@ class RangedExecutable(ShapeDispatch):
         raise InputError(
             f"there is no code for {given}, and jit=False compiles none in a call",
             code="TW-JIT",
-            hint="name all values in dims={...}, or leave jit=False out",
+            hint=DimsHint("compile with these values too").of(
+                {name: [n] for name, n in extents.items()}
+            ),
         )
 
     def _laid_out(

@@ -53,6 +53,7 @@ _OPENED: Final[Mapping[str, schema.Shape]] = {
     "values": _FORMULAS,
     "lives": [(schema.Count, schema.Count, schema.Count)],
     "touched": [[schema.Count]],
+    "flops": [schema.Anything],
     "workspace": [schema.Anything],
     "thread_workspace": [schema.Anything],
     "covers": {"extents": [_EXTENTS], "without": [[schema.Count]]},
@@ -199,6 +200,7 @@ def _shared(shared: SharedModel, parts: _Parts) -> Json:
         "values": list(map(list, opened.values)),
         "lives": [[n, *ends] for n, ends in opened.lives.items()],
         "touched": list(map(list, opened.touched)),
+        "flops": list(opened.flops),
         "workspace": list(opened.workspace),
         "thread_workspace": list(opened.thread_workspace),
         "covers": {
@@ -239,6 +241,7 @@ def _decode_shared(
         values=tuple(map(tuple, data["values"])),
         lives={n: (first, last) for n, first, last in data["lives"]},
         touched=tuple(map(tuple, data["touched"])),
+        flops=tuple(data["flops"]),
         workspace=tuple(data["workspace"]),
         thread_workspace=tuple(data["thread_workspace"]),
     )

@@ -13,6 +13,7 @@ import numpy as np
 
 from tilewright.base import events
 from tilewright.base.dataclass import dataclass
+from tilewright.base.dims_hint import DimsHint
 from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.base.files import write_whole
 from tilewright.base.text import listing
@@ -186,11 +187,10 @@ def _check_static(graph: Graph) -> None:
     loose = [v for v in graph.inputs if v.kind == "tensor" and not v.static]
     if loose:
         free = sorted({d for v in loose for d in v.shape or () if isinstance(d, str)})
-        given = ", ".join(f"{d!r}: 1" for d in free)
         raise InputError(
             f"the shape of {listing([repr(v.name) for v in loose])} is symbolic, but a library "
             "has fixed shapes",
-            hint=f"give its dimensions: dims={{{given}}}, or --dim {free[0]}=1"
+            hint=DimsHint("give its dimensions").of(dict.fromkeys(free, 1))
             if free
             else "export the model with a shape for it",
         )

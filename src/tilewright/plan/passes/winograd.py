@@ -12,6 +12,8 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import field, replace
+from functools import reduce
+from operator import mul
 
 from tilewright.base import events
 from tilewright.base.dataclass import dataclass
@@ -20,7 +22,7 @@ from tilewright.compute.channel_groups import by_group
 from tilewright.compute.nodes import Computation
 from tilewright.compute.transforms import identity_dims, inline, order_dims, relayout
 from tilewright.compute.winograd import WINDOW, winograd
-from tilewright.expr.nodes import Buffer, Expr, Load, Var
+from tilewright.expr.nodes import Buffer, Expr, Extent, Load, Var
 from tilewright.ir.node import postorder
 from tilewright.plan.nodes import DefUse, FusionGroup, Step
 from tilewright.plan.questions import Cost
@@ -73,7 +75,8 @@ def _transform(
     for c in form.before:
         around.moved[c.inputs[0]] = c.outputs[0].tensor
         found.append(FusionGroup(f"{name}.in", (c,), step.sources))
-    flops = _flops(form.group)
+    flops = product_flops(form.group)
+    assert isinstance(flops, int)
     found.append(replace(step, name=name, computations=form.group, flops=flops))
     for c in form.behind:
         found.append(FusionGroup(f"{name}.out", (c,), step.sources))
@@ -314,9 +317,9 @@ def _copy(
     return map_("channels_first", tensor, of_last)
 
 
-def _flops(group: Group) -> int:
+def product_flops(group: Group) -> Extent:
     """The flops of the products actually computed, not those of the direct sum."""
-    return 2 * math.prod(d.extent for d in group[2].dims)
+    return 2 * reduce(mul, (d.size for d in group[2].dims))
 
 
 def _products(group: Group) -> float:

@@ -272,6 +272,11 @@ function notationsOf(kernel) {
 function details(kernel) {
   const parts = [title("Operators"), grid(["name", "operator"], kernel.operators)];
   if (kernel.fused && kernel.fused.length) parts.push(sayings(kernel.fused));
+  if (kernel.parts) {
+    parts.push(title(`Code for ranges of sizes: ${kernel.sketch}`), sayings(kernel.parts));
+    if (kernel.refused.length) parts.push(sayings(kernel.refused.map((r) => `refused: ${r}`)));
+    return parts;
+  }
   if (!kernel.steps) {
     parts.push(make("p", { className: "empty" }, `This step runs on: ${kernel.kind}.`));
     return parts;

@@ -13,6 +13,7 @@ from tilewright.base.errors import TilewrightError
 from tilewright.base.text import listing
 from tilewright.compute.nodes import Computation
 from tilewright.driver.explain import ExplainedKernel, ExplainedModel
+from tilewright.driver.schedule_records import PARTS, ScheduleRecord
 from tilewright.graph.nodes import Graph, Operation
 from tilewright.lang import lift, mdh, te
 from tilewright.plan.lifetimes import lifetimes
@@ -208,6 +209,16 @@ _WHY: Final[Mapping[str, Callable[[Mapping[str, Any]], tuple[str, str, str]]]] =
         f["stage"],
         f"blocks of {f['keys']} keys: scores are never in memory",
     ),
+    "units": lambda f: ("by units", f["kernel"], PARTS["units"](f)),
+    "positions": lambda f: ("by positions", f["kernel"], PARTS["positions"](f)),
+    "rows": lambda f: ("by rows", f["kernel"], PARTS["rows"](f)),
+    "not-parted": lambda f: (f"not by {f['by']}", f["kernel"], f["reason"]),
+    "kept-whole": lambda f: ("kept whole", f["kernel"], f["reason"]),
+    "kept-apart": lambda f: (
+        f"not {f['count']} at a time",
+        f["kernel"],
+        f["reason"],
+    ),
 }
 
 
@@ -268,11 +279,14 @@ def _kernels(made: ExplainedModel, profile: Profile) -> Iterator[Facts]:
     types = {
         op.label: op.qualified for g in (made.after, made.before) for op in g.operations
     }
+    shared = {r.kernel: r for r in made.shared}
     slowest = sorted(profile.rows, key=lambda r: -r.seconds)[:_SLOWEST]
     for row in profile.rows:
         found = {**_row(row), "operators": [[n, types.get(n, "")] for n in row.nodes]}
         if row.kind == "native" and waiting.get(row.name):
             found |= _details(waiting[row.name].pop(0), row in slowest)
+        elif row.name in shared:
+            found |= _shared(shared[row.name])
         events.emit("explained", name=row.name, total=len(profile.rows))
         yield found
 
@@ -291,6 +305,13 @@ def _row(row: KernelTime) -> Facts:
         "peak_share": row.peak_share,
         "mix": asdict(row.mix) if row.mix else None,
     }
+
+
+def _shared(record: ScheduleRecord) -> Facts:
+    """A kernel of code for ranges of sizes: what it computes at a time, and why."""
+    refused = list(record.refused)
+    how = {"sketch": record.sketch, "parts": list(record.parts), "refused": refused}
+    return {**how, "tuned": None}
 
 
 def _details(kernel: ExplainedKernel, slow: bool) -> Facts:
