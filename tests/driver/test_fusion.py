@@ -171,3 +171,14 @@ def test_a_gate_is_the_epilogue_of_one_of_its_products(kind: str, rows: int) -> 
     said = [line for r in schedules(model, records=False) for line in r.fused]
     assert any(line.endswith("(epilogue)") for line in said)
     same_as_reference(model, rng.standard_normal((rows, 24)).astype(np.float32))
+
+
+def test_a_chain_of_single_numbers_too_long_for_one_map_follows_a_reduction() -> None:
+    steps = " ".join(f"t{n + 1} = Tanh(t{n})" for n in range(50))
+    source = f"""{HEAD}g (float[5] x) => (float t50) {{
+        t0 = ReduceMean<keepdims = 0>(x) {steps}
+    }}"""
+    model = onnx.parser.parse_model(source)
+    x = np.linspace(0, 2, 5, dtype=np.float32)
+    (want,) = onnx.reference.ReferenceEvaluator(model).run(None, {"x": x})
+    np.testing.assert_allclose(tw.compile(model, cache=False)(x), want, rtol=1e-5)

@@ -361,8 +361,8 @@ def _writes_along(c: Computation) -> bool:
     A map of rows then stays over them, so that what the rows have in common is computed once,
     however they are ordered in its result.
     """
-    if not c.parallel_dims:
-        return False
+    if not c.parallel_dims or not all(o.index for o in c.outputs):
+        return False  # of single elements
     last = c.parallel_dims[-1].var
     *outer, inner = (affine(i) for o in c.outputs for i in o.index)
     return inner.coefficient(last) == 1 and all(i.coefficient(last) == 0 for i in outer)
