@@ -2,7 +2,9 @@
 
 import copy
 import dataclasses
+import inspect
 import pickle
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, field
 from functools import cached_property
@@ -157,9 +159,10 @@ def test_methods_of_the_class_itself_stay(decorator: Any) -> None:
     )
 
 
-@DECORATORS
-def test_equal_means_the_same_or_equal_fields(decorator: Any) -> None:
-    @decorator(eq=True)
+def test_equal_means_the_same_or_equal_fields() -> None:
+    """As the standard library's did before Python 3.13."""
+
+    @dataclass(eq=True)
     class One:
         a: float
 
@@ -177,3 +180,104 @@ def test_an_object_in_itself_is_shown_once(decorator: Any) -> None:
     one = Loop([])
     one.inside.append(one)
     assert repr(one).endswith("Loop(inside=[...])")
+
+
+def _without_a_default_last(decorator: Any) -> Any:
+    @decorator
+    class Late:
+        a: int = 1
+        b: int
+
+    return Late(5)
+
+
+def _own_setter(decorator: Any) -> Any:
+    @decorator(frozen=True)
+    class Own:
+        a: int
+
+        def __setattr__(self, name: str, value: object) -> None: ...
+
+    return Own(1)
+
+
+def _own_hash(decorator: Any) -> Any:
+    @decorator(frozen=True)
+    class Own:
+        a: int
+        __hash__ = None  # type: ignore[assignment]
+
+    return hash(Own(1))
+
+
+def _of_one_that_is_not_frozen(decorator: Any) -> Any:
+    @decorator
+    class Loose:
+        a: int
+
+    @decorator(frozen=True)
+    class Frozen(Loose):
+        b: int
+
+    return Frozen(1, 2)
+
+
+def _of_an_abstract_one(decorator: Any) -> Any:
+    class Shown(ABC):
+        @abstractmethod
+        def __repr__(self) -> str: ...
+
+    @decorator
+    class Made(Shown):
+        a: int
+
+    return Made(1).a
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        _without_a_default_last,
+        _own_setter,
+        _own_hash,
+        _of_one_that_is_not_frozen,
+        _of_an_abstract_one,
+    ],
+)
+def test_odd_classes_are_made_or_refused_as_by_the_standard_decorator(use: Any) -> None:
+    assert _outcome(lambda: use(dataclass)) == _outcome(
+        lambda: use(dataclasses.dataclass)
+    )
+
+
+@DECORATORS
+def test_a_derived_class_without_the_decorator_may_have_more(decorator: Any) -> None:
+    @decorator(frozen=True)
+    class Base:
+        a: int
+
+    class More(Base):
+        def __init__(self) -> None:
+            super().__init__(1)
+            self.b = 2
+
+    one = More()
+    assert (one.a, one.b) == (1, 2)
+    with pytest.raises(FrozenInstanceError):
+        one.a = 3  # type: ignore[misc]
+    with pytest.raises(FrozenInstanceError):
+        del one.a
+    del one.b
+    assert not hasattr(one, "b")
+
+
+@DECORATORS
+def test_the_signature_has_types_and_defaults(decorator: Any) -> None:
+    @decorator
+    class Many:
+        a: int
+        b: list[int] = field(default_factory=list)
+        c: float = field(default=2.0, kw_only=True)
+
+    signature = "(a: int, b: list[int] = <factory>, *, c: float = 2.0) -> None"
+    assert str(inspect.signature(Many)) == signature
