@@ -281,6 +281,23 @@ HOSTED.opset_import[0].version = 20
 WORDS = np.array(["a", "b"], object)
 
 
+def test_random_numbers_with_a_seed_are_the_same_in_both_tiers(
+    held: list[Held],
+) -> None:
+    draws = [
+        "n = RandomNormal<shape=[8], seed=3.0>()",
+        "u = RandomUniformLike<seed=3.0>(x)",
+        "b = Bernoulli<seed=3.0>(x)",
+    ]
+    ends = "(float[8] x) => (float[8] n, float[8] u, float[8] b)"
+    exe = tiered(model(f"{ends} {{ {' '.join(draws)} }}"))
+    x = np.full(8, 0.5, np.float32)
+    first = exe(x)
+    for one, other in zip(first, exe.wait()(x), strict=True):
+        np.testing.assert_allclose(one, other, atol=CLOSE)
+        assert len(set(one.tolist())) > 1
+
+
 def test_what_the_process_raises_and_warns_of_arrives_here() -> None:
     exe = tiered(HOSTED, fallback="error")
     with pytest.raises(UnsupportedError, match="StringConcat"):
