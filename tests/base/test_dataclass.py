@@ -36,6 +36,7 @@ def point(decorator: Any, **options: Any) -> Any:
         y: float = 2.0
         tags: list[str] = field(default_factory=list, compare=False, repr=False)
         made: int = field(default=7, init=False)
+        note: str = field(default="", hash=False)
         count: ClassVar[int] = 3
 
         def __post_init__(self) -> None:
@@ -52,13 +53,15 @@ def _behaviour(cls: Any) -> list[Any]:
     seen += [one.tags, same.tags, one.made, cls.count, cls.__match_args__]
     seen += [hasattr(one, "__dict__"), dataclasses.asdict(same)]
     seen += [dataclasses.replace(other, x=5).x, dataclasses.astuple(one)]
+    seen += [getattr(one, "__dict__", None), cls.__init__.__module__]
     for attempt in (
         lambda: hash(one) == hash(same),
+        lambda: hash(one) == hash(cls(1, note="other")),
         lambda: setattr(one, "x", 4),
         lambda: delattr(other, "x"),
         lambda: cls(-1),
         lambda: cls(),
-        lambda: cls(1, 2.0, [], 4),
+        lambda: cls(1, 2.0, [], "", 4),
         lambda: cls(1, 2.5).y,
     ):
         seen.append(_outcome(attempt))
@@ -79,6 +82,37 @@ def test_objects_behave_as_those_of_the_standard_decorator(
     assert _behaviour(point(dataclass, **shape)) == _behaviour(
         point(dataclasses.dataclass, **shape)
     )
+
+
+@DECORATORS
+def test_a_missing_argument_is_named(decorator: Any) -> None:
+    with pytest.raises(TypeError, match=r"point.*Point.__init__\(\) missing .*'x'"):
+        point(decorator)()
+
+
+@DECORATORS
+def test_objects_without_fields_are_equal(decorator: Any) -> None:
+    @decorator(frozen=True)
+    class Nothing:
+        pass
+
+    assert Nothing() == Nothing() and hash(Nothing()) == hash(())
+    assert repr(Nothing()).endswith("Nothing()")
+
+
+@dataclass
+class Open:
+    a: int
+
+
+def test_what_is_added_to_an_object_is_pickled() -> None:
+    one: Any = Open(1)
+    one.b = 2
+    assert pickle.loads(pickle.dumps(one)).b == copy.copy(one).b == 2
+
+
+def test_a_class_without_a_docstring_is_named_in_its_place() -> None:
+    assert Kept.__doc__ == "Kept"
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +244,20 @@ def _own_hash(decorator: Any) -> Any:
     return hash(Own(1))
 
 
+def _own_equality_and_hash(decorator: Any) -> Any:
+    @decorator(frozen=True)
+    class Own:
+        a: int
+
+        def __eq__(self, other: object) -> bool:
+            return True
+
+        def __hash__(self) -> int:
+            return 5
+
+    return hash(Own(1))
+
+
 def _of_one_that_is_not_frozen(decorator: Any) -> Any:
     @decorator
     class Loose:
@@ -240,6 +288,7 @@ def _of_an_abstract_one(decorator: Any) -> Any:
         _without_a_default_last,
         _own_setter,
         _own_hash,
+        _own_equality_and_hash,
         _of_one_that_is_not_frozen,
         _of_an_abstract_one,
     ],
