@@ -345,6 +345,38 @@ def test_nobody_waits_for_what_nobody_needs() -> None:
     assert is_gone(child)
 
 
+def test_the_files_of_the_process_are_closed() -> None:
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        tiered().wait()
+        tiered()  # which nobody holds
+        gc.collect()
+    assert not [w for w in said if issubclass(w.category, ResourceWarning)]
+
+
+@pytest.fixture
+def late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of the program, in functions of `atexit`, for Python 3.12 and later."""
+
+    def refuse(*_: object) -> None:
+        raise RuntimeError("at interpreter shutdown")
+
+    monkeypatch.setattr(os, "fork", refuse)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+
+
+@pytest.mark.usefixtures("late")
+def test_models_run_at_the_end_of_the_program(held: list[Held]) -> None:
+    np.testing.assert_allclose(tiered()(X), Y, atol=CLOSE)
+
+
+@pytest.mark.usefixtures("late")
+def test_models_are_compiled_at_the_end_of_the_program() -> None:
+    exe = tiered()
+    assert exe.ready
+    np.testing.assert_allclose(exe(X), Y, atol=CLOSE)
+
+
 PROGRAM = """
 import os, signal, sys, threading
 import tilewright as tw
