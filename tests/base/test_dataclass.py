@@ -2,7 +2,9 @@
 
 import copy
 import dataclasses
+import inspect
 import pickle
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, field
 from functools import cached_property
@@ -34,6 +36,7 @@ def point(decorator: Any, **options: Any) -> Any:
         y: float = 2.0
         tags: list[str] = field(default_factory=list, compare=False, repr=False)
         made: int = field(default=7, init=False)
+        note: str = field(default="", hash=False)
         count: ClassVar[int] = 3
 
         def __post_init__(self) -> None:
@@ -50,13 +53,15 @@ def _behaviour(cls: Any) -> list[Any]:
     seen += [one.tags, same.tags, one.made, cls.count, cls.__match_args__]
     seen += [hasattr(one, "__dict__"), dataclasses.asdict(same)]
     seen += [dataclasses.replace(other, x=5).x, dataclasses.astuple(one)]
+    seen += [getattr(one, "__dict__", None), cls.__init__.__module__]
     for attempt in (
         lambda: hash(one) == hash(same),
+        lambda: hash(one) == hash(cls(1, note="other")),
         lambda: setattr(one, "x", 4),
         lambda: delattr(other, "x"),
         lambda: cls(-1),
         lambda: cls(),
-        lambda: cls(1, 2.0, [], 4),
+        lambda: cls(1, 2.0, [], "", 4),
         lambda: cls(1, 2.5).y,
     ):
         seen.append(_outcome(attempt))
@@ -77,6 +82,37 @@ def test_objects_behave_as_those_of_the_standard_decorator(
     assert _behaviour(point(dataclass, **shape)) == _behaviour(
         point(dataclasses.dataclass, **shape)
     )
+
+
+@DECORATORS
+def test_a_missing_argument_is_named(decorator: Any) -> None:
+    with pytest.raises(TypeError, match=r"point.*Point.__init__\(\) missing .*'x'"):
+        point(decorator)()
+
+
+@DECORATORS
+def test_objects_without_fields_are_equal(decorator: Any) -> None:
+    @decorator(frozen=True)
+    class Nothing:
+        pass
+
+    assert Nothing() == Nothing() and hash(Nothing()) == hash(())
+    assert repr(Nothing()).endswith("Nothing()")
+
+
+@dataclass
+class Open:
+    a: int
+
+
+def test_what_is_added_to_an_object_is_pickled() -> None:
+    one: Any = Open(1)
+    one.b = 2
+    assert pickle.loads(pickle.dumps(one)).b == copy.copy(one).b == 2
+
+
+def test_a_class_without_a_docstring_is_named_in_its_place() -> None:
+    assert Kept.__doc__ == "Kept"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,9 +193,10 @@ def test_methods_of_the_class_itself_stay(decorator: Any) -> None:
     )
 
 
-@DECORATORS
-def test_equal_means_the_same_or_equal_fields(decorator: Any) -> None:
-    @decorator(eq=True)
+def test_equal_means_the_same_or_equal_fields() -> None:
+    """As the standard library's did before Python 3.13."""
+
+    @dataclass(eq=True)
     class One:
         a: float
 
@@ -177,3 +214,119 @@ def test_an_object_in_itself_is_shown_once(decorator: Any) -> None:
     one = Loop([])
     one.inside.append(one)
     assert repr(one).endswith("Loop(inside=[...])")
+
+
+def _without_a_default_last(decorator: Any) -> Any:
+    @decorator
+    class Late:
+        a: int = 1
+        b: int
+
+    return Late(5)
+
+
+def _own_setter(decorator: Any) -> Any:
+    @decorator(frozen=True)
+    class Own:
+        a: int
+
+        def __setattr__(self, name: str, value: object) -> None: ...
+
+    return Own(1)
+
+
+def _own_hash(decorator: Any) -> Any:
+    @decorator(frozen=True)
+    class Own:
+        a: int
+        __hash__ = None  # type: ignore[assignment]
+
+    return hash(Own(1))
+
+
+def _own_equality_and_hash(decorator: Any) -> Any:
+    @decorator(frozen=True)
+    class Own:
+        a: int
+
+        def __eq__(self, other: object) -> bool:
+            return True
+
+        def __hash__(self) -> int:
+            return 5
+
+    return hash(Own(1))
+
+
+def _of_one_that_is_not_frozen(decorator: Any) -> Any:
+    @decorator
+    class Loose:
+        a: int
+
+    @decorator(frozen=True)
+    class Frozen(Loose):
+        b: int
+
+    return Frozen(1, 2)
+
+
+def _of_an_abstract_one(decorator: Any) -> Any:
+    class Shown(ABC):
+        @abstractmethod
+        def __repr__(self) -> str: ...
+
+    @decorator
+    class Made(Shown):
+        a: int
+
+    return Made(1).a
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        _without_a_default_last,
+        _own_setter,
+        _own_hash,
+        _own_equality_and_hash,
+        _of_one_that_is_not_frozen,
+        _of_an_abstract_one,
+    ],
+)
+def test_odd_classes_are_made_or_refused_as_by_the_standard_decorator(use: Any) -> None:
+    assert _outcome(lambda: use(dataclass)) == _outcome(
+        lambda: use(dataclasses.dataclass)
+    )
+
+
+@DECORATORS
+def test_a_derived_class_without_the_decorator_may_have_more(decorator: Any) -> None:
+    @decorator(frozen=True)
+    class Base:
+        a: int
+
+    class More(Base):
+        def __init__(self) -> None:
+            super().__init__(1)
+            self.b = 2
+
+    one = More()
+    assert (one.a, one.b) == (1, 2)
+    with pytest.raises(FrozenInstanceError):
+        one.a = 3  # type: ignore[misc]
+    with pytest.raises(FrozenInstanceError):
+        del one.a
+    del one.b
+    assert not hasattr(one, "b")
+
+
+@DECORATORS
+def test_the_signature_has_types_and_defaults(decorator: Any) -> None:
+    @decorator
+    class Many:
+        a: int
+        b: list[int] = field(default_factory=list)
+        c: float = field(default=2.0, kw_only=True)
+
+    signature = "(a: int, b: list[int] = <factory>, *, c: float = 2.0) -> None"
+    assert str(inspect.signature(Many)) == signature

@@ -53,6 +53,16 @@ def test_results_come_in_order_from_several_processes() -> None:
             os.close(end)
 
 
+def test_without_processes_all_is_done_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in functions of `atexit`, since Python 3.12."""
+
+    def refuse() -> int:
+        raise RuntimeError("can't fork at interpreter shutdown")
+
+    monkeypatch.setattr(os, "fork", refuse)
+    assert share([lambda: b"a", lambda: b"b"], 2) == [b"a", b"b"]
+
+
 def test_a_job_that_fails_has_no_result() -> None:
     def fails() -> bytes:
         raise ValueError("no")

@@ -281,6 +281,23 @@ HOSTED.opset_import[0].version = 20
 WORDS = np.array(["a", "b"], object)
 
 
+def test_random_numbers_with_a_seed_are_the_same_in_both_tiers(
+    held: list[Held],
+) -> None:
+    draws = [
+        "n = RandomNormal<shape=[8], seed=3.0>()",
+        "u = RandomUniformLike<seed=3.0>(x)",
+        "b = Bernoulli<seed=3.0>(x)",
+    ]
+    ends = "(float[8] x) => (float[8] n, float[8] u, float[8] b)"
+    exe = tiered(model(f"{ends} {{ {' '.join(draws)} }}"))
+    x = np.full(8, 0.5, np.float32)
+    first = exe(x)
+    for one, other in zip(first, exe.wait()(x), strict=True):
+        np.testing.assert_allclose(one, other, atol=CLOSE)
+        assert len(set(one.tolist())) > 1
+
+
 def test_what_the_process_raises_and_warns_of_arrives_here() -> None:
     exe = tiered(HOSTED, fallback="error")
     with pytest.raises(UnsupportedError, match="StringConcat"):
@@ -326,6 +343,38 @@ def test_nobody_waits_for_what_nobody_needs() -> None:
     del exe
     gc.collect()
     assert is_gone(child)
+
+
+def test_the_files_of_the_process_are_closed() -> None:
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        tiered().wait()
+        tiered()  # which nobody holds
+        gc.collect()
+    assert not [w for w in said if issubclass(w.category, ResourceWarning)]
+
+
+@pytest.fixture
+def late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of the program, in functions of `atexit`, for Python 3.12 and later."""
+
+    def refuse(*_: object) -> None:
+        raise RuntimeError("at interpreter shutdown")
+
+    monkeypatch.setattr(os, "fork", refuse)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+
+
+@pytest.mark.usefixtures("late")
+def test_models_run_at_the_end_of_the_program(held: list[Held]) -> None:
+    np.testing.assert_allclose(tiered()(X), Y, atol=CLOSE)
+
+
+@pytest.mark.usefixtures("late")
+def test_models_are_compiled_at_the_end_of_the_program() -> None:
+    exe = tiered()
+    assert exe.ready
+    np.testing.assert_allclose(exe(X), Y, atol=CLOSE)
 
 
 PROGRAM = """

@@ -1,5 +1,7 @@
 """Sound ONNX models: names, types, functions, subgraphs, versions."""
 
+from dataclasses import replace
+
 import numpy as np
 import onnx
 import pytest
@@ -7,7 +9,7 @@ from onnx import TensorProto, helper, parser
 
 from tilewright.base.errors import ModelError, TilewrightWarning
 from tilewright.frontends.onnx import load
-from tilewright.frontends.onnx.export import to_model
+from tilewright.frontends.onnx.export import operation_to_onnx, to_model
 from tilewright.frontends.onnx.host_fallback import make
 from tilewright.frontends.onnx.reference import OnnxFallback, serialize
 from tilewright.graph.infer import specialize
@@ -224,6 +226,29 @@ def test_attributes_that_onnx_has_no_kind_for_go_there_and_back():
     attribute.s = b"[" * 100_000
     with pytest.raises(ModelError, match="JSON of attribute 'activations'"):
         load(model)
+
+
+RELU = '<ir_version: 8, opset_import: ["": 18]> f (float[2] x) => (float[2] y) { y = Relu(x) }'
+
+
+def test_a_string_that_its_author_calls_json_stays_a_string():
+    ends = "(float[1, 4, 2, 2] x) => (float[1, 1, 4, 4] y)"
+    body = '{ y = DepthToSpace<blocksize=2, mode="CRD">(x) }'
+    model = parser.parse_model(
+        f'<ir_version: 8, opset_import: ["": 18]> f {ends} {body}'
+    )
+    for attribute in model.graph.node[0].attribute:
+        attribute.doc_string = "JSON"
+    (op,) = load(model).operations
+    assert (op.attributes["mode"], op.attributes["blocksize"]) == ("CRD", 2)
+
+
+@pytest.mark.parametrize("value", [None, [1, "a"]])
+def test_operators_of_others_have_no_attributes_as_json(value):
+    """Programs that know them would not read it."""
+    (op,) = load(parser.parse_model(RELU)).operations
+    with pytest.raises((TypeError, ValueError)):
+        operation_to_onnx(replace(op, attributes={"config": value}))
 
 
 @pytest.mark.parametrize("op_type", ["NonZero", "Loop"])

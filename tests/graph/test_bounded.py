@@ -407,3 +407,15 @@ def test_a_condition_that_may_not_be_there_is_not_bounded() -> None:
 def test_what_has_a_rule_for_control_is_looked_for() -> None:
     """A graph without such operators is not walked, and the rules not even loaded."""
     assert CONTROL.keys() == data_dependent.CONTROL
+
+
+def test_an_operator_without_inputs_may_be_in_a_branch() -> None:
+    draw = "r = RandomNormal<shape=[4], seed=3.0>() a = Add(r, x)"
+    branches = f"""then_branch = t () => (float[4] a) {{ {draw} }},
+        else_branch = e () => (float[4] b) {{ b = Neg(x) }}"""
+    ends = "(bool c, float[4] x) => (float[4] y)"
+    exe = compiled(f"b {ends} {{ y = If(c) <{branches}> }}")
+    drawn = exe(np.array(True), ALL[:4]) - ALL[:4]
+    assert np.abs(drawn).max() > 0.1
+    np.testing.assert_allclose(exe(np.array(True), NONE[:4]), drawn, atol=1e-6)
+    np.testing.assert_array_equal(exe(np.array(False), ALL[:4]), -ALL[:4])

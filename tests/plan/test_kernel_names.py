@@ -60,7 +60,8 @@ def test_computations_named_as_the_second_of_others() -> None:
 
 
 def test_a_given_kernel_whose_tensors_share_a_name() -> None:
-    x, inner, y = tensor(), tensor(), tensor()
+    x, y = tensor(), tensor()
+    inner = Buffer("t", (4,), float32, "shared", swizzle=16)
     i, j = Var("i", INDEX), Var("j", INDEX)
     first = loop(i, 4, Store(inner, (i,), Load(x, (i,))))
     second = loop(j, 4, Store(y, (j,), Load(inner, (j,))))
@@ -69,6 +70,8 @@ def test_a_given_kernel_whose_tensors_share_a_name() -> None:
     assert signature.values == (x, y)
     verify(signature.plain())
     assert names(signature.plain()) == ["t", "t_2"]
+    made: Any = signature.plain().body
+    assert (made.buffer.name, made.buffer.swizzle) == ("t_3", 16)
     assert signature.on_values.params == (x, y)
 
 

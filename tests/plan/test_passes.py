@@ -82,6 +82,20 @@ def several() -> tuple[list[FusionGroup], list[Buffer], Buffer, Buffer]:
     return [both, early, late], [x], z, u
 
 
+def test_an_epilogue_reads_no_other_result_of_its_group() -> None:
+    """Sums from the other end are not there yet when a row's maximum is."""
+    x = Buffer("x", (4, 8), float32)
+    s, m, y = (Buffer(name, (4,), float32) for name in "smy")
+    sums = reduce_("sums", s, (8,), "add", lambda i, k: x[i, k])
+    most = reduce_("most", m, (8,), "max", lambda i, k: x[i, k])
+    for others, count in ((False, 1), (True, 2)):
+        last = map_("last", y, lambda i, o=others: m[i] - (s[3 - i] if o else 1.0))
+        steps = [stage("both", sums, most), stage("last", last)]
+        fused = fuse(steps, frozenset({y}), COSTS.repeated)
+        assert len(fused) == count
+        same(steps, fused, [x], [y])
+
+
 def test_a_stage_that_others_read_meanwhile_does_not_wait_for_its_epilogue() -> None:
     """LayerNormalization whose mean is read before its result is: the mean came too late."""
     steps, given, z, u = several()

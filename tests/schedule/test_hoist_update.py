@@ -8,11 +8,12 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 
-from tilewright.base.dtypes import float32
+from tilewright.base.dtypes import float32, int32
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.online_softmax import weighted_mean
 from tilewright.compute.reducer import Reducer
-from tilewright.expr.nodes import INDEX, Buffer, Expr, Var, const
+from tilewright.compute.reducer import reducer as named
+from tilewright.expr.nodes import INDEX, Buffer, Expr, Select, Var, const
 from tilewright.loops.interp import run
 from tilewright.loops.nodes import (
     Alloc,
@@ -45,18 +46,22 @@ def online(
     around: Callable[[Stmt], Stmt] = lambda s: s,
     start: Callable[[Stmt], Stmt] = lambda s: loop(i, N, s),
     extent: int = N,
+    indices: Mapping[int, Expr] = MappingProxyType({}),
 ) -> Kernel:
     """A running maximum, a sum of weights and a mean, for each element of N. first, more: what
-    they start with, if it is something else."""
+    they start with, if it is something else. indices: the elements that are updated, likewise."""
     starts = [first, *reducer.identity[1:]]
     starts = [more.get(n, e) for n, e in enumerate(starts)]
     stores = [Store(x, (i,), v) for x, v in zip(buffers, starts, strict=True)]
-    step = Update(buffers, ((c,),) * len(buffers), values, reducer)
+    places = tuple((indices.get(n, c),) for n in range(len(buffers)))
+    step = Update(buffers, places, values, reducer)
     body: Stmt = block(
         start(block(*stores)),
         loop(b, BLOCKS, loop(c, extent, around(step))),
         loop(
-            o, N, block(Store(Y, (o,), buffers[-1][o]), Store(Z, (o,), buffers[1][o]))
+            o,
+            N,
+            block(Store(Y, (o,), buffers[-1][o]), Store(Z, (o,), buffers[:2][-1][o])),
         ),
     )
     held = [x for x in buffers if x.scope == "register"]
@@ -86,12 +91,32 @@ def test_alike_values_are_updated_once_and_the_rest_is_the_same():
     # Two exponentials and one division, and none of them for each element.
     assert text.count("exp(") == 2 and "exp(" not in text[text.index("for c in") :]
     assert "m[0] = " in text[: text.index("for c0 in")]
+    # The values, and what is taken from the alike ones: quotients and exponentials only once.
+    assert text.count("alloc") == 3 + 7
+
+
+def test_one_value_that_all_iterations_update_stays_in_the_loop():
+    """It is not alike in them, although its place is."""
+    before = online(indices={2: const(0)})
+    s = Schedule(before)
+    s.hoist_update("c")
+    verify(s.kernel)
+    for want, got in zip(results(before), results(s.kernel), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5)
 
 
 def _mixed() -> Reducer:
     """The first value is combined with the second one."""
     (x, y), (u, v) = (tuple(Var(n, float32) for n in names) for names in ("xy", "uv"))
     return Reducer("mixed", (x, y), (u, v), (x + u + y, y + v), MEANS.identity[:2])
+
+
+def _chosen() -> Reducer:
+    """Whether the second value changes, the first one decides, an integer."""
+    x, y, u, v = Var("x", int32), Var("y", float32), Var("u", int32), Var("v", float32)
+    chosen = Select(x < u, v, y)
+    zeros = const(0, int32), const(0, float32)
+    return Reducer("chosen", (x, y), (u, v), (x + u, chosen), zeros)
 
 
 def _chain() -> Reducer:
@@ -131,6 +156,26 @@ REFUSED = {
         "whole dimension",
     ),
     "only a part is updated": (online(extent=N - 1), "c", "whole dimension"),
+    "some elements are updated twice": (
+        online(indices={0: c // 2}),
+        "c",
+        "whole dimension",
+    ),
+    "one value": (
+        online(values=(P[b],), buffers=(M,), reducer=named("add", float32)),
+        "c",
+        "all of the values",
+    ),
+    "an integer is alike": (
+        online(
+            first=const(0, int32),
+            values=(const(2, int32), V[b, c]),
+            buffers=(Buffer("m", (N,), int32, "register"), T),
+            reducer=_chosen(),
+        ),
+        "c",
+        "more than floats",
+    ),
     "an operand differs": (
         online(values=(V[b, c], W[b], V[b, c])),
         "c",

@@ -6,22 +6,34 @@ each field by its name. Here only constructors are compiled, one for all classes
 set alike, and they write into slots directly.
 
 `field`, `fields`, `replace`, `asdict` and `astuple` are the standard library's. A class that needs
-other options (`order`, `unsafe_hash`, `init`) uses the standard decorator; classes of either may
-derive from those of the other.
+other options (`order`, `unsafe_hash`, `init`) or an `InitVar` uses the standard decorator; classes
+of either may derive from those of the other.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from abc import update_abstractmethods
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import MISSING, FrozenInstanceError
 from functools import cache
+from itertools import pairwise
 from operator import attrgetter
 from reprlib import recursive_repr
 from types import CodeType, FunctionType, MemberDescriptorType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 Field = dataclasses.Field[Any]
+
+
+class _MadeByFactory:
+    """The default of a parameter whose value a factory makes."""
+
+    def __repr__(self) -> str:
+        return "<factory>"
+
+
+FACTORY: Final = _MadeByFactory()
 
 
 def _dataclass(
@@ -38,13 +50,14 @@ def _dataclass(
     def decorated(cls: type) -> type:
         if cls.__doc__ is None:  # else the standard decorator writes the signature
             cls.__doc__ = cls.__name__
+        own = _own_methods(cls, frozen)
         with_fields = dataclasses.dataclass(
             init=False,
             repr=False,
             eq=False,
             slots=slots,
             kw_only=kw_only,
-            frozen=frozen and _has_frozen_base(cls),  # must be said of a derived class
+            frozen=frozen and hasattr(cls, "__dataclass_params__"),  # checks the bases
         )
         made: Any = with_fields(cls)
         made.__dataclass_params__.frozen = frozen
@@ -55,9 +68,9 @@ def _dataclass(
         if frozen and slots:
             methods |= {"__getstate__": _state, "__setstate__": _restore}
         for name, method in methods.items():
-            if made.__dict__.get(name) is None:
+            if name not in own:
                 setattr(made, name, method)
-        return cast(type, made)
+        return cast(type, update_abstractmethods(made))
 
     return decorated if cls is None else decorated(cls)
 
@@ -68,9 +81,17 @@ else:
     dataclass = _dataclass
 
 
-def _has_frozen_base(cls: type) -> bool:
-    known = (getattr(base, "__dataclass_params__", None) for base in cls.__mro__[1:])
-    return any(parameters is not None and parameters.frozen for parameters in known)
+def _own_methods(cls: type, frozen: bool) -> set[str]:
+    """The names that a class defines itself, which stay."""
+    own = set(cls.__dict__)
+    for name in ("__setattr__", "__delattr__"):
+        if frozen and name in own:
+            raise TypeError(
+                f"Cannot overwrite attribute {name} in class {cls.__name__}"
+            )
+    if "__eq__" in own and cls.__dict__["__hash__"] is None:
+        own.remove("__hash__")  # which Python has set
+    return own
 
 
 def _methods(
@@ -81,14 +102,10 @@ def _methods(
     if frozen:
         yield "__setattr__", _refuse_to_set
         yield "__delattr__", _refuse_to_delete
-    if not eq:
-        return
-    yield "__eq__", _equality([f.name for f in fields if f.compare])
-    if frozen:
+    if eq:
+        yield "__eq__", _equality([f.name for f in fields if f.compare])
         hashed = [f.name for f in fields if (f.compare if f.hash is None else f.hash)]
-        yield "__hash__", _hash(hashed)
-    elif "__hash__" not in cls.__dict__:
-        yield "__hash__", None
+        yield "__hash__", _hash(hashed) if frozen else None
 
 
 def _constructor(cls: type, fields: Sequence[Field], frozen: bool) -> Any:
@@ -106,15 +123,21 @@ def _constructor(cls: type, fields: Sequence[Field], frozen: bool) -> Any:
         co_names=tuple(names.get(name, name) for name in code.co_names),
         co_consts=tuple(names.get(value, value) for value in code.co_consts),
     )
-    scope: dict[str, Any] = {"store": object.__setattr__, "MISSING": MISSING}
+    scope: dict[str, Any] = {"store": object.__setattr__, "FACTORY": FACTORY}
     for n, f in enumerate(fields):
         scope[f"make_{n}"], scope[f"default_{n}"] = f.default_factory, f.default
         if _is_slot(cls, f.name):
             scope[f"set_{n}"] = getattr(cls, f.name).__set__
     made = FunctionType(code, scope)
-    values = {n: f.default for n, f in enumerate(fields) if _is_optional(f)}
+    values = dict(_defaults(fields))
     made.__defaults__ = tuple(values[n] for n in positional if n in values)
     made.__kwdefaults__ = {fields[n].name: values[n] for n in keyword if n in values}
+    for n, after in pairwise(positional):
+        if n in values and after not in values:
+            late = fields[after].name
+            raise TypeError(f"non-default argument {late!r} follows default argument")
+    types = {f.name: f.type for f in fields if f.init}
+    made.__annotations__ = {**types, "return": None}
     made.__qualname__ = f"{cls.__qualname__}.__init__"
     made.__module__ = cls.__module__
     return made
@@ -154,7 +177,7 @@ def _line(cls: type, f: Field, frozen: bool) -> str:
 def _value(cls: type, f: Field) -> str | None:
     """What the constructor sets a field to; None if it does not."""
     if f.default_factory is not MISSING:
-        return "make_#() if field_# is MISSING else field_#" if f.init else "make_#()"
+        return "make_#() if field_# is FACTORY else field_#" if f.init else "make_#()"
     if f.init:
         return "field_#"
     # Else it is left unset, or the class has the default.
@@ -162,9 +185,13 @@ def _value(cls: type, f: Field) -> str | None:
     return "default_#" if has_default else None
 
 
-def _is_optional(f: Field) -> bool:
-    """Whether its parameter has a default: MISSING, where a factory makes the value."""
-    return f.default is not MISSING or f.default_factory is not MISSING
+def _defaults(fields: Sequence[Field]) -> Iterator[tuple[int, Any]]:
+    """The default of each parameter that has one."""
+    for n, f in enumerate(fields):
+        if f.default is not MISSING:
+            yield n, f.default
+        elif f.default_factory is not MISSING:
+            yield n, FACTORY
 
 
 def _is_slot(cls: type, name: str) -> bool:
@@ -199,12 +226,22 @@ def _hash(names: Sequence[str]) -> Any:
     return __hash__
 
 
+def _is_frozen(one: object, name: str) -> bool:
+    """Not what a derived class without the decorator adds."""
+    cls: Any = type(one)
+    return "__dataclass_params__" in cls.__dict__ or name in cls.__dataclass_fields__
+
+
 def _refuse_to_set(self: Any, name: str, value: object) -> None:
-    raise FrozenInstanceError(f"cannot assign to field {name!r}")
+    if _is_frozen(self, name):
+        raise FrozenInstanceError(f"cannot assign to field {name!r}")
+    object.__setattr__(self, name, value)
 
 
 def _refuse_to_delete(self: Any, name: str) -> None:
-    raise FrozenInstanceError(f"cannot delete field {name!r}")
+    if _is_frozen(self, name):
+        raise FrozenInstanceError(f"cannot delete field {name!r}")
+    object.__delattr__(self, name)
 
 
 @recursive_repr()

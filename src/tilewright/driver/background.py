@@ -16,12 +16,12 @@ import tempfile
 import threading
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
 from contextlib import suppress
 from functools import partial
-from typing import BinaryIO, Final, NoReturn, Protocol, cast
+from typing import IO, BinaryIO, Final, NoReturn, Protocol, cast
 
 from tilewright.base import events
 from tilewright.base.errors import CompileError
@@ -97,11 +97,12 @@ class _CompilingThread:
 class _CompilingProcess:
     def __init__(self, build: Build) -> None:
         self._running: list[int] = []
-        self._end = weakref.finalize(self, _end, self._running, os.getpid())
         read, write = os.pipe()
         self._told, self._tell = os.fdopen(read, "rb"), os.fdopen(write, "wb", 0)
-        self._begun = False
         self._outcome, self._model = _memory(), _memory()
+        files = self._told, self._tell, self._outcome, self._model
+        self._end = weakref.finalize(self, _end, self._running, os.getpid(), files)
+        self._begun = False
         try:
             processes.fork(self._running, partial(self._work, build))
         except BaseException:
@@ -163,8 +164,10 @@ def _memory() -> BinaryIO:
     return cast(BinaryIO, tempfile.TemporaryFile())
 
 
-def _end(running: list[int], owner: int) -> None:
+def _end(running: list[int], owner: int, files: Iterable[IO[bytes]]) -> None:
     """End the process, unless this is a fork of the program that started it."""
+    for file in files:
+        file.close()
     if os.getpid() == owner:
         processes.end(running)
 

@@ -134,7 +134,11 @@ def _interpret(
             found.set_exception(error)
 
     context = copy_context()
-    threading.Thread(target=context.run, args=(work,), daemon=True).start()
+    thread = threading.Thread(target=context.run, args=(work,), daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:  # no thread can be started, as at the end of the program
+        work()
     try:
         while not wait([found], PERIOD).done:
             made = replacement()

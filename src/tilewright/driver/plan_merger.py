@@ -353,9 +353,9 @@ class PlanMerger:
             self._sums[whole] = form
             return self._expr_of(form)
         parts = form.by_size(points[0])
-        factor, rest = divmod(whole[0], math.prod(p.at(points[0]) for p in parts) or 1)
+        factor = whole[0] // (math.prod(p.at(points[0]) for p in parts) or 1)
         products = (factor * math.prod(p.at(point) for p in parts) for point in points)
-        if rest or tuple(products) != whole:
+        if tuple(products) != whole:
             raise differs(self.where, f"{list(found)} is no sum or product of sizes")
         made = reduce(mul, map(self._expr_of, parts))
         return made if factor == 1 else made * factor

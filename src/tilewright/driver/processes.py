@@ -75,6 +75,8 @@ def share(jobs: Sequence[Job], count: int) -> list[bytes | None]:
 def fork(running: list[int], work: Callable[[int], NoReturn]) -> None:
     """Start a process that does `work(its parent)`; add it to `running`.
 
+    Raises OSError if no process can be started.
+
     The child handles no signals. Python turns some, such as Ctrl-C, into exceptions, which would
     continue in the caller's code, in both processes.
     """
@@ -88,7 +90,10 @@ def fork(running: list[int], work: Callable[[int], NoReturn]) -> None:
         warnings.simplefilter("ignore", DeprecationWarning)
         # A single call from C: no signal that another thread received can be handled between the
         # fork and the entry in the list by which the child will be killed.
-        running.extend(starmap(os.fork, [()]))
+        try:
+            running.extend(starmap(os.fork, [()]))
+        except RuntimeError as error:  # at the end of the program, since Python 3.12
+            raise OSError(str(error)) from error
         if os.getpid() != parent:
             work(parent)
 

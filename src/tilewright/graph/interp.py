@@ -1,8 +1,8 @@
 """The meaning of a graph: an interpreter in NumPy, operator by operator.
 
 An operator runs by its definition's reference, else by a frontend's fallback, else by interpreting
-its Computations (slow). `as_float64` returns the same graph in double precision, to measure the
-error of a float32 result.
+its Computations (slow); one that draws random numbers with a seed by its Computations first.
+`as_float64` returns the same graph in double precision, to measure the error of a float32 result.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.casts import number_of
 from tilewright.graph.ops.errors import definition_of_node, place
 from tilewright.graph.ops.inside import check_program
-from tilewright.graph.ops.registry import Array, Program, program_of
+from tilewright.graph.ops.registry import Array, Program, has_trait, program_of
+from tilewright.graph.ops.traits import IMPURE
 from tilewright.loops import interp as kernels
 
 FLOAT32, FLOAT64 = map(number_of, ("float32", "float64"))
@@ -110,7 +111,11 @@ def run_on(
     with definition_of_node(op, "its reference failed", ExecutionError):
         if is_control(op):
             return run_control(op, operands, _Bodies(fallback))
-        found = run_operation(op, operands, fallback)
+        # With a seed, a fallback would draw other random numbers than compiled code does.
+        seeded = has_trait(op, IMPURE) and op.attributes.get("seed") is not None
+        found = run_natively(op, operands) if seeded else None
+        if found is None:
+            found = run_operation(op, operands, fallback)
         if found is None:
             found = run_natively(op, operands)
     if found is None:

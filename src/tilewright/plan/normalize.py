@@ -10,7 +10,7 @@ schedules, and what calls a kernel, know its tensors by name.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from tilewright.base.dataclass import dataclass
@@ -95,7 +95,8 @@ def kernel_signature(
     if parts:
         computations, off = from_zero(computations, outs)
     offsets = tuple(off.get(p, 0) for p in params)
-    renamed = _renamed((*params, *_touched(computations)))
+    made = [o.tensor for c in computations for o in c.outputs]
+    renamed = _renamed([*params, *made])
     if renamed:
         computations = tuple(on_tensors(c, renamed) for c in computations)
         params = [renamed.get(p, p) for p in params]
@@ -134,15 +135,6 @@ def of_kernel(
         offsets=(0,) * len(kernel.params),
         group=group,
     )
-
-
-def _touched(
-    computations: Sequence[Computation],
-) -> Iterator[Buffer]:
-    for c in computations:
-        yield from c.inputs
-        for o in c.outputs:
-            yield o.tensor
 
 
 def _renamed(

@@ -195,7 +195,7 @@ class Tuning:
         searched = self._own.seconds.get("search", 0.0)
         schedule = searched / max(1, self.programs.made)
         left = SHARE * trial * (self.used + count) - searched
-        if left <= 0 or not schedule:
+        if not schedule:
             return 1
         return max(1, min(MOST_EFFORT, round(left / (count * schedule))))
 

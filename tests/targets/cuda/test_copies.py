@@ -19,7 +19,7 @@ from tests.targets.simt.products import (
 from tilewright.base.dtypes import float16, float32
 from tilewright.base.errors import CompileError, ScheduleError
 from tilewright.compute.build import map_
-from tilewright.expr.nodes import Buffer, Select, const
+from tilewright.expr.nodes import INDEX, Buffer, Select, Var, const
 from tilewright.ir.node import transform
 from tilewright.loops import launch_interp
 from tilewright.loops.launch import Barrier, Commit, LaunchProgram, Wait
@@ -304,10 +304,15 @@ def test_what_is_copied_before_a_loop_is_waited_for_when_it_is_used(first, left)
 
 
 def copied(
-    value=lambda x, i: x[i], scope="shared", lanes=4, kind="vector", shift=0
+    value=lambda x, i: x[i],
+    scope="shared",
+    lanes=4,
+    kind="vector",
+    shift=0,
+    shape=(72,),
 ) -> Schedule:
     """Each thread copies elements, and reads those of a neighbor, or its own."""
-    x, y = Buffer("x", (72,), float32), Buffer("y", (64,), float32)
+    x, y = Buffer("x", shape, float32), Buffer("y", (64,), float32)
     copy = map_("copy", Buffer("t", (64,), float32), lambda i: value(x, i))
     made = copy.outputs[0].tensor
     last = map_("last", y, lambda i: made[(i + shift) % 64] * 2.0)
@@ -375,6 +380,10 @@ NO_COPIES = {
     "registers": ({"scope": "register"}, "from global to register memory"),
     "apart": ({"value": lambda x, i: x[i % 32 * 2]}, "not beside one another"),
     "in part": ({"value": lambda x, i: x[i - i % 3]}, "not beside one another"),
+    "rows of any size": (
+        {"value": lambda x, i: x[2, i], "shape": (3, Var("n", INDEX))},
+        "not beside one another",
+    ),
     "8 elements": ({"lanes": 8}, "it has 32 bytes, not 4, 8, 16"),
 }
 

@@ -16,7 +16,8 @@ from tilewright.base.errors import ModelError
 from tilewright.frontends.onnx import tensors
 from tilewright.frontends.onnx.external import ExternalData
 
-AS_JSON: Final = "JSON"  # the doc_string of an attribute that ONNX has no kind for
+# The doc_string of an attribute that ONNX has no kind for; one that no other program writes.
+AS_JSON: Final = "tilewright: as JSON"
 
 _Kind = onnx.AttributeProto
 
@@ -47,7 +48,7 @@ def attribute_value(
 
     Raises ModelError for a kind of attribute that ONNX does not define, and for damaged JSON.
     """
-    if proto.type == _Kind.STRING and proto.doc_string == AS_JSON:
+    if proto.doc_string == AS_JSON:
         return _from_json(proto, where)
     if proto.type in _PLAIN:
         return _PLAIN[proto.type](proto)

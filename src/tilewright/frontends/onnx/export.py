@@ -145,11 +145,10 @@ def _attribute(name: str, value: Any, op: Operation, store: Store | None) -> Any
 
 
 def _has_kind(value: Any) -> bool:
-    """Whether ONNX has a kind for an attribute of this value."""
+    """Whether ONNX has a kind for an attribute of the compiler's own operators."""
     if not isinstance(value, list | tuple):
         return value is not None
-    numbers = all(isinstance(x, int | float) for x in value)
-    return numbers or all(isinstance(x, str) for x in value)
+    return all(isinstance(x, int | float) for x in value)
 
 
 def _schema_kind(op: Operation, name: str) -> int:

@@ -236,8 +236,10 @@ class KnownContents:
     ) -> list[Numbers] | None:
         """A reduction of a whole vector to one number."""
         kind = _REDUCTIONS.get(op.qualified)
+        if kind is None:
+            return None
         out, found = op.outputs[0], self.of(op.inputs[0])
-        if kind is None or out is None or found is None or found.ndim != 1:
+        if out is None or found is None or found.ndim != 1:
             return None
         if not found.size or np.prod(out.extents) != 1:
             return None

@@ -44,8 +44,8 @@ def hoist_update(kernel: Kernel, loop: str) -> tuple[Kernel, tuple[str, ...]]:
     """
     f, _ = tree.find_loop(kernel, loop, _VERB)
     update = f.body
-    if not isinstance(update, Update) or len(update.buffers) < 2:
-        why = "its body is not one Update of several values"
+    if not isinstance(update, Update):
+        why = "its body is not one Update"
         raise refuse(_VERB, loop, why, "reorder or fission the loops around it first")
     targets = list(update.targets)
     alike = _alike(f, update)
@@ -127,9 +127,7 @@ def _stores(
         if not isinstance(s, Store) or not isinstance(around, For):
             raise _no_store(b)
         changed, used = writes(around), reads(around)
-        values = [s.value, *(i for n, i in enumerate(s.index) if n != axis)]
-        varying = any(around.var in variables(e) for e in values)
-        varying |= any(x.buffer in changed for e in values for x in loads(e))
+        varying = around.var in variables(s.value) or not changed.isdisjoint(reads(s))
         if varying or b in used or _axis(around, b, s.index) != axis:
             raise _no_store(b)
         yield s, around
