@@ -188,6 +188,19 @@ CASES = {
         ),
         T(2.0),
     ),
+    "linspace": (
+        lambda a: [
+            torch.linspace(start, 57, steps, dtype=dtype)
+            for start in (0.7, 9.5, a)
+            for steps in (1, 2, 15, 50)
+            for dtype in (torch.uint8, torch.int64, torch.float32)
+        ],
+        T(3.6),
+    ),
+    "linspace rounded once": (
+        lambda a: torch.linspace(-35, 63, 43, dtype=torch.int8) + a,
+        T(0, dtype=torch.int8),
+    ),
     # losses
     "losses": (
         lambda a, t: (

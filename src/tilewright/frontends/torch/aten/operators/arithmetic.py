@@ -117,21 +117,7 @@ for _name in _LOGIC:
 
 @rule("aten.pow")
 def _power(c: AtenCall) -> Value:
-    """Integers wrap around at each product, where `Pow` computes in float64 and saturates."""
-    base = c.tensor("self", c.dtype)
-    exponent = c["exponent"]
-    if c.dtype.is_int and isinstance(exponent, int) and exponent > 0:
-        return _product(c, base, exponent)
-    return c.op("Pow", base, c.tensor("exponent", c.dtype))
-
-
-def _product(c: AtenCall, base: Value, count: int) -> Value:
-    """`count` factors, by squares."""
-    if count == 1:
-        return base
-    square = c.op("Mul", base, base)
-    found = _product(c, square, count // 2)
-    return c.op("Mul", found, base) if count % 2 else found
+    return c.op("Pow", c.tensor("self", c.dtype), c.tensor("exponent", c.dtype))
 
 
 @rule("aten.add", "aten.sub", "aten.rsub")
