@@ -40,6 +40,11 @@ CASES = {
     "glu": (lambda a: F.glu(a, 1), x(2, 6, 3)),
     # arithmetic and promotion
     "add alpha": (lambda a, b: torch.add(a, b, alpha=3), x(3, 4), x(4)),
+    "or alpha": (
+        lambda a, b: [torch.add(a, b, alpha=alpha) for alpha in (False, True)],
+        b(6),
+        ~b(6),
+    ),
     "sub alpha": (lambda a, b: torch.sub(a, b, alpha=2), x(3, 1), x(4)),
     "rsub": (lambda a: 2 - a, x(3)),
     "int plus float": (lambda a, b: (a + b, a * 2.5, a / 2, a + 1), i(4), x(4)),

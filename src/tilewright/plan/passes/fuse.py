@@ -359,8 +359,10 @@ def _writes_along(c: Computation) -> bool:
     """Whether results that are neighbors along the last dimension are neighbors in memory.
 
     A map of rows then stays over them, so that what the rows have in common is computed once,
-    however they are ordered in its result.
+    however they are ordered in its result. A single result has no neighbors.
     """
+    if not c.parallel_dims:
+        return True
     last = c.parallel_dims[-1].var
     *outer, inner = (affine(i) for o in c.outputs for i in o.index)
     return inner.coefficient(last) == 1 and all(i.coefficient(last) == 0 for i in outer)

@@ -127,6 +127,8 @@ def _sum(c: AtenCall) -> Value:
     a = c.tensor("self", c.dtype)
     b = c.tensor("other", c.dtype)
     if c.dtype is bool_:
+        if c.has("alpha"):
+            b = c.op("And", b, c.number(c["alpha"]))
         return c.op("Or", a, b)
     scaled = a if name == "rsub" else b
     if c.has("alpha") and c["alpha"] != 1:
