@@ -49,10 +49,6 @@ REFUSED = {
         lambda a: a.index_put((a[:, 0].to(torch.uint8),), a[0, 0], accumulate=True),
         "aten.index_put",
     ),
-    "a scatter to a number": (
-        lambda a: a[0, 0].scatter_add(0, torch.zeros((), dtype=torch.int64), a[1, 1]),
-        "has no axes",
-    ),
     "a histogram of its own range": (lambda a: torch.histc(a, 4), "its ranges depend"),
     "a complex input": (
         lambda a: torch.fft.fft(a).cumsum(0).abs(),

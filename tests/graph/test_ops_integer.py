@@ -209,21 +209,90 @@ def test_the_product_of_a_model_is_done_by_dot_products():
     np.testing.assert_array_equal(found, (a.astype(np.int32) - 3) @ b.astype(np.int32))
 
 
-@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32, np.int64])
-@pytest.mark.parametrize("exponents", [np.int64, np.float32])
-def test_powers_that_are_no_integers_of_the_dtype(dtype, exponents):
-    """Infinity and what is too large saturate, what is not a number is 0: native and as arrays."""
-    signed = np.iinfo(dtype).min < 0
-    base = np.array([0, 2, 2, 7, 3, -2 if signed else 2], dtype)
-    power = np.array([-1, -1, 70, 2, 5, 63], exponents)
-    if exponents is np.float32 and signed:
-        power[5] = 0.5  # of a negative number
+def powers(base, power):
+    """`Pow` as native code, which has to agree with its reference on arrays."""
     model = model_of("Pow", [base, power])
     (native,) = run(model, [base, power])
     (operation,) = load(model).operations
-    assert definition_of(operation).reference is not None
-    (found,) = definition_of(operation).reference(OpCall(operation, {}), base, power)
+    call = OpCall(operation, {})
+    (found,) = definition_of(operation).reference(call, base, power)
     np.testing.assert_array_equal(found, native)
-    assert found.dtype == dtype
+    assert found.dtype == native.dtype == base.dtype
+    return native
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32, np.int64])
+def test_float_powers_that_are_no_integers_of_the_dtype(dtype):
+    """Infinity and what is too large saturate, what is not a number is 0."""
+    signed = np.iinfo(dtype).min < 0
+    base = np.array([0, 2, 2, 7, 3, -2 if signed else 2], dtype)
+    power = np.array([-1, -1, 70, 2, 5, 63], np.float32)
+    if signed:
+        power[5] = 0.5  # of a negative number
+    found = powers(base, power)
     assert found[0] == found[2] == np.iinfo(dtype).max and found[1] == 0
     assert found[3] == 49
+
+
+def exact_power(base, power, bits):
+    if power >= 0:
+        return pow(base, power, 1 << bits)
+    return base ** (power % 2) if abs(base) == 1 else 0
+
+
+@pytest.mark.sampled(6)  # each width, both signednesses, narrower and wider exponents
+@pytest.mark.parametrize("exponents", ["int64", "uint8", "int8", "int32", "uint64"])
+@pytest.mark.parametrize(
+    "dtype",
+    ["int64", "uint8", "int32", "int8", "uint16", "int16", "uint32", "uint64"],
+)
+def test_whole_powers_are_exact_modulo_the_width(dtype, exponents):
+    """Also of even bases with high exponents only, and of -1 with negative ones."""
+    of_base, of_power = np.iinfo(dtype), np.iinfo(exponents)
+    bases = [
+        0,
+        1,
+        2,
+        3,
+        6,
+        7,
+        of_base.min,
+        of_base.max,
+        of_base.max - 1,
+        of_base.min + 5,
+    ]
+    counts = [
+        0,
+        1,
+        2,
+        5,
+        7,
+        8,
+        31,
+        32,
+        33,
+        63,
+        64,
+        65,
+        of_power.max,
+        of_power.max // 2 + 1,
+    ]
+    if of_base.min < 0:
+        bases += [-1, -3]
+    if of_power.min < 0:
+        counts += [-1, -2, of_power.min]
+    every = [(b, n) for b in bases for n in counts]
+    base = np.array([b for b, _ in every], dtype)
+    power = np.array([n for _, n in every], exponents)
+    wanted = [exact_power(b, n, of_base.bits) % (1 << of_base.bits) for b, n in every]
+    found = powers(base, power)
+    assert found.view(f"u{found.itemsize}").tolist() == wanted
+
+
+def test_a_constant_whole_power_is_made_by_squares():
+    base = np.array([3, -2, 0, 10**9 + 7])
+    for count in (0, 1, 6, 35, 2**62 + 1, -1):
+        model = model_of("Pow", [base, np.int64(count)], known=(1,))
+        (found,) = run(model, [base])
+        wanted = [exact_power(int(b), count, 64) % 2**64 for b in base]
+        assert found.view("u8").tolist() == wanted

@@ -10,6 +10,7 @@ import numpy as np
 import onnx.parser
 import pytest
 
+import tilewright as tw
 from tilewright.base.dtypes import float32, int32
 from tilewright.base.errors import VerifyError
 from tilewright.compute.build import map_, padded, reduce_
@@ -598,3 +599,14 @@ def test_same_finds_what_differs() -> None:
         same([one], [two], [x], [y])
     with pytest.raises(VerifyError):
         same([one], [], [x], [y])
+
+
+def test_a_sum_in_float16_over_all_axes_takes_its_conversions_along() -> None:
+    """The sum is in float32: two maps of a single result follow it."""
+    text = (
+        '<ir_version: 9, opset_import: ["":18]> g (float16[3,2] x) => (float16 y) '
+        "{ s = ReduceSum<keepdims=0>(x) y = Neg(s) }"
+    )
+    model = onnx.parser.parse_model(text)
+    found = tw.compile(model, cache=False)(np.arange(6, dtype=np.float16).reshape(3, 2))
+    assert found == -15

@@ -40,6 +40,11 @@ CASES = {
     "glu": (lambda a: F.glu(a, 1), x(2, 6, 3)),
     # arithmetic and promotion
     "add alpha": (lambda a, b: torch.add(a, b, alpha=3), x(3, 4), x(4)),
+    "or alpha": (
+        lambda a, b: [torch.add(a, b, alpha=alpha) for alpha in (False, True)],
+        b(6),
+        ~b(6),
+    ),
     "sub alpha": (lambda a, b: torch.sub(a, b, alpha=2), x(3, 1), x(4)),
     "rsub": (lambda a: 2 - a, x(3)),
     "int plus float": (lambda a, b: (a + b, a * 2.5, a / 2, a + 1), i(4), x(4)),
@@ -69,6 +74,17 @@ CASES = {
     ),
     "pow": (lambda a: (a**2, a**3, 2**a, a.abs() ** 0.5), x(5)),
     "pow of integers": (lambda a: (a**2, (a + 1_000_003) ** 7, a**13, a**0), i(5)),
+    "powers by tensors": (
+        lambda a, b: (
+            a**b,
+            (a + 3) ** b,
+            2 ** (a * 8),
+            a.byte() ** b.byte(),
+            300 ** a.char(),
+        ),
+        T([0, 1, 2, -1, 5, -3]),
+        T([35, -2, 62, -5, 27, 41]),
+    ),
     "atan2": (torch.atan2, T([1.0, -1, 1, -1, 0, 0, 2]), T([1.0, 1, -1, -1, 0, -1, 0])),
     "comparisons": (
         lambda a, b: (a < b, a <= b, a > b, a >= b, a == b, a != b, a > 0, a == 1),

@@ -157,6 +157,31 @@ CASES = {
         x(3, 4),
         b(3, 4),
     ),
+    "scatter reductions": (
+        lambda n, *tensors: [
+            a.scatter_reduce(1, n, s, how, include_self=include)
+            for a, s in zip(tensors[::2], tensors[1::2], strict=True)
+            for how in ("sum", "prod", "mean", "amax", "amin")
+            for include in (True, False)
+        ],
+        # Twice, once and never written elements; more values than indices.
+        T([[0, 0, 2], [3, 1, 1]]),
+        x(3, 4),
+        x(2, 5, seed=1),
+        T([[7, -9, 5, 2], [-1, 4, 3, 8], [1, 2, 3, 4]]),
+        T([[-3, 2, -8, 0], [4, -5, 2, 1]]),
+    ),
+    "scatter to numbers": (
+        lambda a, n, s: [
+            a.scatter_add(0, n, s),
+            a.scatter(0, n[None], 2.0),
+            a.scatter_reduce(0, n, s, "mean"),
+            s[None].scatter_reduce(0, n, a, "prod"),
+        ],
+        T(3.0),
+        T(0),
+        T(8.0),
+    ),
     "scatter": (
         lambda a, n, s: (
             a.scatter(1, n, s),
@@ -187,6 +212,19 @@ CASES = {
             torch.linspace(0, 1, 5) + a,
         ),
         T(2.0),
+    ),
+    "linspace": (
+        lambda a: [
+            torch.linspace(start, 57, steps, dtype=dtype)
+            for start in (0.7, 9.5, a)
+            for steps in (1, 2, 15, 50)
+            for dtype in (torch.uint8, torch.int64, torch.float32)
+        ],
+        T(3.6),
+    ),
+    "linspace rounded once": (
+        lambda a: torch.linspace(-35, 63, 43, dtype=torch.int8) + a,
+        T(0, dtype=torch.int8),
     ),
     # losses
     "losses": (

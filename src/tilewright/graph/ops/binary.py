@@ -39,6 +39,7 @@ from tilewright.graph.nodes import Value
 from tilewright.graph.ops.broadcasting import broadcast, operand, wide, widened
 from tilewright.graph.ops.derivative import by
 from tilewright.graph.ops.fragment import Fragment
+from tilewright.graph.ops.integer_power import integer_power
 from tilewright.graph.ops.registry import Array, Gradient, OpCall, OpDef, Type, register
 from tilewright.graph.ops.traits import COMMUTATIVE, MIXES_TYPES, POINTWISE, Trait
 
@@ -164,7 +165,10 @@ def _mod(op: OpCall, a: Expr, b: Expr) -> Expr:
 
 
 def _power(_: OpCall, base: Expr, exponent: Expr) -> Expr:
-    """base ** exponent in the base's dtype; integers through float64 (exact below 2**53)."""
+    """base ** exponent in the base's dtype; whole powers of integers are exact and wrap around.
+
+    An integer to a float exponent is computed in float64 and saturates.
+    """
     if isinstance(exponent, Const):
         known = float(exponent.value.real)
     else:
@@ -177,6 +181,8 @@ def _power(_: OpCall, base: Expr, exponent: Expr) -> Expr:
         if known == -1.0:
             return 1.0 / base
         return call("pow", base, cast(exponent, base.dtype))
+    if exponent.dtype.is_int:
+        return integer_power(base, exponent)
     whole = call(
         "pow",
         cast(base, dtypes.float64),
@@ -200,6 +206,10 @@ def _shift_arrays(op: OpCall, a: Array, b: Array) -> Any:
 def _power_arrays(_: OpCall, base: Array, exponent: Array) -> Any:
     if base.dtype.kind not in "iu":
         return np.power(base, exponent.astype(base.dtype))
+    if exponent.dtype.kind in "iu":
+        whole = np.power(base.astype(np.uint64), exponent.astype(np.uint64))
+        fraction = (exponent < 0) & (np.abs(base) != 1)
+        return np.where(fraction, 0, whole).astype(base.dtype)
     with np.errstate(all="ignore"):
         whole = np.power(base.astype(np.float64), exponent.astype(np.float64))
     # Convert as `_power` does: NumPy's own conversion of values out of range is undefined.

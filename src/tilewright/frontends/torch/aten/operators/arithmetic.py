@@ -117,21 +117,7 @@ for _name in _LOGIC:
 
 @rule("aten.pow")
 def _power(c: AtenCall) -> Value:
-    """Integers wrap around at each product, where `Pow` computes in float64 and saturates."""
-    base = c.tensor("self", c.dtype)
-    exponent = c["exponent"]
-    if c.dtype.is_int and isinstance(exponent, int) and exponent > 0:
-        return _product(c, base, exponent)
-    return c.op("Pow", base, c.tensor("exponent", c.dtype))
-
-
-def _product(c: AtenCall, base: Value, count: int) -> Value:
-    """`count` factors, by squares."""
-    if count == 1:
-        return base
-    square = c.op("Mul", base, base)
-    found = _product(c, square, count // 2)
-    return c.op("Mul", found, base) if count % 2 else found
+    return c.op("Pow", c.tensor("self", c.dtype), c.tensor("exponent", c.dtype))
 
 
 @rule("aten.add", "aten.sub", "aten.rsub")
@@ -141,6 +127,8 @@ def _sum(c: AtenCall) -> Value:
     a = c.tensor("self", c.dtype)
     b = c.tensor("other", c.dtype)
     if c.dtype is bool_:
+        if c.has("alpha"):
+            b = c.op("And", b, c.number(c["alpha"]))
         return c.op("Or", a, b)
     scaled = a if name == "rsub" else b
     if c.has("alpha") and c["alpha"] != 1:

@@ -6,8 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.base.dtypes import float64
 from tilewright.frontends.torch.aten.rules import AtenCall, rule
 from tilewright.graph.nodes import Value
+
+Places = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def _filled(c: AtenCall, value: Any) -> Value:
@@ -92,13 +95,40 @@ def _eye(c: AtenCall) -> Value:
 
 @rule("aten.linspace")
 def _linspace(c: AtenCall) -> Value:
-    """From both ends to the middle, as PyTorch computes it."""
-    numbers = [c["start"], c["end"], c["steps"]]
-    if not all(isinstance(n, int | float) for n in numbers):
-        raise c.refuse("its ends are known only at run time")
-    start, end, steps = numbers
-    found = np.linspace(start, end, int(steps), dtype=c.dtype.numpy)
-    return c.build.constant(found)
+    """From both ends to the middle, with integers in float64, as PyTorch computes it.
+
+    The ends have the result's type: a range of integers starts at an integer.
+    """
+    count = c["steps"]
+    if not isinstance(count, int):
+        raise c.refuse("its extents are known only at run time")
+    half = count // 2 or count
+    up = np.arange(half)
+    down = np.arange(count - 1 - half, -1, -1)
+    if isinstance(c["start"], Value) or isinstance(c["end"], Value):
+        return _ramps(c, up, down)
+    real = (c.dtype if c.dtype.is_float else float64).numpy
+    ends = np.array([c["start"], c["end"]]).astype(c.dtype.numpy)
+    start, end = ends.astype(real)
+    step = (end - start) / real.type(max(count - 1, 1))
+    # PyTorch rounds each product and its sum once, but in types of 16 bits.
+    wide = real if real.itemsize < 4 else np.dtype(np.longdouble)
+    rise, fall = (step.astype(wide) * n.astype(wide) for n in (up, down))
+    found = np.concatenate([start + rise, end - fall])
+    return c.build.constant(found.astype(real).astype(c.dtype.numpy))
+
+
+def _ramps(c: AtenCall, up: Places, down: Places) -> Value:
+    """`linspace` between ends of which one is a tensor."""
+    real = c.dtype if c.dtype.is_float else float64
+    start, end = (c.cast(c.value(c[n], c.dtype), real) for n in ("start", "end"))
+    gaps = c.number(max(len(up) + len(down) - 1, 1), real)
+    step = c.op("Div", c.op("Sub", end, start), gaps)
+    rise, fall = (
+        c.op("Mul", step, c.build.constant(n.astype(real.numpy))) for n in (up, down)
+    )
+    parts = c.op("Add", start, rise), c.op("Sub", end, fall)
+    return c.cast(c.op("Concat", *parts, axis=0), c.dtype)
 
 
 @rule("aten.sym_size", "aten.size")

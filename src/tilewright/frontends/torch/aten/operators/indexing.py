@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
-from tilewright.base.dtypes import bool_, int64, uint8
+from tilewright.base.dtypes import DType, bool_, int64, uint8
+from tilewright.frontends.torch.aten.operators.arithmetic import floor_divided
 from tilewright.frontends.torch.aten.rules import AtenCall, rule
 from tilewright.graph.nodes import Value
 
@@ -16,6 +18,7 @@ _REDUCTIONS = {
     "multiply": "mul",
     "amax": "max",
     "amin": "min",
+    "mean": "add",
 }
 
 
@@ -47,26 +50,54 @@ def _gather(c: AtenCall) -> Value:
 
 @rule("aten.scatter", "aten.scatter_add", "aten.scatter_reduce")
 def _scatter(c: AtenCall) -> Value:
-    """Without `include_self` written elements start from a neutral value: not supported."""
     name = c.name.split(".")[1]
     reduction = "sum" if name == "scatter_add" else c["reduce"]
-    if not c.rank() or not c.rank("index"):
-        raise c.refuse("one of its tensors has no axes")
-    if reduction not in _REDUCTIONS or c["include_self"] is False:
-        raise c.refuse(f"it combines by {reduction!r}, or excludes the old elements")
-    index = c.tensor("index")
-    if c.has("src"):
-        values = c["src"]
+    if reduction not in _REDUCTIONS:
+        raise c.refuse(f"it combines by {reduction!r}")
+    into, index = (_with_axes(c, n) for n in ("self", "index"))
+    axis = c.axis() if c.rank() else 0
+    size = c.op("Shape", index)
+    if not c.has("src"):
+        values = c.op("Expand", c.value(c["value"], c.dtype), size)
+    elif c.of("src").shape == c.of("index").shape:
+        values = _with_axes(c, "src")
     else:
-        values = c["value"]
-    if not isinstance(values, Value):
-        values = c.op("Expand", c.number(values), c.op("Shape", index))
-    elif any(
-        a != b for a, b in zip(c.of("src").shape, c.of("index").shape, strict=True)
-    ):
-        raise c.refuse("it has fewer indices than values")
-    how = {"axis": c.axis(), "reduction": _REDUCTIONS[reduction]}
-    return c.op("ScatterElements", c.tensor(), index, values, **how)
+        begin = c.ints(*[0] * max(c.rank("src"), 1))
+        values = c.op("Slice", _with_axes(c, "src"), begin, size)
+
+    def combined(x: Value, values: Value, reduction: str) -> Value:
+        """Elements that do not count start from the value that changes nothing."""
+        if c["include_self"] is False:
+            start = c.op("Expand", c.number(_neutral(reduction, c.dtype)), size)
+            x = c.op("ScatterElements", x, index, start, axis=axis)
+        how = {"axis": axis, "reduction": reduction}
+        return c.op("ScatterElements", x, index, values, **how)
+
+    found = combined(into, values, _REDUCTIONS[reduction])
+    if reduction == "mean":
+        one = c.number(1)
+        ones = c.op("Expand", one, c.op("Shape", into))
+        counts = combined(ones, c.op("Expand", one, size), "add")
+        if c.dtype.is_float:
+            found = c.op("Div", found, counts)
+        else:
+            found = floor_divided(c, found, counts, c.dtype)
+    return found if c.rank() else c.reshape(found, [])
+
+
+def _with_axes(c: AtenCall, name: str) -> Value:
+    """A number has one axis among the operands of ONNX's operator."""
+    if c.rank(name):
+        return c.tensor(name)
+    return c.reshape(c.tensor(name), [1])
+
+
+def _neutral(reduction: str, dtype: DType) -> float:
+    """The value that changes no other by a reduction of `ScatterElements`."""
+    if reduction in ("add", "mul"):
+        return int(reduction == "mul")
+    ends = (-math.inf, math.inf) if dtype.is_float else (dtype.min, dtype.max)
+    return ends[reduction == "min"]
 
 
 @rule("aten.index.Tensor", "aten._unsafe_index.Tensor")
