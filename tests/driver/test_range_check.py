@@ -183,7 +183,7 @@ def test_packs_come_one_after_the_other() -> None:
     first = Preparation("first", (1,), (4,), "float32", 0)
     second = Preparation("second", (-1, 2), (4,), "float32", 0)
     pack = CompiledGroup("", (-2,), 0, 0, (first, second), b"", (b"f", b"s"))
-    code = OpenCode("k", b"k", ["*", "n", 4], 8, (0, -1, -2, 3), (pack, pack))
+    code = OpenCode("k", b"k", ["*", "n", 4], 8, (0, -1, -2, 3), (pack, pack), 0)
     made = code_at(code, {"n": 5})
     inputs = [p.inputs for p in made.preparations]
     assert inputs == [(1,), (-1, 2), (1,), (-3, 2)]
