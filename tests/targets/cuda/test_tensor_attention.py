@@ -133,7 +133,7 @@ def test_scores_and_shares_take_no_memory_and_no_barrier(stages):
 
 @pytest.mark.parametrize(
     ("depth", "tile"),
-    [(64, (64, 4)), pytest.param(128, (32, 1), marks=pytest.mark.slow)],
+    [(64, (64, 4)), pytest.param(128, (32, 2), marks=pytest.mark.slow)],
 )
 def test_requests_and_turns_are_those_of_the_model(depth, tile):
     group = case((tile[0], 128, 64, depth), heads=2)
