@@ -22,6 +22,13 @@ def test_agrees_with_the_truth(seed, tmp_path):
     assert not check(case.graph, case.inputs, threads=threads, path=path)
 
 
+@pytest.mark.parametrize("seed", [1948, 2003])
+def test_what_once_failed(seed):
+    """A join of products of vectors; a pooling behind two convolutions that are merged."""
+    case = random_case(seed)
+    assert not check(case.graph, case.inputs)
+
+
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("seed", range(100, 120))
 def test_no_result_depends_on_what_else_is_asked_for(seed):

@@ -40,7 +40,8 @@ def pool_in_blocks(
     out: list[Step] = []
     for step in steps:
         before = _before(step, flow, keep)
-        if before is None or not isinstance(step, FusionGroup):
+        # What was merged itself, such as a convolution that reads another one's results, is gone.
+        if before is None or before not in out or not isinstance(step, FusionGroup):
             out.append(step)
             continue
         both = (*before.computations, *step.computations)

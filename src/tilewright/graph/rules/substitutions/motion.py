@@ -233,7 +233,7 @@ def _factors(
     single: Tensor,
     left: bool,
 ) -> Any:
-    """Two matrices to join, and one to multiply by from the left or the right."""
+    """Two matrices, or vectors, to join, and one to multiply by from the left or the right."""
 
     def draw_shapes(draw: RandomGraph) -> Drawn:
         rank = draw.one_of(2, 2, 3)
@@ -247,6 +247,8 @@ def _factors(
             if rank == 3 and draw.maybe(0.2):
                 shape = shape[1:] if draw.maybe() else [1, *shape[1:]]
             joins.append(tuple(shape))
+        if draw.maybe(0.1):
+            joins, at = [(extent,), (extent,)], -1
         depth = 2 * extent if draw.maybe(0.2) else extent
         other: tuple[int, ...] = (3, depth) if left else (depth, 3)
         if draw.maybe(0.2):
@@ -341,7 +343,7 @@ CONCATENATIONS = (
         "join-before-product",
         joined(x @ z, y @ z),
         joined(x, y, at=-2) @ z,
-        [_alike_but(-2)],
+        [_alike_but(-2), no_vector(x, y)],
         samples=_factors((x, y), z, False),
         **ROUNDED,
     ),
@@ -349,7 +351,7 @@ CONCATENATIONS = (
         "join-behind-product-on-the-right",
         z @ joined(x, y),
         joined(z @ x, z @ y, at=-1),
-        [_along(-1, x, "columns")],
+        [_along(-1, x, "columns"), no_vector(x, y)],
         samples=_factors((x, y), z, True),
         **ROUNDED,
     ),
@@ -357,7 +359,7 @@ CONCATENATIONS = (
         "join-before-product-on-the-right",
         joined(z @ x, z @ y),
         z @ joined(x, y, at=-1),
-        [_alike_but(-1)],
+        [_alike_but(-1), no_vector(x, y)],
         samples=_factors((x, y), z, True),
         **ROUNDED,
     ),
