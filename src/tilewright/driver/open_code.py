@@ -12,7 +12,6 @@ from tilewright.base import events, flags
 from tilewright.base.dataclass import dataclass
 from tilewright.base.dims_hint import FEWER, DimsHint
 from tilewright.base.errors import UnsupportedError, VerifyError
-from tilewright.base.names import fresh
 from tilewright.driver.compiled import CompiledGroup
 from tilewright.driver.open_work import flops_formula
 from tilewright.driver.part_assembly import PartedWork, of_one_size
@@ -26,6 +25,7 @@ from tilewright.loops.nodes import SIZE, If, Kernel, Stmt, loop
 from tilewright.loops.sizes import formula, statement
 from tilewright.loops.verify import verify
 from tilewright.plan.nodes import FusionGroup, Plan
+from tilewright.plan.normalize import with_own_names
 from tilewright.plan.passes.winograd import open_forms, product_flops
 from tilewright.runtime.formulas import Formula
 from tilewright.runtime.threads import thread_count
@@ -188,10 +188,8 @@ def _proven(kernel: Kernel, plan: Plan) -> Kernel:
 
 
 def unique(group: FusionGroup) -> FusionGroup:
-    """The group with a unique name for each Computation, the prefix of the names of its loops."""
-    taken: set[str] = set()
-    named = (replace(c, name=fresh(taken, c.name)) for c in group.computations)
-    return replace(group, computations=tuple(named))
+    """The group with a unique name for each Computation."""
+    return replace(group, computations=with_own_names(group.computations))
 
 
 def _scheduled(

@@ -10,49 +10,33 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import field, replace
-from functools import reduce
 from itertools import takewhile
-from math import isqrt, prod
-from operator import and_
+from math import isqrt
 
 from tilewright.base import events
 from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ScheduleError, UnsupportedError, VerifyError
-from tilewright.base.names import fresh
 from tilewright.driver.block_counts import BlockCounts, block_counts
 from tilewright.driver.part_assembly import (
-    PartAssembly,
     PartedWork,
     decline,
     scheduled_part,
 )
-from tilewright.expr.affine import affine, to_expr
+from tilewright.driver.position_blocks import assembled, prod_of
 from tilewright.expr.nodes import (
     INDEX,
     Buffer,
     Const,
-    Expr,
-    Load,
-    Select,
-    Var,
-    as_expr,
     const,
 )
 from tilewright.expr.simplify import simplify
 from tilewright.ir.node import Node, substitute
-from tilewright.loops.analysis.access import environment
-from tilewright.loops.nodes import Alloc, For, If, Kernel, Stmt, Store, block, loop
+from tilewright.loops.nodes import Kernel
 from tilewright.loops.passes.hoist import HoistedKernel
-from tilewright.loops.sizes import statement
-from tilewright.loops.verify import verify
 from tilewright.plan.nodes import FusionGroup, OpenExtent
 from tilewright.plan.normalize import KernelSignature, kernel_signature
 from tilewright.plan.positions import Positions, PositionWindow, positions
-from tilewright.schedule import edit
-from tilewright.schedule.primitives.reshape import onto_shape
 from tilewright.targets.base import Target
-
-CHUNK = 64  # contiguous elements, at most, that are copied at a time
 
 
 def by_positions(
@@ -70,11 +54,11 @@ def by_positions(
     None if the group is no function of positions, if the target expects kernels of few positions to
     take too long, or if all schedules reshape a tensor irreversibly.
     """
-    found: list[tuple[int, _PositionKernels]] = []
+    found: list[tuple[int, PositionKernels]] = []
     for n, group in enumerate(forms):
         made = positions(group.computations, kernel.params, constants)
         if made is not None:
-            maker = _PositionKernels(kernel, group, made, constants, target, sizes)
+            maker = PositionKernels(kernel, group, made, constants, target, sizes)
             found.append((n - len(forms), maker))
     if not found:
         decline(kernel, "positions", "it does not do the same at each position")
@@ -91,17 +75,17 @@ def by_positions(
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _FewPositions:
+class FewPositions:
     """Another form of the group, for so many points at most."""
 
-    maker: _PositionKernels
+    maker: PositionKernels
     counts: BlockCounts
     most: int
 
 
 def _few(
-    maker: _PositionKernels, chosen: BlockCounts, others: Sequence[_PositionKernels]
-) -> _FewPositions | None:
+    maker: PositionKernels, chosen: BlockCounts, others: Sequence[PositionKernels]
+) -> FewPositions | None:
     """The last other form where it takes less time than blocks of positions of several points."""
     points = maker.points
     if points == 1 or not others or others[-1].points > 1:
@@ -114,25 +98,25 @@ def _few(
     most = sum(1 for _ in takewhile(bool, faster))
     least, _ = other.ends()
     counts = other.chosen(least, most) if least <= most else None
-    return None if counts is None else _FewPositions(other, counts, most)
+    return None if counts is None else FewPositions(other, counts, most)
 
 
 def _made(
-    maker: _PositionKernels, chosen: BlockCounts, few: _FewPositions | None
+    maker: PositionKernels, chosen: BlockCounts, few: FewPositions | None
 ) -> PartedWork | None:
     name = maker.kernel.name
     shown = {} if few is None else {"few": few.most, "by": list(few.counts.counts)}
     counts, points = list(chosen.counts), maker.points
     events.emit("positions", kernel=name, at_a_time=counts, points=points, **shown)
     try:
-        return _assembled(maker, chosen, few)
+        return assembled(maker, chosen, few)
     except (ScheduleError, UnsupportedError, VerifyError) as error:
         events.emit("kept-whole", kernel=name, reason=str(error))
     return None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _PositionKernels:
+class PositionKernels:
     """Makes the kernels of some positions, and the kernel of all."""
 
     kernel: Kernel
@@ -321,249 +305,3 @@ class _PositionKernels:
         return sum(
             parts[w].size * w.tensor.dtype.itemsize for w in self.positions.windows
         )
-
-
-def _assembled(
-    maker: _PositionKernels, chosen: BlockCounts, few: _FewPositions | None
-) -> PartedWork:
-    """A loop for each number of positions; another form's loops where there are few."""
-    assembly = PartAssembly(maker.kernel)
-    body = _loops(assembly, maker, chosen, "")
-    if few is not None:
-        other = _loops(assembly, few.maker, few.counts, ".few")
-        total = prod_of(few.maker.positions.counts)
-        body = If(total <= const(few.most, INDEX), other, body)
-    around = statement(assembly.kernel)
-    if isinstance(around, If):  # the bounds of sizes, which proofs need
-        body = If(around.condition, body, None)
-    found = assembly.work(body)
-    verify(found.kernel)
-    return found
-
-
-def _loops(
-    assembly: PartAssembly, maker: _PositionKernels, chosen: BlockCounts, suffix: str
-) -> Stmt:
-    blocks = _PositionBlocks(maker, assembly, suffix)
-    total = prod_of(maker.positions.counts)
-    for count, done, times in chosen.loops(total):
-        part = maker.part(count)
-        assert not isinstance(part, str)
-        blocks.add(part, count, done, times)
-    return blocks.body()
-
-
-def prod_of(
-    factors: Sequence[Expr],
-) -> Expr:
-    """The product of expressions, at least one."""
-    return reduce(lambda a, b: a * b, factors)
-
-
-class _PositionBlocks:
-    """Builds loops over blocks of positions, with unique names."""
-
-    def __init__(
-        self, maker: _PositionKernels, assembly: PartAssembly, suffix: str
-    ) -> None:
-        self._maker = maker
-        self._assembly = assembly
-        self._suffix = suffix
-        self._nests: list[Stmt] = []
-
-    def add(
-        self,
-        work: HoistedKernel,
-        count: int,
-        done: Expr,
-        times: Expr,
-    ) -> None:
-        """Add a loop that runs a kernel `times` times, from position `done` on."""
-        part = work.kernel
-        suffix = f"{self._suffix}.{count}"
-        stmt = self._assembly.body(part, suffix)
-        parts = self._maker.parts(count)
-        shapes = {b.name: b.extents for b in part.params}
-        own = {
-            b.name: Buffer(fresh(self._assembly.taken, b.name), shapes[b.name], b.dtype)
-            for b in parts.values()
-        }
-        packed = self._assembly.packed(work.prepare, suffix)
-        by_name = {b.name: b for b in self._maker.kernel.params} | own
-        moves = {b: edit.onto(packed.get(b) or by_name[b.name]) for b in part.params}
-        body = edit.rewrite(stmt, environment(stmt), moves=moves)
-        block_of = self.name(f"positions{suffix}")
-        first = done + block_of * const(count, INDEX)
-        written = self._maker.positions.written.values()
-        nests = [self._copy(w, b, own[b.name], count, first) for w, b in parts.items()]
-        body = block(
-            *nests[: len(nests) - len(written)],
-            body,
-            *nests[len(nests) - len(written) :],
-        )
-        for b in own.values():
-            body = Alloc(b, body)
-        self._nests.append(loop(block_of, times, _serial(body), "parallel"))
-
-    def _copy(
-        self, window: PositionWindow, part: Buffer, own: Buffer, count: int, first: Expr
-    ) -> Stmt:
-        """What gathers or scatters a window. own: the memory of its part."""
-        scatters = window in self.positions.written.values()
-        grid = self._maker.grid(count)
-        local = onto_shape(part, own)
-        return _WindowCopy(self, window, own.name, local, grid, first, scatters).nest()
-
-    def name(
-        self,
-        wish: str,
-    ) -> Var:
-        """A new loop variable."""
-        return self._assembly.variable(wish)
-
-    @property
-    def positions(
-        self,
-    ) -> Positions:
-        """Those of the group."""
-        return self._maker.positions
-
-    def body(
-        self,
-    ) -> Stmt:
-        """All loops."""
-        return block(*self._nests)
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class _WindowCopy:
-    """The nest that gathers or scatters the window of some positions.
-
-    name: the prefix of its loops. local: where an element of the window is.
-    """
-
-    blocks: _PositionBlocks
-    window: PositionWindow
-    name: str
-    local: edit.Move
-    grid: Sequence[int]
-    first: Expr
-    scatters: bool
-
-    def nest(
-        self,
-    ) -> Stmt:
-        """Position by position; those within the extents of the window's Computation."""
-        found = self.blocks.positions
-        step = found.steps[self.window.of]
-        dims = found.dims[self.window.of]
-        name = f"{self.name}.at"
-        position = self.blocks.name(name)
-        points = [self.blocks.name(f"{name}.p") for _ in dims]
-        local = _places(position, self.grid)
-        whole = _places(self.first + position, found.counts)
-        size = const(step, INDEX)
-        inner, outer = local, whole
-        if step > 1:
-            inner = [u * size + p for u, p in zip(local, points, strict=True)]
-            outer = [u * size + p for u, p in zip(whole, points, strict=True)]
-        body = self._points(inner, outer)
-        within = [d < as_expr(x.size, INDEX) for d, x in zip(outer, dims, strict=True)]
-        within += [d >= const(0, INDEX) for d in outer]
-        body = If(reduce(and_, within), body, None)
-        for p in reversed(points) if step > 1 else ():
-            body = loop(p, step, body)
-        return loop(position, prod(self.grid), body)
-
-    def _points(
-        self,
-        inner: Sequence[Expr],
-        outer: Sequence[Expr],
-    ) -> Stmt:
-        """The copy of one position, whose places are `inner` in the part and `outer` in all."""
-        there: list[Expr] = []
-        mine: list[Expr] = [] if self.scatters else list(inner)
-        loops: list[tuple[Var, int, str]] = []
-        for a in self.window.axes:
-            at: Expr = const(a.least, INDEX)
-            within: Expr = const(0, INDEX)
-            if a.length > 1:
-                within = self._along(a.length, loops)
-                at = at + within
-            if a.dim is not None:
-                at = at + outer[a.dim] * const(a.stride, INDEX)
-            there.append(at)
-            if self.scatters:
-                mine.append(inner[a.dim] if a.dim is not None else within)
-            elif a.length > 1:
-                mine.append(within)
-        stmt = self._store(tuple(mine), tuple(there))
-        for n, (v, extent, kind) in enumerate(reversed(loops)):
-            stmt = loop(v, extent, stmt, kind if n == 0 else "serial")
-        return stmt
-
-    def _along(
-        self,
-        length: int,
-        loops: list[tuple[Var, int, str]],
-    ) -> Expr:
-        chunk = max(n for n in range(1, CHUNK + 1) if length % n == 0)
-        inside = self.blocks.name(f"{self.name}.w")
-        if chunk == length or chunk == 1:
-            loops.append((inside, length, "vector" if chunk > 1 else "serial"))
-            return inside
-        outside = self.blocks.name(f"{self.name}.w")
-        loops += [(outside, length // chunk, "serial"), (inside, chunk, "vector")]
-        return outside * const(chunk, INDEX) + inside
-
-    def _store(
-        self,
-        mine: tuple[Expr, ...],
-        there: tuple[Expr, ...],
-    ) -> Stmt:
-        tensor = self.window.tensor
-        local, mine = self.local(mine)
-        if self.scatters:
-            return Store(tensor, _linear(there), Load(local, mine))
-        there = _linear(there)
-        value: Expr = Load(tensor, there)
-        outside = self.window.outside
-        if outside is not None:
-            axes = zip(there, tensor.extents, self.window.axes, strict=True)
-            conditions = [
-                (i >= const(0, INDEX)) & (i < as_expr(e, INDEX))
-                for i, e, a in axes
-                if not a.is_inside(e)
-            ]
-            value = Select(reduce(and_, conditions), value, outside)
-        return Store(local, mine, value)
-
-
-def _places(
-    position: Expr,
-    counts: Sequence[Expr | int],
-) -> list[Expr]:
-    """The place along each dimension of a position in their order."""
-    found: list[Expr] = []
-    rest = position
-    for n, count in reversed(list(enumerate(counts))):
-        size = as_expr(count, INDEX)
-        found.append(rest % size if n else rest)
-        rest = rest // size
-    return found[::-1]
-
-
-def _linear(
-    index: Sequence[Expr],
-) -> tuple[Expr, ...]:
-    return tuple(to_expr(affine(i)) for i in index)
-
-
-def _serial(
-    stmt: Stmt,
-) -> Stmt:
-    """The loops of a part in one thread: threads share the blocks."""
-    if isinstance(stmt, For) and stmt.kind == "parallel":
-        return For(stmt.var, stmt.extent, "serial", _serial(stmt.body))
-    found: Stmt = stmt.map(lambda n: _serial(n) if isinstance(n, Stmt) else n)
-    return found

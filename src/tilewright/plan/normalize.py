@@ -75,11 +75,7 @@ def kernel_signature(
     if group.kernel is not None:
         return of_kernel(group.kernel, group.name)
     names = dict.fromkeys(c.name for c in group.computations)
-    taken: set[str] = set()
-    named = []
-    for c in group.computations:
-        name = fresh(taken, c.name, "")
-        named.append(c if name == c.name else replace(c, name=name))
+    named = with_own_names(group.computations)
     outputs = [b for b in group.writes if b in live]
     joined, seen = join_axes(named)
     live = {seen.get(b, b) for b in live}
@@ -111,6 +107,18 @@ def kernel_signature(
         source=group.computations,
         group=group.name,
     )
+
+
+def with_own_names(
+    computations: Iterable[Computation],
+) -> tuple[Computation, ...]:
+    """The Computations, each with a name of its own, the prefix of the names of its loops."""
+    taken: set[str] = set()
+    found = []
+    for c in computations:
+        name = fresh(taken, c.name, "")
+        found.append(c if name == c.name else replace(c, name=name))
+    return tuple(found)
 
 
 def of_kernel(

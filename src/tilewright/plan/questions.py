@@ -41,7 +41,8 @@ class PlanCosts:
     row_results: most results of all Computations of a kernel over one row. long_row: most elements
     of a row that one core processes. launch: nanoseconds of overhead per additional kernel.
     weights_gain: the speedup that justifies another layout of a convolution's constant weights.
-    narrow_attention: whether attention whose scores are rounded to 16 bits has blocks of keys, too.
+    narrow_keys: keys of a block of attention whose scores are rounded to 16 bits, descending; they
+    need not divide the number of keys. Empty: such attention has no blocks.
     """
 
     repeated: int
@@ -56,7 +57,7 @@ class PlanCosts:
     long_row: int
     launch: float = 0.0
     weights_gain: float = math.inf
-    narrow_attention: bool = False
+    narrow_keys: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

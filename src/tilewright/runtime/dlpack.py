@@ -73,7 +73,7 @@ def read(value: Any) -> NDArray[Any]:
     if kind not in (CPU, CUDA_HOST):
         raise InputError(f"it is on {name}", hint="Move it to the CPU first")
     # PyTorch exports the memory of a negated view, such as `z.conj().imag`, with the other sign.
-    if getattr(value, "is_neg", bool)():
+    if hasattr(value, "is_neg") and value.is_neg():
         value = value.resolve_neg()
     try:
         return np.from_dlpack(value)

@@ -84,8 +84,7 @@ def numbers(tree: ast.Module) -> Iterator[tuple[str, float]]:
         target = top.targets[0] if isinstance(top, ast.Assign) else top
         target = top.target if isinstance(top, ast.AnnAssign) else target
         name = getattr(target, "id", getattr(target, "name", ""))
-        assigned = isinstance(top, ast.Assign | ast.AnnAssign)
-        several = assigned and isinstance(top.value, ast.Tuple)
+        several = isinstance(top, ast.Assign) and isinstance(top.value, ast.Tuple)
         indices = [x.slice for x in ast.walk(top) if isinstance(x, ast.Subscript)]
         skipped = {n for index in indices for n in ast.walk(index)}
         for node in () if several else set(ast.walk(top)) - skipped:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from typing import Final
 
 from tilewright.base import events
 from tilewright.compute.attention import NARROW, may_be_attention
@@ -19,8 +18,6 @@ from tilewright.plan.nodes import DefUse, FusionGroup, Step
 from tilewright.plan.passes.fuse import without_unused
 from tilewright.plan.passes.inline_masks import Data, inline_masks
 from tilewright.plan.questions import Questions
-
-RAGGED: Final = (128, 64, 32, 16)  # keys of a block that need not divide their number
 
 
 def stream_attention(
@@ -59,7 +56,8 @@ def _streamed(
     it need not be a divisor.
     """
     whole = group.computations
-    narrow = ask.costs.narrow_attention and _is_narrow(whole)
+    ragged = ask.costs.narrow_keys if _is_narrow(whole) else ()
+    narrow = bool(ragged)
     asked = hidden_blocks(whole, narrow)
     is_good = ask.is_profitable(whole)
     if is_good and asked is None:
@@ -67,7 +65,7 @@ def _streamed(
     far, tests = asked or (None, ())
     least = (ask.estimated_cost(whole) if is_good else None) or math.inf
     best: Sequence[Computation] = ()
-    for size in _sizes(_keys(group), ask.costs.key_block, narrow):
+    for size in _sizes(_keys(group), ask.costs.key_block, ragged):
         blocks = online_softmax(whole, size, used, far, narrow)
         cost = None if blocks is None else ask.estimated_cost(blocks)
         if blocks is None or cost is None:
@@ -103,12 +101,12 @@ def _is_narrow(group: Sequence[Computation]) -> bool:
 def _sizes(
     keys: int,
     most: int,
-    ragged: bool,
+    ragged: Sequence[int],
 ) -> Iterator[int]:
-    """Block sizes: the largest divisor up to `most`, then at most half as many, and so on. ragged:
-    all powers of two instead."""
+    """Block sizes: the largest divisor up to `most`, then at most half as many, and so on; or the
+    `ragged` ones, if there are any."""
     if ragged:
-        yield from (n for n in RAGGED if n < min(most + 1, keys))
+        yield from (n for n in ragged if n < min(most + 1, keys))
         return
     size = min(most, keys - 1)
     while size > 1:

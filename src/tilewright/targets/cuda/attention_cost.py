@@ -45,6 +45,7 @@ from tilewright.targets.simt.products import Product
 
 TILES: Final = (16, 32, 64, 128)  # rows of a block, as may be tried
 WARPS: Final = (1, 2, 4, 8)  # of a block, as may be tried
+KEYS: Final = (128, 64, 32, 16)  # of a step, as may be tried: multiples of `ROWS`
 STAGES: Final = (1, 2)  # blocks of keys and values that a block may have at once
 # Instructions of a score besides its exponential: scale, mask, maximum, sum, share, rounding.
 POINT: Final = 8

@@ -412,7 +412,7 @@ def arrive_later(
     return all(n > 1 and n * x.dtype.itemsize in BYTES for x, n in widths.items())
 
 
-def read_or_constant(value: Expr) -> Load | None:
+def padded_read(value: Expr) -> Load | None:
     """What is read, of a read or of one with a constant where a condition does not hold."""
     if isinstance(value, Select) and isinstance(value.otherwise, Const):
         value = value.then

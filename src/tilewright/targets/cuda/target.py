@@ -13,6 +13,7 @@ from tilewright.loops.nodes import Kernel
 from tilewright.plan.questions import PlanCosts
 from tilewright.schedule.space import Sketch
 from tilewright.targets.base import Artifact, TargetSettings
+from tilewright.targets.cuda.attention_cost import KEYS
 from tilewright.targets.cuda.emit import llvm_ir, ptx
 from tilewright.targets.cuda.intrinsics import FEATURE
 from tilewright.targets.cuda.machine import (
@@ -74,7 +75,7 @@ class Cuda(LlvmGpuTarget[CudaMachine]):
         """Those of all GPUs; scores may be rounded if tensor cores multiply them."""
         costs = super().plan_costs
         able = not self.exact and self.machine.has(FEATURE)
-        return replace(costs, narrow_attention=able)
+        return replace(costs, narrow_keys=KEYS if able else ())
 
     @property
     def tensor_attention(self) -> TensorAttention:

@@ -35,7 +35,7 @@ from tilewright.targets.cuda.cost import (
     TensorTiling,
     best_rows,
     best_stages,
-    read_or_constant,
+    padded_read,
     row_layouts,
     stage_counts,
     tensor_tiles,
@@ -222,7 +222,7 @@ def _is_plain(p: Product) -> bool:
     if not isinstance(value, Mul):
         return False
     sides = (value.lhs, value.rhs)
-    factors = {read_or_constant(s.value) for s in sides if isinstance(s, Cast)}
+    factors = {padded_read(s.value) for s in sides if isinstance(s, Cast)}
     return factors == {p.left, p.right}
 
 

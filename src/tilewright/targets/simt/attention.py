@@ -15,6 +15,7 @@ block, then columns of the result. A block of keys that is masked for all rows i
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import field
@@ -242,7 +243,7 @@ def by_key_blocks(
 
 
 @dataclass(eq=False)
-class AttentionWork:
+class AttentionWork(ABC):
     """A schedule on its way, up to the threads. rows: of a block. grid: the loops over blocks.
     start: those that start the means."""
 
@@ -252,9 +253,9 @@ class AttentionWork:
     grid: Sequence[str] = field(default=(), init=False)
     start: Sequence[str] = field(default=(), init=False)
 
+    @abstractmethod
     def scope(self, c: Computation) -> str:
         """Where the results of a Computation on a block of keys are."""
-        raise NotImplementedError
 
     def blocks(self) -> None:
         """Loops over blocks around the result, each with the means of its rows in registers."""

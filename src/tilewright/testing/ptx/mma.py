@@ -110,7 +110,7 @@ def mma(
     """
     known = _SHAPES.get((shape, of[0]))
     if known is None:
-        raise NotImplementedError(f"PTX mma.sync.{shape} of {of[0]}")
+        raise NotImplementedError(f"PTX mma.sync.{shape} of {of[0]} and {of[1]}")
     depth, of_a, of_b = known
     wide: Any = np.float64
     held: Any = np.float32
