@@ -58,6 +58,19 @@ def test_new_rows_are_written_in_place(rows: int) -> None:
     np.testing.assert_array_equal(past, want)
 
 
+def test_tensors_of_torch_are_written_in_place() -> None:
+    torch = pytest.importorskip("torch")
+    exe = compiled(model(UPDATED.format(n=64)), {"v": "w"})
+    w, g = torch.randn(64), torch.randn(64)
+    want = exe(w.numpy().copy(), g.numpy())
+    with pytest.raises(InputError, match="it shares memory with another array"):
+        exe(w.numpy(), w)
+    with pytest.raises(InputError, match="not contiguous"):
+        exe(torch.randn(128)[::2], g)
+    assert exe(w, g) is w
+    np.testing.assert_array_equal(w.numpy(), want)
+
+
 def test_nothing_else_is_written() -> None:
     """Not even with what is there: another thread may read it."""
     exe = compiled(cache())
@@ -231,7 +244,7 @@ def fixed() -> Any:
     [
         (fortran(), "read-only, or not contiguous"),
         (fixed(), "read-only, or not contiguous"),
-        (real(*SHAPE).tolist(), "expected a NumPy array"),
+        (real(*SHAPE).tolist(), "expected an array or a tensor"),
         (real(*SHAPE).astype(np.float64), "float64"),
         (real(2, 3, 9, 4), "expected"),
     ],

@@ -6,6 +6,7 @@ import threading
 
 import numpy as np
 import pytest
+from numpy.lib.stride_tricks import as_strided
 
 from tests.runtime import native
 from tilewright.base.errors import ArtifactError, ExecutionError, InputError
@@ -128,13 +129,32 @@ def test_out(exe):
         (np.empty(100), r"expected float32\[100\], got float64\[100\]"),
         ([], "out= has 0 arrays, the model 1 output"),
         ({"z": X}, "no output is called 'z'"),
-        ("text", "expected a NumPy array, got str"),
+        ("text", "expected an array or a tensor, got str"),
         (np.broadcast_to(np.float32(0), (100,)), "read-only"),
+        (as_strided(X.copy(), (100,), (0,)), "its elements share memory"),
     ],
 )
 def test_wrong_out_is_named(exe, out, message):
     with pytest.raises(InputError, match=message):
         exe(X, out=out)
+
+
+def test_out_of_torch(exe):
+    torch = pytest.importorskip("torch")
+    want, x = native.expected(X), torch.tensor(X)
+    out = torch.zeros(200)
+    for form in (torch.zeros(100), out[::2]):
+        assert exe(x, out=form) is form
+        np.testing.assert_array_equal(form.numpy(), want)
+    assert not out[1::2].any()
+    wanted = torch.zeros(100, requires_grad=True)
+    for form, message in (
+        (wanted, "requires gradients"),
+        (torch._neg_view(torch.zeros(100)), "negated view"),
+        (torch.zeros(100, dtype=torch.float64), "expected float32"),
+    ):
+        with pytest.raises(InputError, match=message):
+            exe(x, out=form)
 
 
 def test_outputs_own_their_memory(exe):

@@ -133,8 +133,8 @@ class Executable:
         Returns one array, or a tuple if the model has several outputs (PyTorch tensors if an input
         was one); they own their memory. A PyTorch module with nested arguments or results is
         called as it was traced, or by the names of its tensors, and returns the same structure.
-        `out`: an array (or a sequence or mapping of them, None for new ones) that receives the
-        outputs and is returned in their place.
+        `out`: an array or CPU tensor (or a sequence or mapping of them, None for new ones) that
+        receives the outputs and is returned in their place.
         For `aliases` of the compiled model, the input's array is overwritten and returned.
         The first call that passes a given set of `defaults` compiles a variant with these inputs.
         Raises InputError for a wrong name, dtype or shape, ExecutionError if a kernel refuses a
@@ -203,7 +203,9 @@ class Executable:
             )
             return found
         converted = [inputs.convert(v, t) for v, t in zip(values, self.model.inputs)]
-        outputs.donate(self.model, values, [None] * len(self.model.outputs))
+        outputs.donate(
+            self.model, values, converted, *outputs.targets(None, self.model.outputs)
+        )
         frame = self._frame()
         try:
             return measure(self._plan, frame, converted, repeat, peak_gflops, peak_gbs)
@@ -261,10 +263,10 @@ class Executable:
             form, given = self._overridden(values, others)
             return form(given, out=out)
         converted = [inputs.convert(v, t) for v, t in zip(values, self.model.inputs)]
-        wanted = outputs.targets(out, self.model.outputs)
+        wanted, arrays = outputs.targets(out, self.model.outputs)
         if self.model.aliases:
-            outputs.donate(self.model, values, wanted)
-        targets = [outputs.writable(target, converted) for target in wanted]
+            outputs.donate(self.model, values, converted, wanted, arrays)
+        targets = [outputs.writable(array, converted) for array in arrays]
         frame = self._frame()
         try:
             results = run(self._plan, frame, converted, targets)
@@ -275,8 +277,8 @@ class Executable:
             if target is None:
                 results[n] = outputs.to_torch(results[n]) if torch else results[n]
                 continue
-            if targets[n] is None and target is not results[n]:
-                np.copyto(target, results[n])
+            if targets[n] is None and arrays[n] is not results[n]:
+                np.copyto(arrays[n], results[n])
             results[n] = target
         return results[0] if len(results) == 1 else tuple(results)
 

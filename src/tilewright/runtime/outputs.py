@@ -8,16 +8,30 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tilewright.base.dtypes import dtype_of
 from tilewright.base.errors import InputError
 from tilewright.base.text import plural
-from tilewright.runtime import buffer
+from tilewright.runtime import buffer, dlpack
 from tilewright.runtime.model import CompiledModel, Tensor, listed
 
 
-def targets(out: Any, outputs: Sequence[Tensor]) -> list[Any]:
-    """The arrays to write each output to, checked; None where a new one is wanted."""
+def targets(out: Any, outputs: Sequence[Tensor]) -> tuple[list[Any], list[Any]]:
+    """What the caller gave for each output, and its memory as NumPy arrays, checked.
+
+    None in both where a new array is wanted. Raises InputError.
+    """
+    given = _in_order(out, outputs)
+    arrays = [
+        None if target is None else _checked(target, tensor)
+        for target, tensor in zip(given, outputs)
+    ]
+    _check_apart(arrays, outputs)
+    return given, arrays
+
+
+def _in_order(out: Any, outputs: Sequence[Tensor]) -> list[Any]:
     if out is None:
         return [None] * len(outputs)
     if isinstance(out, Mapping):
@@ -27,39 +41,67 @@ def targets(out: Any, outputs: Sequence[Tensor]) -> list[Any]:
             raise InputError(
                 f"no output is called {unknown[0]!r}: expected {listed(outputs)}"
             )
-        given = [out.get(name) for name in names]
-    elif isinstance(out, (list, tuple)):
-        given = list(out)
-    else:
-        given = [out]
+        return [out.get(name) for name in names]
+    given = list(out) if isinstance(out, (list, tuple)) else [out]
     if len(given) != len(outputs):
         raise InputError(
             f"out= has {plural(len(given), 'array')}, the model {plural(len(outputs), 'output')}"
         )
-    for target, tensor in zip(given, outputs):
-        if target is not None:
-            _check_target(target, tensor)
-    _check_apart(given, outputs)
     return given
 
 
-def _check_target(target: Any, tensor: Tensor) -> None:
+def _checked(target: Any, tensor: Tensor) -> NDArray[Any]:
     where = f"out= for {tensor.name!r}"
     if not tensor.is_static:
         raise InputError(
             "the shape is known only at run time: take the result instead"
         ).at(where)
-    if not isinstance(target, np.ndarray):
-        raise InputError(f"expected a NumPy array, got {type(target).__name__}").at(
-            where
-        )
-    if target.dtype != dtype_of(tensor.dtype).numpy or target.shape != tensor.extents:
+    array = _memory(target, where)
+    if array.dtype != dtype_of(tensor.dtype).numpy or array.shape != tensor.extents:
         raise InputError(
-            f"expected {tensor.layout}, got {target.dtype}{list(target.shape)}",
+            f"expected {tensor.layout}, got {array.dtype}{list(array.shape)}",
             code="TW-SHAPE",
         ).at(where)
-    if not target.flags.writeable:
+    if not array.flags.writeable:
         raise InputError("the array is read-only").at(where)
+    if not _elements_apart(array):
+        raise InputError("its elements share memory", hint="give np.empty(...)").at(
+            where
+        )
+    return array
+
+
+def _memory(target: Any, where: str) -> NDArray[Any]:
+    """The memory of an array or tensor that will be written. Raises InputError."""
+    if isinstance(target, np.ndarray):
+        return target
+    if not hasattr(target, "__dlpack__") or isinstance(target, np.generic):
+        raise InputError(
+            f"expected an array or a tensor, got {type(target).__name__}"
+        ).at(where)
+    if getattr(target, "requires_grad", False):
+        raise InputError("it requires gradients", hint="give its .detach()").at(where)
+    if hasattr(target, "is_neg") and target.is_neg():
+        raise InputError("it is a negated view", hint="give a tensor of its own").at(
+            where
+        )
+    try:
+        return dlpack.read(target)
+    except InputError as error:
+        raise error.at(where) from error.__cause__
+
+
+def _elements_apart(array: NDArray[Any]) -> bool:
+    """Whether no two elements share memory, as the strides of views and transposes show it."""
+    if array.flags.c_contiguous:
+        return True
+    span = array.itemsize
+    axes = ((abs(s), n) for s, n in zip(array.strides, array.shape) if n > 1)
+    for stride, extent in sorted(axes):
+        if stride < span:
+            return False
+        span += stride * (extent - 1)
+    return True
 
 
 def _check_apart(given: Sequence[Any], outputs: Sequence[Tensor]) -> None:
@@ -74,43 +116,49 @@ def _check_apart(given: Sequence[Any], outputs: Sequence[Tensor]) -> None:
             )
 
 
-def donate(model: CompiledModel, values: Sequence[Any], wanted: list[Any]) -> None:
-    """Put the arrays of inputs that outputs are written into where these are `wanted`.
+def donate(
+    model: CompiledModel,
+    values: Sequence[Any],
+    converted: Sequence[Any],
+    wanted: list[Any],
+    arrays: list[Any],
+) -> None:
+    """Write outputs into the inputs of `model.aliases`: put these in `wanted` and `arrays`.
 
-    Raises InputError for an array that cannot be written in place, that shares memory with another
-    one of the call, or for another array that is wanted.
+    values, converted: the inputs as given and as they are read; wanted, arrays: from `targets`.
+    Raises InputError for memory that cannot be written in place or that another array of the call
+    shares, and for another array that is wanted.
     """
     own = {given for _, given in model.aliases}
-    others = [a for n, a in enumerate(values) if n not in own]
-    arrays = [a for a in (*others, *wanted) if isinstance(a, np.ndarray)]
+    others = [a for n, a in enumerate(converted) if n not in own]
+    others += [a for n, a in enumerate(arrays) if wanted[n] is not None]
     for output, given in model.aliases:
-        array, tensor = values[given], model.inputs[given]
-        name = model.outputs[output].name
+        tensor, name = model.inputs[given], model.outputs[output].name
         where = f"input {tensor.name!r}, in whose memory {name!r} is written"
-        _check_donated(array, tensor, where)
-        asked = wanted[output]
-        if asked is not None and asked is not array:
+        _check_donated(_memory(values[given], where), tensor, where)
+        array = converted[given]  # the same memory, as it needs no conversion
+        asked = arrays[output]
+        if wanted[output] is not None and wanted[output] is not values[given]:
             raise InputError(
                 "out= has another array for it",
                 where=where,
                 hint="leave it out, or give the input's array",
             )
-        wanted[output] = array
-        if any(a is not asked and buffer.overlap(array, a) for a in arrays):
+        wanted[output], arrays[output] = values[given], array
+        if any(
+            isinstance(a, np.ndarray) and a is not asked and buffer.overlap(array, a)
+            for a in others
+        ):
             raise InputError(
                 "it shares memory with another array of the call",
                 where=where,
                 hint="give it a separate array",
             )
-        arrays.append(array)
+        others.append(array)
 
 
-def _check_donated(array: Any, tensor: Tensor, where: str) -> None:
+def _check_donated(array: NDArray[Any], tensor: Tensor, where: str) -> None:
     """Raise InputError unless native code can write into this array."""
-    if not isinstance(array, np.ndarray):
-        raise InputError(
-            f"expected a NumPy array, got {type(array).__name__}", where=where
-        )
     dtype = dtype_of(tensor.dtype).numpy
     if array.dtype != dtype or array.shape != tensor.extents:
         found = f"{array.dtype}{list(array.shape)}"
