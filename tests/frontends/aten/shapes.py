@@ -73,6 +73,20 @@ CASES = {
         ),
         x(2, 5),
     ),
+    "slices replaced": (
+        lambda a, s: [
+            a.slice_scatter(s[:, :n], 1, begin, end, step)
+            for n, begin, end, step in [
+                (2, 1, 3, 1),
+                (3, 0, None, 2),
+                (2, -4, 99, 3),
+                (1, 4, 5, 7),
+                (0, 3, 3, 2),
+            ]
+        ],
+        x(3, 5),
+        x(3, 4, seed=1),
+    ),
     "slices": (
         lambda a: (
             a[1:],

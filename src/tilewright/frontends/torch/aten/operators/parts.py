@@ -169,16 +169,19 @@ def _placed(c: AtenCall) -> Value:
         start = c["start"] or 0
         end = c["end"]
         step = c["step"]
-    if extent is None or not isinstance(start, int) or step != 1:
-        raise c.refuse(
-            "the part it replaces is known only at run time, or it has steps"
-        )
+    if extent is None or not isinstance(start, int):
+        raise c.refuse("the part it replaces is known only at run time")
     start = min(max(start + extent if start < 0 else start, 0), extent)
     if c.has("index"):
         end = start + 1
     elif end is None:
         end = extent
     end = min(max(end + extent if end < 0 else end, start), extent)
+    if step != 1:
+        places = list(range(extent))
+        places[start:end:step] = [extent + n for n in range(-((start - end) // step))]
+        both = c.op("Concat", c.tensor(), src, axis=axis)
+        return c.op("Gather", both, c.ints(*places), axis=axis)
     front = c.op("Slice", c.tensor(), c.ints(0), c.ints(start), c.ints(axis))
     back = c.op("Slice", c.tensor(), c.ints(end), c.ints(_END), c.ints(axis))
     parts = [
