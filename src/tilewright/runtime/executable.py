@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from ctypes import CFUNCTYPE, c_void_p
 from functools import cached_property
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
@@ -70,6 +71,7 @@ class Executable:
         self._outputs: Final = tuple(t.name for t in model.outputs)
         self.nesting: Final = ArgumentNesting.of(model.meta, self._names, self._outputs)
         self._by_name: Final = {name: n for n, name in enumerate(self._names)}
+        self._all_of: Final = _getter(self._names)
         self._direct: Final = shortest(self._plan, self._frames, lambda: self.in_place)
 
     @property
@@ -172,11 +174,14 @@ class Executable:
             if type(mapping) is not dict:
                 return args
             args, named = (), mapping
+        if len(args) + len(named) != len(self._names):
+            return None
         try:
-            rest = [named[name] for name in self._names[len(args) :]]
+            if not args:
+                return self._all_of(named)
+            return (*args, *(named[name] for name in self._names[len(args) :]))
         except KeyError:
             return None
-        return (*args, *rest) if len(rest) == len(named) else None
 
     def profile(
         self,
@@ -334,6 +339,15 @@ def load(
 
 
 _MISSING: Final = object()
+
+
+def _getter(
+    names: Sequence[str],
+) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
+    """The values of a mapping under these names; an `itemgetter` of one name has no tuple."""
+    if len(names) > 1:
+        return itemgetter(*names)
+    return lambda named: tuple([named[name] for name in names])
 
 
 def _wrong_abi(found: int) -> ArtifactError:
