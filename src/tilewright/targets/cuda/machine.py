@@ -69,6 +69,8 @@ class CudaMachine:
 
     def has(self, feature: str) -> bool:
         """Whether code may use an LLVM feature, or what an architecture has, by its name."""
+        if feature.endswith("a") and feature in MACHINES:
+            return feature == self.name
         if feature.startswith("sm_"):
             return self.capability >= int(feature.removeprefix("sm_"))
         return feature == "fma"
