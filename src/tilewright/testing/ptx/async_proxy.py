@@ -35,13 +35,13 @@ class ProductInFlight:
 @dataclass(slots=True)
 class AsyncProxy:
     """writer: who wrote a byte of a block without a fence since, counted from 1. groups: how many
-    groups of products each thread has ended. unfenced: threads that have written a register since
-    their last fence, by its name."""
+    groups of products each thread has ended. unfenced: threads that have written a register of a
+    product since their last fence, by its name."""
 
     writer: Array
     groups: Array
+    unfenced: dict[str, Array]
     flying: list[ProductInFlight] = field(default_factory=list)
-    unfenced: dict[str, Array] = field(default_factory=dict)
 
     def wrote(self, block: Array, places: Array, who: Array) -> None:
         """Threads write bytes of their blocks. Raises RuntimeError if a unit may still read one."""
@@ -67,14 +67,16 @@ class AsyncProxy:
 
     def touched(self, register: str, who: Array, writes: bool) -> None:
         """Threads access a register. Raises RuntimeError if a product has it in flight."""
+        unfenced = self.unfenced.get(register)
+        if unfenced is None:
+            return
         for product in self.flying:
             if register in product.registers and np.isin(who, product.who).any():
                 raise RuntimeError(
                     f"{register} is accessed with no wait for its product"
                 )
         if writes:
-            shape = self.groups.shape
-            self.unfenced.setdefault(register, np.zeros(shape, bool))[who] = True
+            unfenced[who] = True
 
     def fence_registers(self, who: Array) -> None:
         """`wgmma.fence`"""
@@ -84,8 +86,7 @@ class AsyncProxy:
     def start(self, product: ProductInFlight) -> None:
         """A product leaves. Raises RuntimeError for registers without a fence."""
         for name in product.registers:
-            written = self.unfenced.get(name)
-            if written is not None and written[product.who].any():
+            if self.unfenced[name][product.who].any():
                 raise RuntimeError(f"{name} is written with no wgmma.fence since")
         self.flying.append(product)
 

@@ -13,7 +13,7 @@ from tilewright.testing.ptx.arithmetic import TYPES, Array
 from tilewright.testing.ptx.async_proxy import AsyncProxy
 from tilewright.testing.ptx.copies import CopiesInFlight
 from tilewright.testing.ptx.memory import CallerMemory
-from tilewright.testing.ptx.text import PtxKernel
+from tilewright.testing.ptx.text import PtxKernel, names_in
 from tilewright.testing.ptx.traffic import WarpTraffic
 
 Extents = tuple[int, int, int]
@@ -63,9 +63,12 @@ class ThreadState:
         self.barrier = np.zeros(self.count, np.int64)  # that each waits at
         self.copies = CopiesInFlight(np.zeros(self.count, int))
         self.proxy: AsyncProxy | None = None
-        if any(i.op.startswith("wgmma") for i in kernel.code):
+        products = [i for i in kernel.code if i.op.startswith("wgmma.mma_async")]
+        if products:
             writer = np.zeros(self.shared.shape, np.int32)
-            self.proxy = AsyncProxy(writer, np.zeros(self.count, int))
+            names = {name for i in products for name in names_in(i.operands[0])}
+            unfenced = {name: np.zeros(self.count, bool) for name in names}
+            self.proxy = AsyncProxy(writer, np.zeros(self.count, int), unfenced)
 
     def lay(
         self,
