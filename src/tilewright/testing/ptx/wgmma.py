@@ -43,8 +43,9 @@ class Descriptor(NamedTuple):
             found = row + i // 64 * self.leading + k // 8 * self.stride
         else:
             found = i % 8 * 128 + i // 8 * self.stride + k * _ITEM
-        at: Array = self.start + found
-        return at ^ (at >> 7 & 7) << 4
+        at = self.start + found
+        swizzled: Array = at ^ (at >> 7 & 7) << 4
+        return swizzled
 
 
 def shape_of(mode: str) -> int:
@@ -57,11 +58,12 @@ def shape_of(mode: str) -> int:
 
 def matrix(memory: Array, places: Array, of: str) -> Array:
     """A factor. memory: the bytes of a block."""
-    raw = memory[places[..., None] + np.arange(_ITEM)]
-    numbers = np.ascontiguousarray(raw).view(_DTYPES[of])[..., 0]
+    raw = np.ascontiguousarray(memory[places[..., None] + np.arange(_ITEM)])
+    numbers: Array = raw.view(_DTYPES[of])[..., 0]
     if of == "bf16":
-        return (numbers.astype(np.uint32) << np.uint32(16)).view(np.float32)
-    return numbers.astype(np.float32)
+        wide = numbers.astype(np.uint32) << np.uint32(16)
+        numbers = wide.view(np.float32)
+    return numbers
 
 
 def accumulator(columns: int) -> Sequence[tuple[Array, Array]]:
