@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -89,6 +90,16 @@ def test_ptxas_takes_it_and_accumulators_are_in_registers(columns, groups, stage
     assert kernel.registers <= columns // 2 + 56
 
 
+def test_factors_begin_where_the_order_of_their_rows_does():
+    """A buffer of 20 bytes is in front of them."""
+    p = program()
+    (launch,) = p.launches
+    odd = Buffer("odd", (5,), float32, "shared")
+    p = replace(p, launches=(replace(launch, shared=(odd, *launch.shared)),))
+    found, wanted = run(p, ptx(p, SM90A))
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-4)
+
+
 # -- planted faults
 
 
@@ -132,6 +143,13 @@ def test_a_barrier_around_a_product_is_not_needless(number):
     judged(kernel, to_launches(kernel, 32))
     with pytest.raises(RaceError):
         judged(kernel, without_barrier(to_launches(kernel, 32), number))
+
+
+def test_two_groups_at_one_barrier_are_found():
+    p = program(groups=2, columns=64, extents=(128, 64, 64))
+    text = re.sub(r"(bar\w*\.sync\S*\s+)%r\d+, 128", r"\g<1>1, 128", ptx(p, SM90A))
+    with pytest.raises(RuntimeError, match="a barrier is for 128"):
+        run(p, text)
 
 
 def test_part_of_a_group_at_a_product_is_found():

@@ -153,7 +153,7 @@ class _Grid(ThreadState):
 
     def _meet(self, operands: tuple[str, ...], who: Array) -> None:
         """The threads of a block continue when all of them wait at a barrier, or have ended; or as
-        many as the barrier is for."""
+        many as it says. Raises RuntimeError if more come."""
         number, *counts = operands
         self.waiting[who] = True
         self.barrier[who] = self.get(number, "u32", who)
@@ -161,13 +161,14 @@ class _Grid(ThreadState):
         for barrier in np.unique(self.barrier[who]).tolist():
             here = self.waiting & (self.barrier == barrier)
             enough = self.per_block
+            came = here | (gone & ~self.waiting)
             if counts:
                 enough = int(self.get(counts[0], "u32", who)[0])
-            else:
-                gone_too = gone & ~self.waiting
-            some = here if counts else here | gone_too
-            arrived = some.reshape(-1, self.per_block).sum(axis=1)
-            self.waiting &= ~(here & (arrived >= enough)[self.block])
+                came = here
+            arrived = came.reshape(-1, self.per_block).sum(axis=1)
+            if (arrived > enough).any():
+                raise RuntimeError(f"{self.kernel.name}: a barrier is for {enough}")
+            self.waiting &= ~(here & (arrived == enough)[self.block])
 
     # -- values
 
