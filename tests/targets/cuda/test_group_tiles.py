@@ -112,14 +112,15 @@ def test_the_terms_of_the_model_are_what_the_interpreter_counts(case):
     assert traffic.turns[AccessKind("shared", True)] >= times * turns
 
 
-def test_the_unit_is_wide_where_rows_go_along_the_sum():
+def test_columns_are_in_blocks_where_rows_go_across_the_sum():
     wide, blocks = (
         work_of(turned(128, 256, 128)),
         work_of(product(128, 256, 128, float16, float32)),
     )
-    for p, columns, is_across in ((wide, 128, False), (blocks, 64, True)):
+    for p, is_across in ((wide, False), (blocks, True)):
         t = tiling_of(p, tensor_tiles(p, SM90A, GROUPS)[0], GROUPS)
-        assert (t.unit.columns, is_turned(t, p.right)) == (columns, is_across)
+        assert (t.unit.columns, t.unit.in_blocks) == (128, is_across)
+        assert is_turned(t, p.right) == is_across
 
 
 @pytest.mark.parametrize(

@@ -247,18 +247,21 @@ def test_a_block_of_fewer_threads_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("side", "strides", "swizzle", "found"),
+    ("side", "strides", "swizzle", "block", "found"),
     [
-        (64, (64, 1), 128, (False, 32)),
-        (128, (64, 1), 128, (False, 32)),
-        (64, (1, 64), 128, (True, 2048)),
-        (128, (1, 128), 256, None),
-        (64, (64, 1), 0, None),
-        (64, (72, 1), 128, None),
+        (64, (64, 1), 128, 0, (False, 32, 0)),
+        (128, (64, 1), 128, 0, (False, 32, 0)),
+        (64, (1, 64), 128, 0, (True, 2048, 0)),
+        (128, (1, 64), 128, 4096, (True, 2048, 8192)),
+        (128, (1, 64), 128, 4160, None),  # the second block begins inside of a pattern
+        (128, (64, 1), 128, 4096, None),
+        (128, (1, 128), 256, 0, None),
+        (64, (64, 1), 0, 0, None),
+        (64, (72, 1), 128, 0, None),
     ],
 )
-def test_the_layouts_that_the_instruction_reads(side, strides, swizzle, found):
-    assert factor_layout(side, strides, swizzle) == found
+def test_the_layouts_that_the_instruction_reads(side, strides, swizzle, block, found):
+    assert factor_layout(side, strides, swizzle, block) == found
 
 
 # -- the interpreter of PTX

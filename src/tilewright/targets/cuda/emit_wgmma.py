@@ -32,9 +32,10 @@ _LINE: Final = "\\0A"  # in a string of LLVM
 _PER: Final = 16  # bytes that a unit of a descriptor's fields stands for
 _FIELD: Final = 0x3FFF
 _NAMES: Final = {"float16": "f16", "bfloat16": "bf16"}
-# Of a descriptor: between groups of rows one pattern, in bits 32 to 45; what is between columns is
-# never used, and 1 (bits 16 to 29); and a swizzle of 128 bytes (bits 62 and 63).
-_CONSTANT: Final = PATTERN // _PER << 32 | 1 << 16 | 1 << 62
+# Of a descriptor: between groups of rows one pattern, in bits 32 to 45; a swizzle of 128 bytes, in
+# bits 62 and 63. What is between blocks is in bits 16 to 29, and 1 where there is one block.
+_CONSTANT: Final = PATTERN // _PER << 32 | 1 << 62
+_LEADING: Final = 16
 
 
 def _product(name: str, x: LaunchThread, s: Unit) -> None:
@@ -42,11 +43,11 @@ def _product(name: str, x: LaunchThread, s: Unit) -> None:
     assert s.intrinsic is not None
     columns = s.intrinsic.intrinsic.tensors[-1].shape[1]
     part = held_elements(x, out, (GROUP_ROWS, columns))
-    (across_a, along_a), (along_b, across_b) = a.strides, b.strides
+    (across_a, along_a), (*block, along_b, across_b) = a.strides, b.strides
     left = _layout(x, a, GROUP_ROWS, (across_a, along_a))
-    right = _layout(x, b, columns, (across_b, along_b))
+    right = _layout(x, b, columns, (across_b, along_b), *block)
     steps = range(GROUP_DEPTH // STEP)
-    starts = [(_descriptor(x, o), how) for o, how in ((a, left), (b, right))]
+    starts = [(_descriptor(x, o, how), how) for o, how in ((a, left), (b, right))]
     given = [
         x.binary("add", start, integer(n * how.step // _PER))
         for n in steps
@@ -75,10 +76,10 @@ def _product(name: str, x: LaunchThread, s: Unit) -> None:
 
 
 def _layout(
-    x: LaunchThread, o: Operand, side: int, strides: tuple[int, int]
+    x: LaunchThread, o: Operand, side: int, strides: tuple[int, int], block: int = 0
 ) -> FactorLayout:
     """Raises CompileError for a factor that the instruction cannot read."""
-    found = factor_layout(side, strides, o.buffer.swizzle)
+    found = factor_layout(side, strides, o.buffer.swizzle, block)
     if found is None:
         raise CompileError(
             f"{o.buffer.name} is not swizzled in rows of 128 bytes that the instruction reads",
@@ -89,7 +90,7 @@ def _layout(
     return found
 
 
-def _descriptor(x: LaunchThread, o: Operand) -> LlvmValue:
+def _descriptor(x: LaunchThread, o: Operand, how: FactorLayout) -> LlvmValue:
     """The descriptor of an operand's first part."""
     form = position(o.buffer, o.index)
     size = o.buffer.dtype.itemsize
@@ -99,7 +100,8 @@ def _descriptor(x: LaunchThread, o: Operand) -> LlvmValue:
     address = x.ins(f"ptrtoint {start.typed} to i32", "i32")
     field = x.binary("lshr", x.binary("add", address, offset), integer(4, "i32"))
     field = x.binary("and", field, integer(_FIELD, "i32"))
-    return x.binary("or", x.convert("zext", field, "i64"), integer(_CONSTANT))
+    fixed = _CONSTANT | max(how.leading // _PER, 1) << _LEADING
+    return x.binary("or", x.convert("zext", field, "i64"), integer(fixed))
 
 
 CALLS: Final[Mapping[str, Callable[[LaunchThread, Unit], None]]] = {

@@ -2,9 +2,9 @@
 
 A product has 64 rows, and 64 elements along the sum: four instructions in one group, for which the
 threads wait. Both factors are in shared memory, swizzled, in rows of 128 bytes: along the sum, or
-beside it if the tile has as many elements there. The instruction reads them by the path of
-asynchronous copies (the "async proxy"). Shapes follow the PTX ISA, "Asynchronous Warpgroup Level
-Matrix Instructions".
+beside it; of 128 columns, the second 64 are in a block of their own then. The instruction reads
+them by the path of asynchronous copies (the "async proxy"). Shapes follow the PTX ISA,
+"Asynchronous Warpgroup Level Matrix Instructions".
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from tilewright.base.dtypes import DType, bfloat16, float16, float32
 from tilewright.compute.build import cast, map_, reduce_
-from tilewright.expr.nodes import Buffer
+from tilewright.expr.nodes import Buffer, Expr
 from tilewright.expr.swizzle import BLOCK, CHUNKS
 from tilewright.loops.intrinsic import (
     Formal,
@@ -43,37 +43,42 @@ _FRAGMENT: Final = (
 
 class FactorLayout(NamedTuple):
     """How a factor lies in shared memory. is_turned: its rows go across the sum. step: bytes from
-    the part of one instruction to that of the next."""
+    the part of one instruction to that of the next. leading: from a block of rows to the next."""
 
     is_turned: bool
     step: int
+    leading: int = 0
 
 
 def factor_layout(
-    side: int, strides: tuple[int, int], swizzle: int
+    side: int, strides: tuple[int, int], swizzle: int, block: int = 0
 ) -> FactorLayout | None:
     """How a factor of 16-bit elements lies that `wgmma` can read; None if it cannot.
 
     side: its elements beside the sum. strides: elements between neighbors beside the sum, and along
-    it. swizzle: of its buffer.
+    it. swizzle: of its buffer. block: elements from 64 beside the sum to the next 64, if these are
+    apart.
     """
     if swizzle != BLOCK:
         return None
-    if strides == (GROUP_DEPTH, 1):
+    if strides == (GROUP_DEPTH, 1) and not block:
         return FactorLayout(False, STEP * _ITEM)
-    if strides == (1, GROUP_DEPTH) and side == GROUP_DEPTH:
-        return FactorLayout(True, STEP * BLOCK)
+    is_whole = block * _ITEM % PATTERN == 0 if block else side == GROUP_DEPTH
+    if strides == (1, GROUP_DEPTH) and is_whole:
+        return FactorLayout(True, STEP * BLOCK, block * _ITEM)
     return None
 
 
 _ITEM: Final = 2  # bytes of an element
 
 
-def _product(of: DType, columns: int) -> TensorIntrinsic:
-    """`out[i, j] += sum over k of a[i, k] * b[k, j]`."""
+def _product(of: DType, columns: int, in_blocks: bool) -> TensorIntrinsic:
+    """`out[i, j] += sum over k of a[i, k] * b[k, j]`. in_blocks: b is b[j / 64, k, j % 64]."""
     a = Buffer("a", (GROUP_ROWS, GROUP_DEPTH), of)
-    b = Buffer("b", (GROUP_DEPTH, columns), of)
     c = Buffer("out", (GROUP_ROWS, columns), float32)
+    split = (columns // GROUP_DEPTH, GROUP_DEPTH)
+    shape = (split[0], GROUP_DEPTH, split[1]) if in_blocks else (GROUP_DEPTH, columns)
+    b = Buffer("b", shape, of)
 
     def lower(inputs: Sequence[Formal], outputs: Sequence[Formal]) -> Calls:
         (to,) = outputs
@@ -82,16 +87,28 @@ def _product(of: DType, columns: int) -> TensorIntrinsic:
         fill = hardware_intrinsic("mma.fill", to.access_ptr("w"), *to.strides)
         return None, fill, hardware_intrinsic(f"wgmma.{of}", *pointers, *strides)
 
-    return decl_tensor_intrinsic(
-        reduce_(
+    def plain(i: Expr, j: Expr, k: Expr) -> Expr:
+        return cast(a[i, k], float32) * cast(b[k, j], float32)
+
+    def blocked(i: Expr, o: Expr, j: Expr, k: Expr) -> Expr:
+        return cast(a[i, k], float32) * cast(b[o, k, j], float32)
+
+    if in_blocks:
+        meaning = reduce_(
             "wgmma",
             c,
             (GROUP_DEPTH,),
             "add",
-            lambda i, j, k: cast(a[i, k], float32) * cast(b[k, j], float32),
-        ),
+            blocked,
+            extents=(GROUP_ROWS, *split),
+            index=lambda i, o, j: (i, o * GROUP_DEPTH + j),
+        )
+    else:
+        meaning = reduce_("wgmma", c, (GROUP_DEPTH,), "add", plain)
+    return decl_tensor_intrinsic(
+        meaning,
         lower,
-        name=f"cuda.wgmma.{of}.{columns}",
+        name=f"cuda.wgmma.{of}.{columns}{'.blocks' * in_blocks}",
         alignment={"a": PATTERN, "b": PATTERN},
         scopes=[("shared", "shared", "warp")],
         target="cuda",
@@ -127,8 +144,9 @@ def _store(columns: int) -> TensorIntrinsic:
 
 
 GROUP_PRODUCTS: Final = {
-    (of, columns): _product(of, columns)
+    (of, columns, in_blocks): _product(of, columns, in_blocks)
     for of in (float16, bfloat16)
     for columns in GROUP_COLUMNS
+    for in_blocks in (False, True)[: 1 + (columns > GROUP_DEPTH)]
 }
 GROUP_STORES: Final = {columns: _store(columns) for columns in GROUP_COLUMNS}

@@ -77,8 +77,9 @@ def _group_unit(product: Product, tile: TensorTile) -> TensorUnit | None:
     turned = [is_turned(t, read) for read in (product.left, product.right)]
     if None in turned:
         return None
-    most = GROUP_DEPTH if turned[1] else max(GROUP_COLUMNS)
-    return GROUP_UNITS[min(most, tile.columns // tile.column_warps)]
+    columns = min(max(GROUP_COLUMNS), tile.columns // tile.column_warps)
+    in_blocks = bool(turned[1]) and columns > GROUP_DEPTH
+    return GROUP_UNITS[columns]._replace(in_blocks=in_blocks)
 
 
 def is_turned(t: TensorTiling, read: Load) -> bool | None:

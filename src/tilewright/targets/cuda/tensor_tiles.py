@@ -272,7 +272,7 @@ class _TensorWork:
         self.by_warps([zeros[row] for row in rows], zeros[column])
         product = self.by_warps(rows, column, inner)
         *stored_rows, stored_column = self.axes(held)
-        store = self.by_warps(stored_rows, stored_column)
+        store = self.by_warps(stored_rows, stored_column, stored=True)
         left, right, out = _dtypes(p)
         intrinsic = product_intrinsic(left, right, out, t.unit)
         assert intrinsic is not None
@@ -359,7 +359,9 @@ class _TensorWork:
             moved = f"lambda {', '.join(axes)}: ({', '.join(places)})"
             self.s.transform_layout(name, moved)
 
-    def by_warps(self, rows: Sequence[str], column: str, along: str = "") -> str:
+    def by_warps(
+        self, rows: Sequence[str], column: str, along: str = "", stored: bool = False
+    ) -> str:
         """Rows and columns dealt out to warps, in tiles of an instruction; the nest of one."""
         s, t, tile = self.s, self.t, self.t.tile
         warps, downs = [], []
@@ -371,12 +373,15 @@ class _TensorWork:
         *downs, row = downs
         column_warp, column = s.split(column, tile.columns // tile.column_warps)
         across, column = s.split(column, t.unit.columns)
+        columns = [column]
+        if t.unit.in_blocks and not stored:
+            columns = list(s.split(column, t.factor))
         inner = [*downs, across]
         factor = []
         if along:
             step, factor_loop = s.split(along, t.factor)
             inner, factor = [step, *inner], [factor_loop]
-        s.reorder(*warps, column_warp, *inner, row, column, *factor)
+        s.reorder(*warps, column_warp, *inner, row, *columns, *factor)
         for loop in inner:
             s.unroll(loop)
         s.bind(reduce(s.fuse, warps), "threadIdx.y")

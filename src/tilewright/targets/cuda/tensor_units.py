@@ -29,7 +29,8 @@ class TensorUnit(NamedTuple):
     """What threads do together: a product of tiles. depth: bytes of a factor's row along the sum.
 
     instructions: of tensor cores. rate: of these, relative to that of `mma`. wait_ns: nanoseconds
-    that the threads wait for its results after the last instruction.
+    that the threads wait for its results after the last instruction. in_blocks: columns are in
+    blocks of 64, which are apart in the right factor.
     """
 
     rows: int
@@ -39,6 +40,7 @@ class TensorUnit(NamedTuple):
     instructions: int = 1
     rate: float = 1.0
     wait_ns: float = 0.0
+    in_blocks: bool = False
 
 
 MMA: Final = TensorUnit(ROWS, COLUMNS, FACTOR, WARP)
@@ -56,7 +58,8 @@ def product_intrinsic(
     """The instruction for these dtypes that does not round its factors."""
     if unit.threads > WARP:
         fits = left is right and out is float32
-        return GROUP_PRODUCTS.get((left, unit.columns)) if fits else None
+        key = left, unit.columns, unit.in_blocks
+        return GROUP_PRODUCTS.get(key) if fits else None
     for intrinsic in PRODUCTS:
         a, b, c = (t.dtype for t in intrinsic.tensors)
         if (a, b, c) == (left, right, out) and left is not out:
