@@ -13,7 +13,7 @@ from tilewright.base.errors import ScheduleError
 from tilewright.compute.online_softmax import weighted_mean
 from tilewright.compute.reducer import Reducer
 from tilewright.compute.reducer import reducer as named
-from tilewright.expr.nodes import INDEX, Buffer, Expr, Select, Var, const
+from tilewright.expr.nodes import INDEX, Buffer, Call, Expr, Select, Var, const
 from tilewright.loops.interp import run
 from tilewright.loops.nodes import (
     Alloc,
@@ -128,6 +128,51 @@ def _chain() -> Reducer:
     return Reducer("chain", left, right, sums, (MEANS.identity[1],) * 3)
 
 
+def _grown() -> Reducer:
+    """The second value grows by an exponential of the first one, which nothing else has."""
+    (x, y), (u, v) = (tuple(Var(n, float32) for n in names) for names in ("xy", "uv"))
+    grown = y * (Call("exp", (x - u,)) + 1) + v
+    return Reducer("grown", (x, y), (u, v), (x + u, grown), MEANS.identity[1:])
+
+
+def check_the_same(before: Kernel) -> str:
+    """That hoisting changes no result; the text of what it made."""
+    s = Schedule(before)
+    s.hoist_update("c")
+    verify(s.kernel)
+    for want, got in zip(results(before), results(s.kernel), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-6)
+    return str(s)
+
+
+def test_an_integer_that_is_alike_is_updated_once_and_so_is_what_it_decides():
+    m = Buffer("m", (N,), int32, "register")
+    text = check_the_same(
+        online(
+            first=const(0, int32),
+            values=(const(2, int32), V[b, c]),
+            buffers=(m, T),
+            reducer=_chosen(),
+        )
+    )
+    assert "alloc m: int32[1]" in text
+    inner = text[text.rindex("for c in") : text.index("for o in")]
+    assert "m[" not in inner and ".once[0]" in inner
+
+
+def test_a_call_that_one_value_has_is_part_of_its_temporary():
+    text = check_the_same(
+        online(
+            first=MEANS.identity[1],
+            values=(W[b], V[b, c]),
+            buffers=(M, T),
+            reducer=_grown(),
+        )
+    )
+    # Both buffers, the first one's new value, and the factor as a whole.
+    assert text.count("alloc") == 2 + 2
+
+
 REFUSED = {
     "the starts differ": (online(first=Q[i]), "m", "stores one value"),
     "a start reads what another iteration wrote": (
@@ -165,16 +210,6 @@ REFUSED = {
         online(values=(P[b],), buffers=(M,), reducer=named("add", float32)),
         "c",
         "all of the values",
-    ),
-    "an integer is alike": (
-        online(
-            first=const(0, int32),
-            values=(const(2, int32), V[b, c]),
-            buffers=(Buffer("m", (N,), int32, "register"), T),
-            reducer=_chosen(),
-        ),
-        "c",
-        "more than floats",
     ),
     "an operand differs": (
         online(values=(V[b, c], W[b], V[b, c])),

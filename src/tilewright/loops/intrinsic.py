@@ -36,6 +36,10 @@ class ThreadShare(NamedTuple):
     threads: int
 
 
+# For each of the last dimensions of a tile, the axes that share it out, the longest runs first.
+Fragment = tuple[tuple[ThreadShare, ...], ...]
+
+
 MODES = ("r", "w", "rw")
 
 
@@ -125,8 +129,9 @@ class TensorIntrinsic:
     dimensions that may have any extent.
     target: the machine it belongs to. features: what a processor must have. tolerance: the largest
     relative error of a product against the description, 0 where it is exact; rounding: in words.
-    threads: how many threads of a GPU's warp do it together. fragment: which elements of a tensor
-    in "warp" each of them holds, along the last dimensions; empty if that is unspecified.
+    threads: how many threads of a GPU do it together: a warp, or several in a row. fragment: which
+    elements of a tensor in "warp" each of them holds; empty if that is unspecified. by_proxy: it
+    reads shared memory by another path than threads do, so that these fence what they write.
     """
 
     name: str
@@ -142,7 +147,8 @@ class TensorIntrinsic:
     tolerance: float = 0.0
     rounding: str = ""
     threads: int = 1
-    fragment: tuple[ThreadShare, ...] = ()
+    fragment: Fragment = ()
+    by_proxy: bool = False
 
     @property
     def tensors(self) -> tuple[Buffer, ...]:
@@ -241,7 +247,8 @@ def decl_tensor_intrinsic(
     tolerance: float = 0.0,
     rounding: str = "",
     threads: int = 1,
-    fragment: Sequence[ThreadShare] = (),
+    fragment: Fragment = (),
+    by_proxy: bool = False,
 ) -> TensorIntrinsic:
     """Declare an intrinsic: behavior as a Computation, and a lowering; registered by `name`.
 
@@ -276,7 +283,8 @@ def decl_tensor_intrinsic(
         tolerance,
         rounding,
         threads,
-        tuple(fragment),
+        fragment,
+        by_proxy,
     )
     declare_scopes(*(scope for row in made.scopes for scope in row))
     return _registered(made)

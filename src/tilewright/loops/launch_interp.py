@@ -402,9 +402,10 @@ class _Warps:
         whole = []
         for n, place in enumerate(product(*map(range, b.shape))):
             number = list(some)
-            for share, i in zip(self.held[b][::-1], place[::-1], strict=False):
-                axis = THREAD_AXES.index(share.axis)
-                number[axis] = i // share.run % share.threads
+            for shares, i in zip(self.held[b][::-1], place[::-1], strict=False):
+                for share in shares:
+                    axis = THREAD_AXES.index(share.axis)
+                    number[axis] = i // share.run % share.threads
             x, y, z = number
             whole.append(by_number[x, y, z][n])
         for part in by_number.values():

@@ -43,7 +43,7 @@ _OWN = {
     ),
     "cuda": TargetEntry(
         "tilewright.targets.cuda.target:make",
-        intrinsics="tilewright.targets.cuda.intrinsics",
+        intrinsics="tilewright.targets.cuda.group_intrinsics",
     ),
     "npu": TargetEntry("tilewright.targets.npu.target:make", machines="name"),
     "opencl": TargetEntry("tilewright.targets.opencl.target:make", machines="table"),

@@ -42,13 +42,13 @@ from tilewright.targets.cuda.cost import (
     TensorTile,
     best_stages,
     stage_counts,
-    tensor_tiles,
     tensor_tiling,
     together,
 )
 from tilewright.targets.cuda.emit import ptx
 from tilewright.targets.cuda.machine import machine
 from tilewright.targets.cuda.target import Cuda
+from tilewright.targets.cuda.tensor_choice import tensor_tiles
 from tilewright.targets.simt.products import product_of
 
 TURNED = """

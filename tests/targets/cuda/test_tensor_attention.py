@@ -178,7 +178,8 @@ def test_ptxas_spills_nothing_and_finds_what_the_model_counts(depth, stages, arc
 
 
 def test_tiles_fit_the_machine_and_the_fastest_is_first():
-    a = parts_of(case((512, 1024, 64, 64), heads=12)[1])
+    """With enough blocks for all units of each machine."""
+    a = parts_of(case((512, 1024, 64, 64), heads=48)[1])
     for name in ("sm_80", "sm_86", "sm_90a"):
         of = machine(name)
         found = row_tiles(a, of)

@@ -28,12 +28,12 @@ from tilewright.targets.cuda.cost import (
     TensorTile,
     row_layouts,
     row_sides,
-    tensor_tiles,
     tensor_tiling,
 )
 from tilewright.targets.cuda.emit import ptx
 from tilewright.targets.cuda.machine import machine
 from tilewright.targets.cuda.target import Cuda
+from tilewright.targets.cuda.tensor_choice import tensor_tiles
 from tilewright.targets.cuda.tensor_tiles import NAME, TensorCores, with_one_column
 from tilewright.targets.simt.products import product_of
 from tilewright.testing.random_kernels import plain

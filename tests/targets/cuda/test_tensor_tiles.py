@@ -38,13 +38,13 @@ from tilewright.targets.cuda.cost import (
     operand_requests,
     result_requests,
     row_layouts,
-    tensor_tiles,
     tensor_tiling,
 )
 from tilewright.targets.cuda.emit import llvm_ir, ptx
 from tilewright.targets.cuda.intrinsics import PRODUCTS
 from tilewright.targets.cuda.machine import machine
 from tilewright.targets.cuda.target import Cuda
+from tilewright.targets.cuda.tensor_choice import tensor_tiles
 from tilewright.targets.cuda.tensor_tiles import (
     NAME,
     TensorCores,
@@ -378,7 +378,7 @@ def test_they_are_chosen_where_they_are_expected_to_be_faster():
 def test_the_rate_of_the_tensor_cores_decides():
     p = product_of(classify(product(1024, 1024, 1024, float16, float32)))
     assert CORES.pays(p)
-    slow = TensorCores(replace(SM80, tensor_scale=0.01), False)
+    slow = TensorCores(replace(SM80, rates=SM80.rates._replace(tensor=0.01)), False)
     assert slow.time(p) > CORES.time(p)
     assert not slow.pays(p)
 

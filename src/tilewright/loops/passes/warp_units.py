@@ -1,7 +1,7 @@
-"""Units executed by a whole warp: tensor core instructions.
+"""Units executed by a whole warp, or by several in a row: tensor core instructions.
 
-In a kernel, such a unit is outside of loops over the axes whose threads are the warp:
-`threadIdx.x`, or x and y together. Its buffers in scope "warp" are tiles distributed over the
+In a kernel, such a unit is outside of loops over the axes whose threads execute it: `threadIdx.x`,
+or x and further ones together. Its buffers in scope "warp" are tiles distributed over the
 threads' registers. Where the intrinsic says which elements each thread has (`fragment`), phases may
 access these, and no others. Until the barriers are placed, a thread's program treats them as if
 each thread had the whole tile and executed the whole unit, and as if only the first thread accessed
@@ -25,7 +25,7 @@ from tilewright.expr.affine import affine
 from tilewright.expr.nodes import And, Buffer, Expr, Lt, const
 from tilewright.ir.node import transform
 from tilewright.loops.analysis.access import Access, Env, accesses, environment
-from tilewright.loops.intrinsic import ThreadShare
+from tilewright.loops.intrinsic import Fragment
 from tilewright.loops.launch import AXIS
 from tilewright.loops.match import match
 from tilewright.loops.nodes import If, Stmt, Unit
@@ -40,9 +40,10 @@ def lanes(
     body: Stmt,
     threads: Mapping[str, int],
 ) -> tuple[str, ...]:
-    """The axes of a block whose threads are a warp: those of the fragments of its units if the
+    """The axes of a block whose threads do a unit together: those of its units' fragments if the
     block has as many threads there, and x otherwise."""
-    shares = {s for unit in warp_units(body) for s in _fragment(unit)}
+    fragments_ = [_fragment(unit) for unit in warp_units(body)]
+    shares = {s for held in fragments_ for along in held for s in along}
     if not shares or any(threads[s.axis] != s.threads for s in shares):
         return (LANES,)
     axes = {s.axis for s in shares}
@@ -52,7 +53,7 @@ def lanes(
     return tuple(sorted(axes))
 
 
-def _fragment(unit: Unit) -> tuple[ThreadShare, ...]:
+def _fragment(unit: Unit) -> Fragment:
     assert unit.intrinsic is not None
     return unit.intrinsic.intrinsic.fragment
 
@@ -85,14 +86,13 @@ def check_units(
             if f.kind in together:
                 what = f"a warp does it, but it is in loop {f.var.name} over {f.kind}"
                 raise refusal(what, where, "bind the loop to another axis")
-        if unit.threads != warp:
+        if warp == 1 or unit.threads % warp:
             what = f"{unit.threads} threads do it together, and a warp has {warp}"
             raise refusal(what, where, "schedule it for a machine that has it")
-        if count != warp:
-            what = f"a warp does it, and the block has {count} threads on {LANES}"
-            hint = (
-                f"bind loops of {warp} iterations to {LANES}, and warps to threadIdx.y"
-            )
+        if count != unit.threads:
+            n = unit.threads
+            what = f"{n} threads do it, and the block has {count} threads on {LANES}"
+            hint = f"bind loops of {n} iterations to {LANES}, and others to threadIdx.y"
             raise refusal(what, where, hint)
 
 
@@ -112,7 +112,7 @@ def check_fragments(
         if a.buffer.scope != "warp" or any(map(_is_together, a.place.above)):
             continue
         shares = held.get(a.buffer, ())
-        fits = {s.axis for s in shares} == set(axes)
+        fits = {s.axis for along in shares for s in along} == set(axes)
         if not fits or not _is_own(a, shares, numbers, env):
             what = f"single threads have {a}, and a warp holds it together"
             hint = "tensorize what fills it, what adds to it and what stores it"
@@ -121,23 +121,22 @@ def check_fragments(
 
 def _is_own(
     a: Access,
-    shares: Sequence[ThreadShare],
+    held: Fragment,
     numbers: Collection[Expr],
     env: Env,
 ) -> bool:
     """Whether a thread accesses its own elements of a fragment."""
-    around = len(a.index) - len(shares)
-    by_axis = [*[()] * around, *((share,) for share in shares)]
+    around = len(a.index) - len(held)
     own = (
-        own_index(affine(i), share, numbers, env)
-        for i, share in zip(a.index, by_axis, strict=True)
+        own_index(affine(i), shares, numbers, env)
+        for i, shares in zip(a.index, [*[()] * around, *held], strict=True)
     )
     return all(i is not None for i in own)
 
 
-def fragments(body: Stmt) -> dict[Buffer, tuple[ThreadShare, ...]]:
+def fragments(body: Stmt) -> dict[Buffer, Fragment]:
     """Which elements of its buffers a thread of a warp has; nothing where its units differ."""
-    found: dict[Buffer, set[tuple[ThreadShare, ...]]] = {}
+    found: dict[Buffer, set[Fragment]] = {}
     for unit in warp_units(body):
         for o in unit.operands:
             if o.buffer.scope == "warp":

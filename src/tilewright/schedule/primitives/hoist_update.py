@@ -186,9 +186,6 @@ class _Hoisted:
         inside: list[Stmt] = []
         for n, (b, index) in enumerate(u.targets):
             value = substitute(results[n], {**once})
-            if any(x.buffer in self.mine for x in loads(value)):
-                why = f"{b.name} is combined with more than floats of the alike values"
-                raise refuse(_VERB, f.var.name, why, "keep the Update in the loop")
             if n in self.alike:
                 before.append(Store(b, substituted(index, first), value))
             else:
@@ -203,7 +200,7 @@ class _Hoisted:
         read = [x for x in postorder(e) if isinstance(x, Load)]
         others = set(self.u.buffers) - self.mine
         varies = self.f.var in variables(e) or any(x.buffer in others for x in read)
-        if read and not varies and e.dtype.is_float:
+        if read and not varies:
             yield e
         elif read:
             for child in e.children():

@@ -9,7 +9,7 @@ NVIDIA's of an A100 (`machine.py`), and have not been measured here.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -20,13 +20,9 @@ from tilewright.expr.nodes import Const, Expr, Load, Select
 from tilewright.expr.swizzle import BLOCK, swizzled
 from tilewright.ir.node import postorder
 from tilewright.loops.passes.async_copies import BYTES, copied
-from tilewright.targets.cuda.intrinsics import (
-    COLUMNS,
-    MATRIX_ROW,
-    ROWS,
-    matrix_loads,
-)
+from tilewright.targets.cuda.intrinsics import MATRIX_ROW, matrix_loads
 from tilewright.targets.cuda.machine import WARP, CudaMachine
+from tilewright.targets.cuda.tensor_units import MMA, TensorUnit
 from tilewright.targets.simt.cost import (
     LATENCY,
     OWN_REGISTERS,
@@ -44,7 +40,6 @@ from tilewright.targets.simt.cost import (
 from tilewright.targets.simt.products import Product
 from tilewright.targets.simt.tiling import DimensionShare, Tiling
 
-FACTOR: Final = 32  # bytes of a factor's row along the sum, in one instruction
 FEEDING: Final = 4  # warps that keep the tensor cores of a unit busy: it has four
 # Instructions that put two elements in a word, of a factor whose neighbors along the sum are apart.
 PACKING: Final = 2
@@ -56,22 +51,7 @@ RESULT_PADDING: Final = 8  # elements between rows of the results
 COLUMN_PADDING: Final = (
     4  # and between columns, where these are stored first, if it is divisible
 )
-KEPT: Final = 32  # tiles that a tuner may try, the best ones
-# Sides of a block's tile, and the warps along each.
-SHAPES: Final = (
-    (128, 128, 2, 4),
-    (128, 128, 4, 2),
-    (128, 64, 4, 2),
-    (64, 128, 2, 4),
-    (64, 64, 2, 2),
-    (64, 32, 4, 1),
-    (32, 64, 1, 4),
-    (32, 32, 2, 1),
-    (16, 64, 1, 2),
-    (16, 32, 1, 1),
-)
 SIDES: Final = (16, 32, 64, 128)  # rows of a tile along their last dimension
-DEPTHS: Final = (32, 64, 128)  # bytes of a tile's rows along the sum
 
 
 class RowLayout(NamedTuple):
@@ -82,7 +62,8 @@ class RowLayout(NamedTuple):
 
 
 class TensorTile(NamedTuple):
-    """rows, columns, depth: of a block's tile. row_warps, column_warps: that share the results."""
+    """rows, columns, depth: of a block's tile. row_warps, column_warps: that share the results; of
+    a unit of several warps, how many such units of threads."""
 
     rows: int
     columns: int
@@ -101,6 +82,7 @@ class TensorTiling:
 
     tile: TensorTile
     plan: Tiling
+    unit: TensorUnit = MMA
 
     @property
     def along(self) -> Dim:
@@ -112,12 +94,13 @@ class TensorTiling:
         """Threads of a block, by axis, the fastest first."""
         t = self.tile
         axes = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
-        return dict(zip(axes, (WARP, t.row_warps, t.column_warps), strict=True))
+        counts = (self.unit.threads, t.row_warps, t.column_warps)
+        return dict(zip(axes, counts, strict=True))
 
     @property
     def warps(self) -> int:
         """Warps of a block."""
-        return self.tile.row_warps * self.tile.column_warps
+        return math.prod(self.threads.values()) // WARP
 
     @property
     def columns_first(self) -> bool:
@@ -144,20 +127,26 @@ class TensorTiling:
     @property
     def factor(self) -> int:
         """Elements of a factor along the sum in one instruction."""
-        return FACTOR // self.plan.product.left.dtype.itemsize
+        return self.unit.depth // self.plan.product.left.dtype.itemsize
 
     @property
     def mine(self) -> tuple[int, int]:
-        """Instructions' tiles of a warp, down and across."""
+        """Tiles of units, down and across, of the threads that do these together."""
         t = self.tile
         rows, columns = t.rows // t.row_warps, t.columns // t.column_warps
-        return rows // ROWS, columns // COLUMNS
+        return rows // self.unit.rows, columns // self.unit.columns
+
+    @property
+    def units(self) -> int:
+        """Units of tensor cores in a step of a block."""
+        (down, across), tile = self.mine, self.tile
+        teams = tile.row_warps * tile.column_warps
+        return teams * down * across * (tile.depth // self.factor)
 
     @property
     def products(self) -> int:
         """Instructions of tensor cores in a step of a block."""
-        down, across = self.mine
-        return self.warps * down * across * (self.tile.depth // self.factor)
+        return self.units * self.unit.instructions
 
 
 def has_columns_first(product: Product) -> bool:
@@ -175,25 +164,27 @@ def along(product: Product) -> Dim:
     return (found or product.sums)[-1]
 
 
-def tensor_tiling(product: Product, tile: TensorTile) -> TensorTiling:
+def tensor_tiling(
+    product: Product, tile: TensorTile, unit: TensorUnit = MMA
+) -> TensorTiling:
     """The product in these tiles."""
     (column,) = product.columns
     shares = {}
-    by = warp_rows(product, tile)
+    by = warp_rows(product, tile, unit)
     for row, size in row_sides(product, tile).items():
         own = tile.row_warps if row is by else 1
         shares[row] = DimensionShare(size, own, "threadIdx.y")
     shares[column] = DimensionShare(tile.columns, tile.column_warps, "threadIdx.z")
     shares |= {d: DimensionShare(1, 1, "") for d in product.batch}
     depths = dict.fromkeys(product.sums, 1) | {along(product): tile.depth}
-    return TensorTiling(tile, Tiling(product, shares, depths))
+    return TensorTiling(tile, Tiling(product, shares, depths), unit)
 
 
-def warp_rows(product: Product, tile: TensorTile) -> Dim | None:
+def warp_rows(product: Product, tile: TensorTile, unit: TensorUnit) -> Dim | None:
     """The rows that the warps of a block share: the outermost dimension that has some for each.
     Without one, it has no such tiles: accumulators are dealt out along one dimension."""
     for row, size in row_sides(product, tile).items():
-        if size // (ROWS if row is product.rows[-1] else 1) >= tile.row_warps:
+        if size // (unit.rows if row is product.rows[-1] else 1) >= tile.row_warps:
             return row
     return None
 
@@ -232,12 +223,15 @@ def fragment_request(
     """The loads of a factor into registers, as `emit_mma` has them: each once by each warp.
 
     Matrices where rows are whole and aligned; else words of 32 bits where neighbors along the sum
-    are neighbors in the tile; else single elements.
+    are neighbors in the tile; else single elements. A unit of several warps reads memory itself.
     """
     p, size = t.plan.product, read.dtype.itemsize
+    if t.unit.threads > WARP:
+        side = t.unit.rows if read is p.left else t.unit.columns
+        return WarpRequest("shared", t.units, side * t.unit.depth // BLOCK)
     down, across = t.mine
     parts, words = (down, 4) if read is p.left else (across, 2)
-    strides = _strides(t, read, rows.room)
+    strides = factor_strides(t, read, rows.room)
     by_matrix = matrix_loads(size, strides)
     banks = machine.simt.banks
     if by_matrix is not None:
@@ -252,7 +246,7 @@ def fragment_request(
     return WarpRequest("shared", count, turns)
 
 
-def _strides(t: TensorTiling, read: Load, room: int) -> tuple[int, int]:
+def factor_strides(t: TensorTiling, read: Load, room: int) -> tuple[int, int]:
     """Elements in a factor's tile between neighbors on its side, and along the sum."""
     p = t.plan.product
     side = p.rows[-1] if read is p.left else p.columns[0]
@@ -262,7 +256,7 @@ def _strides(t: TensorTiling, read: Load, room: int) -> tuple[int, int]:
 
 def _loads(t: TensorTiling, read: Load, room: int) -> int:
     """How many loads a word of a factor takes at most."""
-    size, strides = read.dtype.itemsize, _strides(t, read, room)
+    size, strides = read.dtype.itemsize, factor_strides(t, read, room)
     per = WORD // size
     is_word = strides[1] == 1 and strides[0] % per == 0
     return 1 if is_word or matrix_loads(size, strides) is not None else per
@@ -275,9 +269,7 @@ def result_requests(
     load adjacent ones."""
     down_by, across_by = t.result_steps
     lanes = [WORD * (down_by * (n // 4) + across_by * 2 * (n % 4)) for n in range(WARP)]
-    down, across = t.mine
-    stored = t.warps * down * across * (ROWS * COLUMNS // WARP)
-    loaded = t.tile.rows * t.tile.columns // WARP
+    stored = loaded = t.tile.rows * t.tile.columns // WARP
     banks = machine.simt.banks
     read = [WORD * _result_place(t, n) for n in range(WARP)]
     return (
@@ -294,12 +286,17 @@ def _result_place(t: TensorTiling, n: int) -> int:
 
 def _swizzle(t: TensorTiling, read: Load, rows: RowLayout) -> int:
     """The bytes of a row of a swizzled tile, as its buffer has them; 0 if it is not swizzled."""
+    if t.unit.threads > WARP:
+        return t.unit.depth
     row = t.plan.box(read)[-1] * read.dtype.itemsize
     return max(row, BLOCK) if rows.is_swizzled else 0
 
 
 def row_layouts(t: TensorTiling, read: Load) -> list[RowLayout]:
-    """How the rows of a factor's tile may be laid out: swizzled too if `ldmatrix` loads them."""
+    """How the rows of a factor's tile may be laid out: swizzled too if `ldmatrix` loads them. For a
+    unit of several warps they have to be."""
+    if t.unit.threads > WARP:
+        return [RowLayout(0, True)]
     size, box = read.dtype.itemsize, t.plan.box(read)
     row = box[-1] * size
     found = [RowLayout(n // size) for n in PADDINGS]
@@ -308,7 +305,7 @@ def row_layouts(t: TensorTiling, read: Load) -> list[RowLayout]:
         and row & (row - 1) == 0
         and math.prod(box) * size % BLOCK == 0
     )
-    if is_even and matrix_loads(size, _strides(t, read, 0)) is not None:
+    if is_even and matrix_loads(size, factor_strides(t, read, 0)) is not None:
         found.append(RowLayout(0, True))
     return found
 
@@ -329,27 +326,6 @@ def best_rows(t: TensorTiling, read: Load, machine: CudaMachine) -> RowLayout:
 # -- time
 
 
-@lru_cache(maxsize=256)
-def tensor_tiles(product: Product, machine: CudaMachine) -> tuple[TensorTile, ...]:
-    """The tiles that fit the machine, those first that are expected to be fastest."""
-    times = {}
-    for tile in _possible(product):
-        t = tensor_tiling(product, tile)
-        time = time_on_tensor_cores(t, machine, best_stages(t, machine))
-        if time is not None:
-            times[tile] = time
-    return tuple(sorted(times, key=lambda t: (times[t], t))[:KEPT])
-
-
-def _possible(product: Product) -> Iterator[TensorTile]:
-    size = product.left.dtype.itemsize
-    for rows, columns, row_warps, column_warps in SHAPES:
-        for depth in DEPTHS:
-            tile = TensorTile(rows, columns, depth // size, row_warps, column_warps)
-            if warp_rows(product, tile) is not None:
-                yield tile
-
-
 def block_bytes(
     t: TensorTiling, held: Mapping[Load, RowLayout], stages: int = 1
 ) -> int:
@@ -362,21 +338,24 @@ def block_bytes(
 
 def factor_rows(t: TensorTiling, machine: CudaMachine) -> dict[Load, RowLayout]:
     """The default layout of each factor's tile."""
-    return dict(_rows(t.plan.product, t.tile, machine))
+    return dict(_rows(t.plan.product, t.tile, t.unit, machine))
 
 
 @lru_cache(maxsize=256)
 def _rows(
-    p: Product, tile: TensorTile, machine: CudaMachine
+    p: Product, tile: TensorTile, unit: TensorUnit, machine: CudaMachine
 ) -> tuple[tuple[Load, RowLayout], ...]:
-    t = tensor_tiling(p, tile)
+    t = tensor_tiling(p, tile, unit)
     return tuple((x, best_rows(t, x, machine)) for x in (p.left, p.right))
 
 
 def registers(t: TensorTiling) -> int:
     """Registers of a thread: its results, and the factors of one step along the sum."""
+    results = t.tile.rows * t.tile.columns // (t.warps * WARP)
+    if t.unit.threads > WARP:
+        return results + OWN_REGISTERS
     down, across = t.mine
-    return 4 * down * across + 4 * down + 2 * across + OWN_REGISTERS
+    return results + 4 * down + 2 * across + OWN_REGISTERS
 
 
 def stage_counts(t: TensorTiling, machine: CudaMachine) -> list[int]:
@@ -458,7 +437,7 @@ def time_on_tensor_cores(
     waves = -(-t.plan.blocks // of.units)
     running = min(held, waves)
     last = sum(r.requests * r.turns for r in result_requests(t, machine))
-    step = _step(t, machine, running)
+    step = _step(t, machine, running) + _waits(t, running)
     if stages > 1 and _arrive_later(t, machine):
         arriving = LATENCY / (running * (stages - 1))
         block = t.plan.steps * (max(step, arriving) + SYNC / running)
@@ -482,11 +461,18 @@ def _step(t: TensorTiling, machine: CudaMachine, running: int) -> float:
         issued += sum(r.requests for r in found) + each * inner[-1].requests
     size = t.plan.product.left.dtype.itemsize
     busy = min(1.0, running * t.warps / FEEDING)
-    rate = machine.tensor_rate(size) * busy
+    rate = machine.tensor_rate(size) * t.unit.rate * busy
     products = math.prod(t.plan.sizes.values()) / rate
     issue = (issued + t.products) * WARP / of.rate
     outer = moved * of.units / of.cache_bandwidth
     return max(products, issue, turns_time(turns, machine), outer)
+
+
+def _waits(t: TensorTiling, running: int) -> float:
+    """Nanoseconds of a step in which threads wait for units that do not hide one another."""
+    down, across = t.mine
+    teams = t.tile.row_warps * t.tile.column_warps
+    return t.unit.wait_ns * down * across / (running * teams)
 
 
 def turns_time(turns: int, machine: CudaMachine) -> float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from tilewright.loops.launch import LaunchProgram
-from tilewright.targets.cuda.emit_mma import CALLS
+from tilewright.targets.cuda import emit_mma, emit_wgmma
 from tilewright.targets.cuda.machine import STATIC, WARP, CudaMachine
 from tilewright.targets.llvm import backend
 from tilewright.targets.llvm.emit_copies import AsyncCopies
@@ -60,7 +60,8 @@ DIALECT: Final = Dialect(
     shuffle=_butterfly,
     warp=WARP,
     attributes=_attributes,
-    intrinsics=CALLS,
+    intrinsics={**emit_mma.CALLS, **emit_wgmma.CALLS},
+    fence="call void @llvm.nvvm.fence.proxy.async.shared_cta()",
     copies=AsyncCopies(
         _copy, f"{_ASYNC}.commit.group()", f"{_ASYNC}.wait.all()", _wait_groups
     ),

@@ -33,14 +33,17 @@ _MEMORY: Final = ("global", "shared")
 # Thread (x, y) of 4 x 8 has rows y + 8*i and columns 2*x + 8*j + (0, 1): of a tile of results, and
 # as well of a left factor of 16 bits, so that results are a factor of the next product as they are.
 QUADS: Final = (4, 8)
-FRAGMENT: Final = (ThreadShare("threadIdx.y", 1, 8), ThreadShare("threadIdx.x", 2, 4))
+FRAGMENT: Final = (
+    (ThreadShare("threadIdx.y", 1, 8),),
+    (ThreadShare("threadIdx.x", 2, 4),),
+)
 # PTX says neither the order of a sum nor how it is rounded. If each of 17 addends is cut off at
 # 24 bits of the largest, each loses at most 2^-23 of the sum of magnitudes.
-_SUM: Final = 17 * 2.0**-23
-_SUM_WORDS: Final = "adds in its own order, and may truncate the addends"
+SUM: Final = 17 * 2.0**-23
+SUM_WORDS: Final = "adds in its own order, and may truncate the addends"
 # A factor of tf32 has 10 bits after the point: half a unit of each, in both factors.
-_TF32: Final = 2.0**-10 + _SUM
-_TF32_WORDS: Final = f"rounds the factors to 10 bits; {_SUM_WORDS}"
+_TF32: Final = 2.0**-10 + SUM
+_TF32_WORDS: Final = f"rounds the factors to 10 bits; {SUM_WORDS}"
 
 MATRIX_ROW: Final = 16  # bytes of a row of a matrix that `ldmatrix` loads
 _MATRIX_ITEM: Final = 2  # bytes of an element where it transposes
@@ -149,8 +152,8 @@ def _store(dtype: DType) -> TensorIntrinsic:
 
 
 PRODUCTS: Final = (
-    _mma("float16", float16, float32, _SUM, _SUM_WORDS),
-    _mma("bfloat16", bfloat16, float32, _SUM, _SUM_WORDS),
+    _mma("float16", float16, float32, SUM, SUM_WORDS),
+    _mma("bfloat16", bfloat16, float32, SUM, SUM_WORDS),
     _mma("tf32", float32, float32, _TF32, _TF32_WORDS),
     _mma("int8", int8, int32),
     _mma("uint8", uint8, int32, right=int8),

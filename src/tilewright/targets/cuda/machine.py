@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from tilewright.base.dataclass import dataclass
 from tilewright.targets.simt.machine import GENERIC, SimtMachine, architecture
@@ -17,13 +17,27 @@ WARP: Final = 32
 STATIC: Final = 48 << 10  # bytes that a block shares without asking for more
 BLOCK_THREADS: Final = 1024
 _K: Final = 1 << 10
-# Of an A100, whose architecture is the usual one; NVIDIA's white paper of it has them.
-_UNITS: Final = 108
-_BANDWIDTH: Final = 1555.0  # bytes per nanosecond
-_CACHE: Final = 4000.0  # bytes per nanosecond of the cache that all share
-# Per nanosecond; of each: 64 multiply-adds, 128 bytes of shared memory.
-_CLOCK: Final = 1.41
 _TENSOR: Final = 2048  # multiply-adds of tensor cores per clock, of factors of one byte
+
+
+class GpuRates(NamedTuple):
+    """What a GPU of an architecture usually has. units: multiprocessors. bandwidth, cache: bytes
+    per nanosecond of its memory, and of the cache that all units share. clock: per nanosecond; in
+    each a unit does 64 multiply-adds and moves 128 bytes of shared memory. tensor: the rate of its
+    tensor cores by `mma`, relative to an A100's."""
+
+    units: int
+    bandwidth: float
+    cache: float
+    clock: float
+    tensor: float
+
+
+# NVIDIA's white papers of the A100 and the H100 have units, bandwidths and clocks. The H100's cache
+# is what DeepGEMM's choice of tiles counts with; `mma` reaches 0.63 of its tensor cores' peak (Luo
+# et al. 2024, "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture").
+_A100: Final = GpuRates(108, 1555.0, 4000.0, 1.41, 1.0)
+_H100: Final = GpuRates(132, 3350.0, 10000.0, 1.83, 2 * 0.63)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +46,7 @@ class CudaMachine:
 
     threads, blocks, shared: of a multiprocessor, in bytes; block_shared: the most that a block may
     have. reserved: bytes of each block's that the system has. registers: of 32 bits, that a thread
-    may have at most; unit_registers: of a multiprocessor. tensor_scale: of its tensor cores' rate,
-    relative to an A100's.
+    may have at most; unit_registers: of a multiprocessor. rates: of the usual GPU.
     """
 
     name: str
@@ -44,7 +57,7 @@ class CudaMachine:
     reserved: int = _K
     registers: int = 255
     unit_registers: int = 64 * _K
-    tensor_scale: float = 1.0
+    rates: GpuRates = _A100
     vector_bits: int = 128
     arch: str = "nvptx64"
 
@@ -65,10 +78,12 @@ class CudaMachine:
 
     def tensor_rate(self, itemsize: int) -> float:
         """Multiply-adds of a unit's tensor cores per nanosecond, by the bytes of a factor."""
-        return self.tensor_scale * _TENSOR * _CLOCK / itemsize
+        return self.rates.tensor * _TENSOR * self.rates.clock / itemsize
 
     def has(self, feature: str) -> bool:
         """Whether code may use an LLVM feature, or what an architecture has, by its name."""
+        if feature.endswith("a") and feature in MACHINES:
+            return feature == self.name
         if feature.startswith("sm_"):
             return self.capability >= int(feature.removeprefix("sm_"))
         return feature == "fma"
@@ -76,10 +91,11 @@ class CudaMachine:
 
 @cache
 def _simt(of: CudaMachine) -> SimtMachine:
+    rates = of.rates
     return replace(
         GENERIC,
         name=of.name,
-        units=_UNITS,
+        units=rates.units,
         warp=WARP,
         unit_threads=of.threads,
         unit_blocks=of.blocks,
@@ -89,10 +105,10 @@ def _simt(of: CudaMachine) -> SimtMachine:
         registers=of.unit_registers,
         thread_registers=of.registers,
         vector_bytes=of.vector_bits // 8,
-        bandwidth=_BANDWIDTH,
-        cache_bandwidth=_CACHE,
-        shared_rate=128 * _CLOCK,
-        rate=64 * _CLOCK,
+        bandwidth=rates.bandwidth,
+        cache_bandwidth=rates.cache,
+        shared_rate=128 * rates.clock,
+        rate=64 * rates.clock,
         async_copies=of.has("sm_80"),
     )
 
@@ -120,7 +136,9 @@ DEFAULT: Final = "sm_80"
 def _machine(name: str, row: tuple[int, int, int, int]) -> CudaMachine:
     threads, blocks, shared, block_shared = row
     reserved = _K if shared != block_shared else 0
-    return CudaMachine(name, threads, blocks, shared * _K, block_shared * _K, reserved)
+    rates = _H100 if name.startswith("sm_90") else _A100
+    memory = shared * _K, block_shared * _K, reserved
+    return CudaMachine(name, threads, blocks, *memory, rates=rates)
 
 
 MACHINES: Final = {

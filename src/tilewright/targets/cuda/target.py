@@ -22,6 +22,7 @@ from tilewright.targets.cuda.machine import (
     machine,
 )
 from tilewright.targets.cuda.tensor_attention import TensorAttention
+from tilewright.targets.cuda.tensor_choice import GROUPS, WARPS
 from tilewright.targets.cuda.tensor_tiles import TensorCores
 from tilewright.targets.llvm.emit_launch import SharedMemoryLayout
 from tilewright.targets.permitted import Permissions
@@ -44,9 +45,9 @@ class Cuda(LlvmGpuTarget[CudaMachine]):
         return f"cuda {self.machine.name} exact={self.exact}"
 
     @property
-    def tensor_cores(self) -> TensorCores:
-        """The machine's tensor cores."""
-        return TensorCores(self.machine, self.exact)
+    def tensor_cores(self) -> tuple[TensorCores, ...]:
+        """The machine's tensor cores, by each kind of unit."""
+        return tuple(TensorCores(self.machine, self.exact, k) for k in (WARPS, GROUPS))
 
     def sketches(
         self,
@@ -59,7 +60,9 @@ class Cuda(LlvmGpuTarget[CudaMachine]):
         own = self.tensor_attention.sketch(kernel, computations)
         if own is not None:
             return [own, *found]
-        return self.tensor_cores.with_sketch(found, kernel, computations)
+        for cores in self.tensor_cores:
+            found = cores.with_sketch(found, kernel, computations)
+        return found
 
     def estimated_cost(
         self, computations: Sequence[Computation], constants: Collection[Buffer] = ()
@@ -84,7 +87,8 @@ class Cuda(LlvmGpuTarget[CudaMachine]):
 
     def product_time(self, product: Product) -> float | None:
         """The time on tensor cores or as on other GPUs, the shorter one."""
-        times = (self.tensor_cores.time(product), super().product_time(product))
+        times = [cores.time(product) for cores in self.tensor_cores]
+        times.append(super().product_time(product))
         return min((t for t in times if t is not None), default=None)
 
     def emit(

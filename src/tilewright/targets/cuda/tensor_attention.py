@@ -46,7 +46,7 @@ from tilewright.targets.cuda.attention_cost import (
 from tilewright.targets.cuda.cost import copy_width
 from tilewright.targets.cuda.intrinsics import COLUMNS, QUADS, ROWS
 from tilewright.targets.cuda.machine import CudaMachine
-from tilewright.targets.cuda.tensor_tiles import product_intrinsic
+from tilewright.targets.cuda.tensor_units import product_intrinsic
 from tilewright.targets.simt.attention import (
     Attention,
     AttentionWork,

@@ -24,7 +24,6 @@ from tilewright.base.errors import ScheduleError
 from tilewright.compute.nodes import Computation, Dim
 from tilewright.compute.transforms import relayout
 from tilewright.expr.nodes import Buffer, Cast, Load, Mul
-from tilewright.loops.intrinsic import TensorIntrinsic
 from tilewright.loops.nodes import Kernel
 from tilewright.schedule import Schedule
 from tilewright.schedule.space import Choices, Sketch
@@ -38,12 +37,23 @@ from tilewright.targets.cuda.cost import (
     padded_read,
     row_layouts,
     stage_counts,
-    tensor_tiles,
-    tensor_tiling,
     time_on_tensor_cores,
 )
-from tilewright.targets.cuda.intrinsics import COLUMNS, PRODUCTS, ROWS, STORES
 from tilewright.targets.cuda.machine import WARP, CudaMachine
+from tilewright.targets.cuda.tensor_choice import (
+    GROUPS,
+    WARPS,
+    UnitKind,
+    is_turned,
+    tensor_tiles,
+    tiling_of,
+)
+from tilewright.targets.cuda.tensor_units import (
+    GROUP_UNITS,
+    MMA,
+    product_intrinsic,
+    store_intrinsic,
+)
 from tilewright.targets.simt.binding import bind_blocks
 from tilewright.targets.simt.cost import GAIN, fetch_width
 from tilewright.targets.simt.machine import SimtMachine
@@ -60,20 +70,23 @@ from tilewright.targets.simt.tiles import (
 )
 from tilewright.targets.simt.tiling import tiling
 
-NAME = "tensor cores"  # of the sketch
+NAME = WARPS.name  # of the sketch
 
 
 @dataclass(frozen=True, slots=True)
 class TensorCores:
-    """The tensor cores of a machine. exact: sums keep the program's order and its rounding."""
+    """The tensor cores of a machine. exact: sums keep the program's order and its rounding. kind:
+    what does a product, warps or groups of four."""
 
     machine: CudaMachine
     exact: bool
+    kind: UnitKind = WARPS
 
     def refusal(self, p: Product) -> str:
         """Why tensor cores cannot compute a product; empty if they can."""
         left, right, out = _dtypes(p)
-        found = product_intrinsic(left, right, out)
+        unit = MMA if self.kind is WARPS else GROUP_UNITS[min(GROUP_UNITS)]
+        found = product_intrinsic(left, right, out, unit)
         if found is None:
             both = left if left is right else f"{left} and {right}"
             return f"there is no instruction for {both} with sums in {out}"
@@ -89,7 +102,7 @@ class TensorCores:
             return "its results are not stored row by row"
         if not _is_plain(p):
             return "its factors are not read as they are"
-        if not tensor_tiles(work, self.machine):
+        if not tensor_tiles(work, self.machine, self.kind):
             return "no tile fits the machine"
         return ""
 
@@ -99,7 +112,8 @@ class TensorCores:
         if self.refusal(p):
             return None
         work = with_one_column(p)
-        best = tensor_tiling(work, tensor_tiles(work, self.machine)[0])
+        tile = tensor_tiles(work, self.machine, self.kind)[0]
+        best = tiling_of(work, tile, self.kind)
         stages = best_stages(best, self.machine)
         return time_on_tensor_cores(best, self.machine, stages)
 
@@ -107,6 +121,8 @@ class TensorCores:
         """Whether a product is expected to be faster on tensor cores."""
         time, of = self.time(p), self.machine.simt
         others: list[float | None] = [time_by_element(p, of)]
+        if self.kind is GROUPS:
+            others.append(replace(self, kind=WARPS).time(p))
         for tile in tiles(p, of, of.shared_pays)[:1]:
             others.append(time_in_tiles(tiling(p, tile), of, of.shared_pays))
         return time is not None and GAIN * time < min(t for t in others if t)
@@ -121,7 +137,7 @@ class TensorCores:
         given = tuple(computations)
         able = [p for p in products_of(given) if not self.refusal(p)]
         how = partial(tiled_products, kernel, given, self.machine.simt, self.schedule)
-        sketch = Sketch(NAME, how)
+        sketch = Sketch(self.kind.name, how)
         try:
             if able:
                 sketch.default()
@@ -138,7 +154,8 @@ class TensorCores:
         """Schedule a product; see the module's docstring. A product that tensor cores cannot
         compute is scheduled by `in_tiles`.
 
-        parameters: `<reduction>.tensor_tile`, the tile of a block and its warps; `<operand>.rows`,
+        parameters: `<reduction>.tensor_tile` or `.group_tile`, the tile of a block and its warps,
+        or groups of four; `<operand>.rows`,
         the layout of a factor's tile; `<reduction>.stages` of `in_tiles`. Raises ScheduleError if a
         primitive fails.
         """
@@ -151,24 +168,15 @@ class TensorCores:
             sides = replace(work, reduction=p.reduction)
             order = _order(sides, columns_first)
             s.transform_layout(p.reduction.outputs[0].tensor.name, _permutation(order))
-        possible = tensor_tiles(work, self.machine)
-        tile = TensorTile(*choose(f"{p.name}.tensor_tile", possible, possible[0]))
-        _TensorWork(s, tensor_tiling(work, tile), self.machine).run(choose)
+        possible = tensor_tiles(work, self.machine, self.kind)
+        tile = TensorTile(*choose(f"{p.name}.{self.kind.key}", possible, possible[0]))
+        _TensorWork(s, tiling_of(work, tile, self.kind), self.machine).run(choose)
 
 
 def _dtypes(p: Product) -> tuple[DType, DType, DType]:
     """The dtypes of the factors and of the sums."""
     work = with_one_column(p)
     return work.left.dtype, work.right.dtype, p.reduction.outputs[0].tensor.dtype
-
-
-def product_intrinsic(left: DType, right: DType, out: DType) -> TensorIntrinsic | None:
-    """The instruction for these dtypes that does not round its factors."""
-    for intrinsic in PRODUCTS:
-        a, b, c = (t.dtype for t in intrinsic.tensors)
-        if (a, b, c) == (left, right, out) and left is not out:
-            return intrinsic
-    return None
 
 
 def with_one_column(p: Product) -> Product:
@@ -264,13 +272,12 @@ class _TensorWork:
         self.by_warps([zeros[row] for row in rows], zeros[column])
         product = self.by_warps(rows, column, inner)
         *stored_rows, stored_column = self.axes(held)
-        store = self.by_warps(stored_rows, stored_column)
+        store = self.by_warps(stored_rows, stored_column, stored=True)
         left, right, out = _dtypes(p)
-        intrinsic = product_intrinsic(left, right, out)
+        intrinsic = product_intrinsic(left, right, out, t.unit)
         assert intrinsic is not None
         s.tensorize(product, intrinsic.name)
-        (stored,) = (i for i in STORES if i.tensors[0].dtype is out)
-        s.tensorize(store, stored.name)
+        s.tensorize(store, store_intrinsic(out, t.unit).name)
         tile_rows = [f"{last[d]}.i" for d in self.tiled_rows]
         self.by_threads(tile_rows, f"{last[p.columns[0]]}.i")
         possible = stage_counts(t, self.machine)
@@ -335,11 +342,26 @@ class _TensorWork:
         width = fetch_width(self.t.plan, read, rows.room, self.machine.simt)
         how = TileCopy(rows.room, width, self.t.threads)
         name = fetch_tile(self.s, read, loop, how)
+        if self.t.unit.threads > WARP and is_turned(self.t, read):
+            self.in_blocks(name)
         if rows.is_swizzled:
             self.s.swizzle(name)
         return name
 
-    def by_warps(self, rows: Sequence[str], column: str, along: str = "") -> str:
+    def in_blocks(self, name: str) -> None:
+        """A tile's rows in blocks of as many bytes as a unit reads, one block after another."""
+        copied, _ = find_buffer(self.s.kernel, name, "tensorize")
+        axes = [f"i{n}" for n in range(self.rank(name))]
+        *around, row, last = axes
+        n = self.t.unit.depth // copied.dtype.itemsize
+        if copied.shape[-1] > n:
+            places = [*around, f"{last} // {n}", row, f"{last} % {n}"]
+            moved = f"lambda {', '.join(axes)}: ({', '.join(places)})"
+            self.s.transform_layout(name, moved)
+
+    def by_warps(
+        self, rows: Sequence[str], column: str, along: str = "", stored: bool = False
+    ) -> str:
         """Rows and columns dealt out to warps, in tiles of an instruction; the nest of one."""
         s, t, tile = self.s, self.t, self.t.tile
         warps, downs = [], []
@@ -347,16 +369,19 @@ class _TensorWork:
             warp, down = s.split(loop, t.plan.shares[dim].each)
             warps.append(warp)
             downs.append(down)
-        downs[-1:] = s.split(downs[-1], ROWS)
+        downs[-1:] = s.split(downs[-1], t.unit.rows)
         *downs, row = downs
         column_warp, column = s.split(column, tile.columns // tile.column_warps)
-        across, column = s.split(column, COLUMNS)
+        across, column = s.split(column, t.unit.columns)
+        columns = [column]
+        if t.unit.in_blocks and not stored:
+            columns = list(s.split(column, t.factor))
         inner = [*downs, across]
         factor = []
         if along:
             step, factor_loop = s.split(along, t.factor)
             inner, factor = [step, *inner], [factor_loop]
-        s.reorder(*warps, column_warp, *inner, row, column, *factor)
+        s.reorder(*warps, column_warp, *inner, row, *columns, *factor)
         for loop in inner:
             s.unroll(loop)
         s.bind(reduce(s.fuse, warps), "threadIdx.y")
@@ -370,11 +395,13 @@ class _TensorWork:
         parts = []
         if self.t.columns_first:
             s.reorder(column, *tile_rows)
-            row, own = s.split(reduce(s.fuse, [column, *tile_rows]), WARP)
+            row, own = s.split(
+                reduce(s.fuse, [column, *tile_rows]), self.t.unit.threads
+            )
         else:
             s.reorder(*tile_rows, column)
             row = reduce(s.fuse, tile_rows)
-            part, own = s.split(column, WARP)
+            part, own = s.split(column, self.t.unit.threads)
             parts.append(part)
         rows, row_warp = s.split(row, tile.row_warps * tile.column_warps)
         column_warp, row_warp = s.split(row_warp, tile.row_warps)

@@ -46,7 +46,7 @@ from tilewright.loops.launch import (
 )
 from tilewright.loops.nodes import ASYNC, For, Unit
 from tilewright.loops.passes.thread_registers import own_extent, own_index
-from tilewright.loops.passes.warp_units import fragments
+from tilewright.loops.passes.warp_units import fragments, warp_units
 from tilewright.targets.llvm.emit_copies import AsyncCopies, copy_elements
 from tilewright.targets.llvm.emit_fmod import fmod_function
 from tilewright.targets.llvm.emit_places import LaneAccess, Terms
@@ -80,7 +80,8 @@ class Dialect:
     lines that synchronize the threads of a block. shuffle: reads a 32-bit value from the thread
     whose number differs in one bit, among a mask of threads. local: the address space of a thread's
     memory. copies: asynchronous copies. attributes: of a kernel, by its threads. intrinsics: how
-    hardware calls are emitted, by name.
+    hardware calls are emitted, by name. fence: what a thread has written to shared memory is there
+    for those that read it by another path.
     """
 
     convention: str
@@ -92,28 +93,33 @@ class Dialect:
     local: int = 0
     copies: AsyncCopies | None = None
     intrinsics: Mapping[str, Callable[[Any, Unit], None]] = field(default_factory=dict)
+    fence: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class SharedMemoryLayout:
     """The layout of a block's shared memory: its symbol, each buffer's offset, and the total bytes.
 
-    is_dynamic: the launch, not the code, sets its size.
+    is_dynamic: the launch, not the code, sets its size. alignment: of its start, in bytes.
     """
 
     symbol: str
     offsets: Mapping[Buffer, int]
     nbytes: int
     is_dynamic: bool
+    alignment: int
 
     @staticmethod
     def of(launch: Launch, symbol: str, static: int) -> SharedMemoryLayout:
         """Lay out buffers one after another. static: the most bytes with a size in the code."""
+        needs = _alignments(launch)
         offsets, at = {}, 0
         for buffer in launch.shared:
+            at = -(-at // needs[buffer]) * needs[buffer]
             offsets[buffer] = at
             at += -(-buffer.size * buffer.dtype.itemsize // ALIGNMENT) * ALIGNMENT
-        return SharedMemoryLayout(symbol, offsets, at, at > static)
+        most = max(needs.values(), default=ALIGNMENT)
+        return SharedMemoryLayout(symbol, offsets, at, at > static, most)
 
     @property
     def text(self) -> str:
@@ -121,9 +127,24 @@ class SharedMemoryLayout:
         if not self.nbytes:
             return ""
         if self.is_dynamic:
-            return f"@{self.symbol} = external addrspace(3) global [0 x i8], align {ALIGNMENT}\n"
-        array = f"[{self.nbytes} x i8]"
-        return f"@{self.symbol} = internal addrspace(3) global {array} undef, align {ALIGNMENT}\n"
+            kind, array = "external", "[0 x i8]"
+        else:
+            kind, array = "internal", f"[{self.nbytes} x i8] undef"
+        start = f"@{self.symbol} = {kind} addrspace(3) global"
+        return f"{start} {array}, align {self.alignment}\n"
+
+
+def _alignments(launch: Launch) -> dict[Buffer, int]:
+    """What the start of each buffer of a block is a multiple of, in bytes."""
+    found = dict.fromkeys(launch.shared, ALIGNMENT)
+    for unit in warp_units(launch.body):
+        assert unit.intrinsic is not None
+        of = unit.intrinsic.intrinsic
+        for tensor, o in zip(of.tensors, unit.operands[-len(of.tensors) :]):
+            if o.buffer in found:
+                need = of.alignment.get(tensor.name, 1)
+                found[o.buffer] = max(found[o.buffer], need)
+    return found
 
 
 class LaunchThread(Statements):
@@ -143,6 +164,8 @@ class LaunchThread(Statements):
         self.written: Final = written(launch.body)
         self.fragments: Final = fragments(launch.body)
         self.parts: Final[dict[Buffer, Buffer]] = {}
+        units = [s.intrinsic for s in warp_units(launch.body)]
+        self.has_proxy: Final = any(u and u.intrinsic.by_proxy for u in units)
         here, self.out = self.out, self.entry
         for n, buffer in enumerate(launch.params):
             self.pointers[buffer] = self._generic(f"%p{n}", 1)
@@ -179,6 +202,8 @@ class LaunchThread(Statements):
         """One statement at the current place."""
         if isinstance(s, Barrier):
             self.changed(b for b in self.written if b.scope != "register")
+            if self.has_proxy:
+                self.line(self.dialect.fence)
             for line in self.dialect.barrier:
                 self.line(line)
         elif isinstance(s, Wait):
@@ -239,6 +264,10 @@ class LaunchThread(Statements):
             )
             total, stride = self.binary("add", total, part), stride * extent
         return self.convert("trunc", total, "i32")
+
+    def number_around(self, threads: int) -> LlvmValue:
+        """Which of the groups of so many threads in a row this one is in."""
+        return self.binary("udiv", self._number(), integer(threads, "i32"))
 
     def _mask(self) -> LlvmValue:
         """The threads of this one's warp, a bit for each."""
@@ -337,8 +366,8 @@ class LaunchThread(Statements):
         """Give each thread its elements of a buffer that a warp holds together."""
         extents = list(buffer.extents)
         held = self.fragments[buffer]
-        for axis, share in enumerate(held, len(extents) - len(held)):
-            extents[axis] = own_extent(extents[axis], (share,))
+        for axis, shares in enumerate(held, len(extents) - len(held)):
+            extents[axis] = own_extent(extents[axis], shares)
         part = Buffer(buffer.name, tuple(extents), buffer.dtype, "register")
         self.parts[buffer] = part
         here, self.out = self.out, self.entry
@@ -351,9 +380,9 @@ class LaunchThread(Statements):
         held = self.fragments[buffer]
         around = len(index) - len(held)
         own = list(index[:around])
-        numbers = {AXIS[share.axis] for share in held}
-        for i, share in zip(index[around:], held, strict=True):
-            found = own_index(affine(i), (share,), numbers, self.ranges)
+        numbers = {AXIS[share.axis] for shares in held for share in shares}
+        for i, shares in zip(index[around:], held, strict=True):
+            found = own_index(affine(i), shares, numbers, self.ranges)
             assert found is not None
             own.append(found)
         return self.access(self.parts[buffer], tuple(own))

@@ -18,17 +18,25 @@ from tilewright.testing.ptx.arithmetic import (
     mul,
     widened,
 )
+from tilewright.testing.ptx.async_proxy import ProductInFlight
 from tilewright.testing.ptx.memory import CallerMemory
 from tilewright.testing.ptx.mma import fragments, mma, rounded_to_tf32
 from tilewright.testing.ptx.state import WARP, Extents, ThreadState
 from tilewright.testing.ptx.text import PtxInstruction, PtxKernel, names_in
 from tilewright.testing.ptx.traffic import WarpTraffic
+from tilewright.testing.ptx.wgmma import (
+    GROUP,
+    Descriptor,
+    accumulator,
+    matrix,
+    shape_of,
+)
 
 _STEPS: Final = 1_000_000
 _PACKED: Final = {"f16x2": "f16"}  # types of two numbers in a word, of what
 # Instructions that threads of a warp do together.
 _MASKED: Final = ("shfl.sync", "bar.warp.sync")
-_TOGETHER: Final = (*_MASKED, "mma.sync", "ldmatrix.sync")
+_TOGETHER: Final = (*_MASKED, "mma.sync", "ldmatrix.sync", "wgmma")
 
 
 def run(
@@ -103,7 +111,18 @@ class _Grid(ThreadState):
         there = (np.uint64(1) << left.astype(np.uint64)) - np.uint64(1)
         named = self.get(mask, "u64", who) & there
         complete: Array = who[named & ~here[warp] == 0]
+        if i.op.startswith("wgmma"):
+            group = self.groups(complete)
+            _, number, counts = np.unique(
+                group, return_inverse=True, return_counts=True
+            )
+            complete = complete[counts[number] == GROUP]
         return complete
+
+    def groups(self, who: Array) -> Array:
+        """A number for the group of four warps of each thread."""
+        found: Array = self.block[who] * self.per_block + self.thread[who] // GROUP
+        return found
 
     def _step(
         self,
@@ -126,17 +145,30 @@ class _Grid(ThreadState):
         elif i.op == "bar.warp.sync":
             self._check_warps(who)
         elif base in ("bar", "barrier"):
-            self._meet(who)
+            self._meet(i.operands, who)
+        elif base in ("wgmma", "fence"):
+            self._beside(base, modes, i.operands, who)
         else:
             self._compute(base, modes, i.operands, who)
 
-    def _meet(self, who: Array) -> None:
-        """A block continues when all of its threads wait, or have ended."""
+    def _meet(self, operands: tuple[str, ...], who: Array) -> None:
+        """The threads of a block continue when all of them wait at a barrier, or have ended; or as
+        many as it says. Raises RuntimeError if more come."""
+        number, *counts = operands
         self.waiting[who] = True
+        self.barrier[who] = self.get(number, "u32", who)
         gone = self.pc >= len(self.kernel.code)
-        blocks = (self.waiting | gone).reshape(-1, self.per_block)
-        all_here: Array = np.asarray(blocks.all(axis=1))
-        self.waiting &= ~all_here[self.block]
+        for barrier in np.unique(self.barrier[who]).tolist():
+            here = self.waiting & (self.barrier == barrier)
+            enough = self.per_block
+            came = here | (gone & ~self.waiting)
+            if counts:
+                enough = int(self.get(counts[0], "u32", who)[0])
+                came = here
+            arrived = came.reshape(-1, self.per_block).sum(axis=1)
+            if (arrived > enough).any():
+                raise RuntimeError(f"{self.kernel.name}: a barrier is for {enough}")
+            self.waiting &= ~(here & (arrived == enough)[self.block])
 
     # -- values
 
@@ -324,6 +356,76 @@ class _Grid(ThreadState):
         for name, value in zip(names_in(target), made, strict=True):
             self.set(name, value.reshape(-1), who)
 
+    # -- units beside the threads
+
+    def _beside(
+        self, base: str, modes: list[str], operands: tuple[str, ...], who: Array
+    ) -> None:
+        """`wgmma` and fences."""
+        proxy = self.proxy
+        if proxy is None:
+            return
+        if base == "fence":
+            proxy.fence(who)
+        elif modes[0] == "fence":
+            proxy.fence_registers(who)
+        elif modes[0] == "commit_group":
+            proxy.groups[who] += 1
+        elif modes[0] == "wait_group":
+            for product in proxy.arrived(who, int(operands[0])):
+                for name, value in product.registers.items():
+                    self.set(name, value, product.who)
+        else:
+            for group in np.unique(self.groups(who)):
+                self._group_product(modes, operands, who[self.groups(who) == group])
+
+    def _group_product(
+        self, modes: list[str], operands: tuple[str, ...], who: Array
+    ) -> None:
+        """`wgmma.mma_async.sync.aligned.SHAPE.f32.TYPE.TYPE` of one group."""
+        assert self.proxy is not None
+        if who.size != GROUP:
+            raise RuntimeError(f"{self.kernel.name}: only part of a group is here")
+        target, *factors, scale, _, _, turn_left, turn_right = operands
+        columns, of = shape_of(modes[3]), modes[5]
+        block = int(self.block[who[0]])
+        memory, found, places = self.shared[block], [], []
+        for name, side, turned in zip(
+            factors, (64, columns), (turn_left, turn_right), strict=True
+        ):
+            bits = np.unique(self.get(name, "u64", who))
+            if bits.size != 1:
+                raise RuntimeError(f"{self.kernel.name}: the warps' descriptors differ")
+            at = Descriptor.of(int(bits[0])).places(side, 16, turned == "1")
+            if at.max() + 2 > memory.size:
+                raise IndexError(
+                    f"{self.kernel.name}: a factor outside a block's memory"
+                )
+            places.append(np.unique(at[..., None] + np.arange(2)))
+            self.proxy.read(block, places[-1])
+            found.append(matrix(memory, at, of).astype(np.float64))
+        total = found[0] @ found[1].T
+        names = names_in(target)
+        own = accumulator(columns)
+        sums = np.zeros(total.shape)
+        for name, place in zip(names, own, strict=True):
+            held = self.proxy.pending(name, who)
+            if held is None:
+                held = self.register(name)[who].astype(np.uint32).view(np.float32)
+            sums[place] = held if scale == "1" else 0
+        made = (total + sums).astype(np.float32)
+        registers = {n: made[at] for n, at in zip(names, own, strict=True)}
+        product = ProductInFlight(
+            who,
+            registers,
+            block,
+            np.concatenate(places),
+            int(self.proxy.groups[who[0]]),
+        )
+        self.proxy.start(product)
+        if self.traffic is not None:
+            self.traffic.group_products += 1
+
     # -- memory
 
     def _load_matrices(
@@ -373,6 +475,8 @@ class _Grid(ThreadState):
             else:
                 raw = np.ascontiguousarray(self.get(name, kind, who))
                 bytes_[rows] = raw.view(np.uint8).reshape(-1, size)
+        if base == "st":
+            self.wrote(at, width, who)
 
     def _copy(
         self,
@@ -389,6 +493,7 @@ class _Grid(ThreadState):
             for copy in self.copies.arrived(who, pending):
                 bytes_, rows = self.bytes_of(copy.at, copy.width, copy.who)
                 bytes_[rows] = copy.data
+                self.wrote(copy.at, copy.width, copy.who)
             return
         if modes[2:] != ["shared", "global"]:
             raise NotImplementedError(f"PTX cp.{'.'.join(modes)}")

@@ -10,9 +10,10 @@ from typing import Any, Final
 import numpy as np
 
 from tilewright.testing.ptx.arithmetic import TYPES, Array
+from tilewright.testing.ptx.async_proxy import AsyncProxy
 from tilewright.testing.ptx.copies import CopiesInFlight
 from tilewright.testing.ptx.memory import CallerMemory
-from tilewright.testing.ptx.text import PtxKernel
+from tilewright.testing.ptx.text import PtxKernel, names_in
 from tilewright.testing.ptx.traffic import WarpTraffic
 
 Extents = tuple[int, int, int]
@@ -59,7 +60,15 @@ class ThreadState:
         self.registers: dict[str, Array] = {}
         self.pc = np.zeros(self.count, np.int64)
         self.waiting = np.zeros(self.count, bool)
+        self.barrier = np.zeros(self.count, np.int64)  # that each waits at
         self.copies = CopiesInFlight(np.zeros(self.count, int))
+        self.proxy: AsyncProxy | None = None
+        products = [i for i in kernel.code if i.op.startswith("wgmma.mma_async")]
+        if products:
+            writer = np.zeros(self.shared.shape, np.int32)
+            names = {name for i in products for name in names_in(i.operands[0])}
+            unfenced = {name: np.zeros(self.count, bool) for name in names}
+            self.proxy = AsyncProxy(writer, np.zeros(self.count, int), unfenced)
 
     def lay(
         self,
@@ -69,6 +78,8 @@ class ThreadState:
     ) -> int:
         at = 0
         for name, size in arrays.items():
+            alignment = self.kernel.alignments.get(name, 16)
+            at = -(-at // alignment) * alignment
             self.places[name] = base + at
             at += -(-(size or dynamic) // 16) * 16
         return at
@@ -84,6 +95,8 @@ class ThreadState:
             return self.special[operand][who].astype(type)
         if operand.startswith("%"):
             raw = self.register(operand)[who]
+            if self.proxy is not None:
+                self.proxy.touched(operand, who, False)
             if kind == "pred":
                 return raw.astype(bool)
             bits = np.dtype(type).itemsize * 8
@@ -120,6 +133,8 @@ class ThreadState:
     ) -> None:
         held = self.register(register)
         value = np.broadcast_to(value, who.shape)
+        if self.proxy is not None:
+            self.proxy.touched(register, who, True)
         if value.dtype == bool:
             held[who] = value
             return
@@ -132,6 +147,12 @@ class ThreadState:
         of_block = -(-self.per_block // WARP)
         found: Array = self.block[who] * of_block + self.thread[who] // WARP
         return found
+
+    def wrote(self, at: Array, size: int, who: Array) -> None:
+        """Threads have written `size` bytes each."""
+        if self.proxy is not None and at.size and at[0] // np.uint64(_SPACE) == 1:
+            first = (at % np.uint64(_SPACE)).astype(np.int64)
+            self.proxy.wrote(self.block[who], first[:, None] + np.arange(size), who)
 
     def address(
         self,

@@ -11,8 +11,8 @@ from tilewright.base.dataclass import dataclass
 
 _ENTRY: Final = re.compile(r"\.entry\s+([^\s(]+)\(")
 _PARAM: Final = re.compile(r"\.param\b.*\s([^\s,]+?),?$")
-_ARRAY: Final = re.compile(r"\.(shared|local) \.align \d+ \.b8\s+([^\s\[]+)\[(\d*)\]")
-_LINE: Final = re.compile(r"(?:@(!?)(%\w+)\s+)?([\w.]+)\s*(.*);$")
+_ARRAY: Final = re.compile(r"\.(shared|local) \.align (\d+) \.b8\s+([^\s\[]+)\[(\d*)\]")
+_LINE: Final = re.compile(r"(?:@(!?)(%\w+)\s+)?([\w.:]+)\s*(.*);$")
 _LOCAL: Final = re.compile(r"\{ \.reg \.\w+ \w+; (.*;) \}")  # around one instruction
 _OPERAND: Final = re.compile(r"\{[^}]*\}|\[[^\]]*\]|[^,\s]+")
 
@@ -29,12 +29,14 @@ class PtxInstruction:
 
 @dataclass(slots=True)
 class PtxKernel:
-    """One entry. shared, local: bytes of each array; labels: numbers of instructions."""
+    """One entry. shared, local: bytes of each array; alignments: of these; labels: numbers of
+    instructions."""
 
     name: str
     params: list[str] = field(default_factory=list)
     shared: dict[str, int] = field(default_factory=dict)
     local: dict[str, int] = field(default_factory=dict)
+    alignments: dict[str, int] = field(default_factory=dict)
     labels: dict[str, int] = field(default_factory=dict)
     code: list[PtxInstruction] = field(default_factory=list)
 
@@ -43,19 +45,22 @@ def kernels(text: str) -> dict[str, PtxKernel]:
     """The entries of a module, by name."""
     found: dict[str, PtxKernel] = {}
     extern: dict[str, int] = {}
+    alignments: dict[str, int] = {}
     current: PtxKernel | None = None
     for line in _lines(text):
         if entry := _ENTRY.search(line):
             current = found[entry[1]] = PtxKernel(entry[1])
         elif current is None:
             if array := _ARRAY.search(line):
-                extern[array[2]] = int(array[3] or 0)
+                extern[array[3]] = int(array[4] or 0)
+                alignments[array[3]] = int(array[2])
         elif line == "}":
             current = None
         else:
             _read(current, line)
     for kernel in found.values():
         kernel.shared |= extern
+        kernel.alignments |= alignments
     return found
 
 
@@ -79,7 +84,8 @@ def _read(kernel: PtxKernel, line: str) -> None:
             memory = kernel.shared
         else:
             memory = kernel.local
-        memory[array[2]] = int(array[3] or 0)
+        memory[array[3]] = int(array[4] or 0)
+        kernel.alignments[array[3]] = int(array[2])
     elif line.startswith(".param"):
         found = _PARAM.search(line)
         assert found is not None

@@ -34,13 +34,14 @@ class AccessKind(NamedTuple):
 class WarpTraffic:
     """By kind of access: requests of warps, transactions, and bytes that threads touch.
 
-    products: instructions of tensor cores, of warps.
+    products, group_products: instructions of tensor cores, of warps and of four in a row.
     """
 
     requests: Counter[AccessKind] = field(default_factory=Counter)
     turns: Counter[AccessKind] = field(default_factory=Counter)
     nbytes: Counter[AccessKind] = field(default_factory=Counter)
     products: int = 0
+    group_products: int = 0
 
     def note(
         self, space: int, writes: bool, at: Array, size: int, warps: Array

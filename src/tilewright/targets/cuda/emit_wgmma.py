@@ -1,0 +1,109 @@
+"""Emits `wgmma`: products of four warps, whose factors descriptors of shared memory say.
+
+All instructions of a unit are one piece of text: between the first one and the wait for the last
+one nothing may touch the accumulators, not even a move of LLVM's. The layout of descriptors and of
+accumulators follows the PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final
+
+from tilewright.base.errors import CompileError
+from tilewright.loops.nodes import Operand, Unit
+from tilewright.loops.operands import position
+from tilewright.targets.cuda.emit_tiles import WORD, held_elements, load_word
+from tilewright.targets.cuda.group_intrinsics import (
+    GROUP_DEPTH,
+    GROUP_ROWS,
+    PATTERN,
+    STEP,
+    FactorLayout,
+    factor_layout,
+)
+from tilewright.targets.llvm.emit_launch import LaunchThread
+from tilewright.targets.llvm.emit_swizzle import offset_in
+from tilewright.targets.llvm.emit_text import LlvmValue, integer
+
+_SHARED: Final = "ptr addrspace(3)"
+_LINE: Final = "\\0A"  # in a string of LLVM
+_PER: Final = 16  # bytes that a unit of a descriptor's fields stands for
+_FIELD: Final = 0x3FFF
+_NAMES: Final = {"float16": "f16", "bfloat16": "bf16"}
+# Of a descriptor: between groups of rows one pattern, in bits 32 to 45; a swizzle of 128 bytes, in
+# bits 62 and 63. What is between blocks is in bits 16 to 29, and 1 where there is one block.
+_CONSTANT: Final = PATTERN // _PER << 32 | 1 << 62
+_LEADING: Final = 16
+
+
+def _product(name: str, x: LaunchThread, s: Unit) -> None:
+    a, b, out = s.operands
+    assert s.intrinsic is not None
+    columns = s.intrinsic.intrinsic.tensors[-1].shape[1]
+    part = held_elements(x, out, (GROUP_ROWS, columns))
+    (across_a, along_a), (*block, along_b, across_b) = a.strides, b.strides
+    left = _layout(x, a, GROUP_ROWS, (across_a, along_a))
+    right = _layout(x, b, columns, (across_b, along_b), *block)
+    steps = range(GROUP_DEPTH // STEP)
+    starts = [(_descriptor(x, o, how), how) for o, how in ((a, left), (b, right))]
+    given = [
+        x.binary("add", start, integer(n * how.step // _PER))
+        for n in steps
+        for start, how in starts
+    ]
+    count = len(part)
+    held = ", ".join(f"${n}" for n in range(count))
+    turned = f"{int(left.is_turned)}, {int(right.is_turned)}"
+    op = (
+        f"wgmma.mma_async.sync.aligned.m{GROUP_ROWS}n{columns}k{STEP}.f32.{name}.{name}"
+    )
+    lines = ["wgmma.fence.sync.aligned;"]
+    for n in steps:
+        factors = f"${count + 2 * n}, ${count + 2 * n + 1}"
+        lines.append(f"{op} {{{held}}}, {factors}, 1, 1, 1, {turned};")
+    lines += ["wgmma.commit_group.sync.aligned;", "wgmma.wait_group.sync.aligned 0;"]
+    told = [*["=f"] * count, *["l"] * len(given), *map(str, range(count)), "~{memory}"]
+    made = f"{{ {', '.join(['float'] * count)} }}"
+    text = f'asm sideeffect "{_LINE.join(lines)}", "{",".join(told)}"'
+    values = [*given, *(load_word(x, "float", p) for p in part)]
+    arguments = ", ".join(v.typed for v in values)
+    found = x.ins(f"call {made} {text}({arguments}) convergent", made)
+    for n, p in enumerate(part):
+        value = x.ins(f"extractvalue {found.typed}, {n}", "float")
+        x.line(f"store {value.typed}, {p.typed}, align {WORD}")
+
+
+def _layout(
+    x: LaunchThread, o: Operand, side: int, strides: tuple[int, int], block: int = 0
+) -> FactorLayout:
+    """Raises CompileError for a factor that the instruction cannot read."""
+    found = factor_layout(side, strides, o.buffer.swizzle, block)
+    if found is None:
+        raise CompileError(
+            f"{o.buffer.name} is not swizzled in rows of 128 bytes that the instruction reads",
+            code="TW-INTRINSIC",
+            where=f"launch {x.launch.name}",
+            hint=f"give its tile rows of {GROUP_DEPTH} elements, and swizzle it",
+        )
+    return found
+
+
+def _descriptor(x: LaunchThread, o: Operand, how: FactorLayout) -> LlvmValue:
+    """The descriptor of an operand's first part."""
+    form = position(o.buffer, o.index)
+    size = o.buffer.dtype.itemsize
+    offset = offset_in(x, o.buffer, form.terms, form.const * size)
+    base = x.pointers[o.buffer]
+    start = x.ins(f"addrspacecast {base.typed} to {_SHARED}", _SHARED)
+    address = x.ins(f"ptrtoint {start.typed} to i32", "i32")
+    field = x.binary("lshr", x.binary("add", address, offset), integer(4, "i32"))
+    field = x.binary("and", field, integer(_FIELD, "i32"))
+    fixed = _CONSTANT | max(how.leading // _PER, 1) << _LEADING
+    return x.binary("or", x.convert("zext", field, "i64"), integer(fixed))
+
+
+CALLS: Final[Mapping[str, Callable[[LaunchThread, Unit], None]]] = {
+    f"wgmma.{of}": partial(_product, name) for of, name in _NAMES.items()
+}

@@ -1,0 +1,58 @@
+"""Products by `wgmma`: a tile of 64 x columns by four warps, scheduled by primitives."""
+
+from __future__ import annotations
+
+from tests.targets.cuda.mma_products import product
+from tilewright.schedule import Schedule
+from tilewright.targets.cuda.group_intrinsics import GROUP, GROUP_DEPTH, GROUP_ROWS
+from tilewright.targets.cuda.machine import machine
+from tilewright.targets.simt.tiles import fetch_ahead
+
+EXTENTS = (128, 128, 192)
+
+
+def tensorized(
+    of: str,
+    transposed: bool = True,
+    columns: int = 64,
+    extents: tuple[int, int, int] = EXTENTS,
+    groups: int = 1,
+    stages: int = 1,
+    is_swizzled: bool = True,
+) -> Schedule:
+    """`c = a @ b`, or `a @ b.T`, each block with the rows of some groups of four warps.
+
+    stages: tiles of each factor at once, which are copied asynchronously if there are several.
+    """
+    s = product(of, transposed, extents)
+    rows = GROUP_ROWS * groups
+    io, jo, ii, ji = s.tile("mm.i", "mm.j", rows, columns)
+    acc = s.cache_write("c", jo, "warp")
+    ko, ki = s.split("mm.k", GROUP_DEPTH)
+    zero = s.decompose_reduction(acc, ii)
+    s.reorder(ko, ii, ji, ki)
+    parts = {name: s.cache_read(name, ko, "shared") for name in "ab"}
+    for part in parts.values():
+        loop = s.fuse(f"{part}.r0", f"{part}.r1")
+        loop, lane = s.split(loop, 8)
+        loop, own = s.split(loop, GROUP)
+        loop, group = s.split(loop, groups)
+        s.bind(own, "threadIdx.x")
+        s.bind(group, "threadIdx.y")
+        s.unroll(loop)
+        s.vectorize(lane)
+        if is_swizzled:
+            s.swizzle(part)
+    nests = [zero[-2:], (ii, ji), (f"{acc}.w0", f"{acc}.w1")]
+    inner = []
+    for row, _ in nests:
+        group, row = s.split(row, GROUP_ROWS)
+        s.bind(group, "threadIdx.y")
+        inner.append(row)
+    s.tensorize(inner[1], f"cuda.wgmma.{of}.{columns}")
+    s.tensorize(inner[2], f"cuda.wgmma.store.{columns}")
+    if stages > 1:
+        fetch_ahead(s, ko, list(parts.values()), machine("sm_90a").simt, stages)
+    s.bind(io, "blockIdx.y")
+    s.bind(jo, "blockIdx.x")
+    return s
