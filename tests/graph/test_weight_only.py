@@ -157,6 +157,7 @@ def test_weights_that_are_not_finite():
     assert "Gemm" in str(caught.value)
 
 
+@pytest.mark.representatives("qdq")
 @pytest.mark.parametrize("form", ["nbits", "qdq"])
 def test_names_are_not_taken_twice(form):
     model = network(alpha=0.5, beta=2.0)

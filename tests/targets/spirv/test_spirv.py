@@ -39,6 +39,7 @@ GROUPS = {
 }
 
 
+@pytest.mark.representatives("rows")
 @pytest.mark.parametrize("name", GROUPS)
 def test_every_family_has_a_listing(name):
     group = GROUPS[name]()
@@ -56,6 +57,7 @@ def validator() -> str | None:
     return wheel or shutil.which("spirv-val")
 
 
+@pytest.mark.representatives("tiles", "argmax")  # with and without barriers
 @pytest.mark.skipif(validator() is None, reason="there is no spirv-val")
 @pytest.mark.parametrize("name", GROUPS)
 def test_every_family_is_valid_for_opencl(name, tmp_path):
