@@ -77,6 +77,10 @@ def after_begin(x: Buffer, i: Any, n: int) -> Expr:
     return Select(inside, shifted(x, i, n), const(0.0, float32))
 
 
+def few_first(x: Buffer, i: Any, n: int) -> Expr:
+    return Select(i < 3, shifted(x, i, n), const(0.0, float32))
+
+
 def one(x: Buffer, i: Any, n: int) -> Expr:
     return x[i]
 
@@ -91,6 +95,10 @@ MERGED: dict[str, tuple[Made, str]] = {
     ),
     "a fraction": (lambda x, i, n: x[i] * 2.5, "x[i] * 2.5"),
     "a sum whose number is 0 once": (lambda x, i, n: x[i + n - 8], "x[i + n - 8]"),
+    "a sum whose number has either sign": (
+        lambda x, i, n: x[i + n - 9],
+        "x[i + n - 9]",
+    ),
     "a guard where windows exceed an end": (
         at({8, 10, 13, 7}, guarded(), lambda x, i, n: x[i + 4]),
         "select(i + 4 < n, x[i + 4], 0.0)",
@@ -135,6 +143,14 @@ REFUSED: dict[str, tuple[Made, str]] = {
         at(MOST, lambda x, i, n: x[i] * 2.5, lambda x, i, n: x[i] * 3.5),
         "constant 2.5 depends",
     ),
+    "a fraction at some sizes": (
+        at(MOST, lambda x, i, n: x[i] * 2.0, lambda x, i, n: x[i] * 2.5),
+        "constant 2.0 depends",
+    ),
+    "a variable of no loop": (
+        lambda x, i, n: x[Var("k", INDEX)],
+        "the variable k",
+    ),
     "a square": (lambda x, i, n: x[i] * float(n * n), "no sum or product"),
     "a half": (lambda x, i, n: x[i] * float(n // 2), "no sum of sizes"),
     "no law": (
@@ -160,6 +176,10 @@ REFUSED: dict[str, tuple[Made, str]] = {
     "what is outside an end differs": (
         at({13}, before_end(), at({10}, before_end(1.0), shifted)),
         "depends on a size",
+    ),
+    "a guard of another kind at one size": (
+        at({13}, before_end(), at({10}, few_first, shifted)),
+        "that 1 plan have depends",
     ),
     "another tensor": (
         at(MOST, one, lambda x, i, n: OTHER[n][i]),
@@ -191,6 +211,33 @@ def test_what_differs_by_more_is_refused(name: str) -> None:
     value, why = REFUSED[name]
     with pytest.raises(UnsupportedError, match=f"step g: .*{why}"):
         merged(value)
+
+
+def test_a_number_may_be_a_product_of_sizes() -> None:
+    sizes = [{"h": h, "w": w} for h, w in ((4, 6), (5, 6), (4, 8), (7, 9), (6, 7))]
+    basis = Basis.of(sizes, {n: (SizeTerm(n),) for n in "hw"})
+    made = PlanMerger(basis, {n: Var(n, INDEX) for n in "hw"})
+    x, y = (Buffer(n, (3,), float32) for n in "xy")
+    for b in (x, y):
+        made.buffer((b,) * len(sizes))
+    steps = tuple(
+        FusionGroup(
+            "g", (map_("a", y, lambda i, n=n: x[i] / float(2 * n["h"] * n["w"])),)
+        )
+        for n in sizes
+    )
+    (c,) = made.step(steps).computations
+    assert str(c.outputs[0].value) == "x[i] / f32(h * w * 2)"
+
+
+def test_loops_that_change_places_are_refused() -> None:
+    def transposed(n: int) -> FusionGroup:
+        x, y = Buffer("x", (n, n), float32), Buffer("y", (n, n), float32)
+        value = map_("a", y, lambda i, j: x[j, i] if n > 8 else x[i, j])
+        return FusionGroup("g", (value,))
+
+    with pytest.raises(UnsupportedError, match=r"step g: .*the variable"):
+        merger().step(tuple(map(transposed, SIZES)))
 
 
 def kernel(n: int) -> Kernel:
