@@ -28,6 +28,7 @@ A, B, C = (Buffer(n, (4, 8), float32) for n in "abc")
 S, R = Buffer("s", (4,), float32), Buffer("r", (4,), float32)
 ONE, Q = Buffer("o", (1,), float32), Buffer("q", (4,), float32)
 W, D = Buffer("w", (9,), float32), Buffer("d", (4, 9), float32)
+PAIRS = Buffer("pairs", (8, 2), float32)
 FLAT, WIDE = Buffer("flat", (8, 4), float32), Buffer("wide", (4, 8, 9), float32)
 
 
@@ -43,6 +44,10 @@ def sums(
 
 def rows(out: Buffer, source: Buffer, by: str = "add") -> Computation:
     return sums(out, lambda i, k: source[i, k], by)
+
+
+def twice(source: Buffer) -> FusionGroup:
+    return stage("pairs", map_("pairs", PAIRS, lambda i, j: source[i] * 2.0))
 
 
 def crossed(out: Buffer, source: Buffer) -> FusionGroup:
@@ -123,6 +128,8 @@ READERS = [each(Y, T), each(Z, T)]
 FUSED: dict[str, tuple[Sequence[FusionGroup], Sequence[Buffer], list[int]]] = {
     "a map into its reader": ([each(T, X), each(Y, T)], [Y], [1]),
     "a costly one, too": ([each(T, X, lambda v: call("exp", v)), each(Y, T)], [Y], [1]),
+    "what is read twice": ([each(T, X, half), twice(T)], [PAIRS], [1]),
+    "a costly one": ([each(T, X, lambda v: call("exp", v)), twice(T)], [PAIRS], [1, 1]),
     "a result stays": ([each(T, X), each(Y, T)], [T, Y], [1, 1]),
     "what nobody reads goes": ([each(T, X), each(Y, X)], [Y], [1]),
     "arithmetic for two": ([each(T, X), *READERS], [Y, Z], [1, 1, 1]),
@@ -148,6 +155,8 @@ FUSED: dict[str, tuple[Sequence[FusionGroup], Sequence[Buffer], list[int]]] = {
     "a sum in another order": (
         [stage("s", rows(S, A)), stage("r", map_("r", R, lambda i: S[3 - i]))], [R], [1, 1]),
     "a map behind a sum": ([stage("s", rows(S, A)), each(R, S)], [R], [2]),
+    "a map behind a group that ends in one": (
+        [stage("two", rows(S, A), map_("r", R, lambda i: S[i] * 2.0)), each(Q, R)], [Q], [2]),
     "a large map behind a sum": (
         [stage("s", rows(S, A)), total(R, S, LETTERS[:MAX_LOADS])], [R], [1, 1]),
     "two maps behind a sum, too large as one": (
@@ -157,6 +166,9 @@ FUSED: dict[str, tuple[Sequence[FusionGroup], Sequence[Buffer], list[int]]] = {
     "a map before sums of rows": (
         [each(B, A, half), stage("two", rows(S, B), rows(R, B, "max"))], [S, R], [3]),
     "a map before a sum": ([each(B, A), stage("s", rows(S, B))], [S], [1]),
+    "a map in another order before sums of rows": (
+        [stage("b", map_("b", B, lambda i, j: A[i, j] * 2.0, index=lambda i, j: (i, 7 - j))),
+         stage("two", rows(S, B), rows(R, B, "max"))], [S, R], [1, 2]),
     "a large map before a large sum": (
         [each(B, A, repeated(200)),
          stage("s", sums(S, lambda i, k: repeated(200)(B[i, k])))], [S], [1, 1]),
@@ -171,7 +183,8 @@ FUSED: dict[str, tuple[Sequence[FusionGroup], Sequence[Buffer], list[int]]] = {
         [each(B, A), stage("wide", map_("wide", WIDE, lambda i, j, k: B[i, j] * W[k]))],
         [WIDE], [1, 1]),
     "the second of two sums before sums of rows": (
-        [stage("two", rows(S, A), reduce_("b", B, (4,), "add", lambda i, j, k: A[k, j] - S[i])),
+        [stage("two", sums(S, lambda i, k: A[i, k] * 2.0),
+               reduce_("b", B, (4,), "add", lambda i, j, k: A[k, j] - S[i])),
          stage("more", rows(R, B), rows(Q, B, "max"))],
         [R, Q], [2, 2]),
 }  # fmt: skip
@@ -188,6 +201,31 @@ def test_what_is_fused_means_the_same(name: str) -> None:
     same(steps, after, list(given), results)
 
 
+CENTERED = stage("b", rows(S, A), map_("b", B, lambda i, j: A[i, j] - S[i]))
+TURNED, APART = Buffer("turned", (8, 4), float32), Buffer("apart", (2, 2, 8), float32)
+SQUARE = Buffer("square", (2, 2), float32)
+# A group, a map of its result, and the dimensions of both as one.
+BEHIND: dict[str, tuple[FusionGroup, Computation, tuple[int, ...]]] = {
+    "rows, put elsewhere": (
+        CENTERED, map_("apart", APART, lambda i, j, k: B[j * 2 + i, k] * 2.0), (4, 8)),
+    "columns": (CENTERED, map_("turned", TURNED, lambda j, i: B[i, j] * 2.0), (8, 4)),
+    "a number of each row": (
+        stage("r", rows(S, A), map_("r", R, lambda i: S[i] * 2.0)),
+        map_("square", SQUARE, lambda i, j: R[i * 2 + j] + 1.0), (4,)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BEHIND)
+def test_a_map_of_rows_stays_over_them(name: str) -> None:
+    """What they have in common is then computed once, however they are ordered in the result."""
+    group, behind, dims = BEHIND[name]
+    steps, result = [group, stage("behind", behind)], behind.outputs[0].tensor
+    (after,) = fuse(steps, frozenset({result}), COSTS.repeated)
+    assert isinstance(after, FusionGroup)
+    assert tuple(d.extent for d in after.computations[-1].dims) == dims
+    same(steps, [after], [A], [result])
+
+
 def copying(out: Buffer, source: Buffer) -> FusionGroup:
     """A loop program, which fusion leaves as it is."""
     i, j = Var("i", INDEX), Var("j", INDEX)
@@ -198,8 +236,12 @@ def copying(out: Buffer, source: Buffer) -> FusionGroup:
 
 @pytest.mark.parametrize(
     "steps",
-    [[each(B, A, half), copying(C, B)], [copying(B, A), each(C, B)]],
-    ids=["before", "behind"],
+    [
+        [stage("b", map_("b", B, lambda i, j: A[3 - i, j])), copying(C, B)],
+        [each(B, A, half), copying(C, B)],
+        [copying(B, A), each(C, B)],
+    ],
+    ids=["moved before", "computed before", "behind"],
 )
 def test_a_loop_program_stays_as_it_is(steps: list[FusionGroup]) -> None:
     after = fuse(steps, frozenset({C}), COSTS.repeated)
