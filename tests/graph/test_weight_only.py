@@ -53,7 +53,7 @@ def share(found: Any, want: Any) -> float:
     return float(np.linalg.norm(difference) / np.linalg.norm(want.astype(np.float64)))
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.representatives("4-nbits-True")
 @pytest.mark.parametrize("symmetric", [True, False])
 @pytest.mark.parametrize("form", ["nbits", "qdq"])
 @pytest.mark.parametrize("bits", [4, 8])

@@ -77,6 +77,7 @@ def test_every_family_is_valid_for_opencl(name, tmp_path):
     assert "error" in refused(module[:-4])  # without its last word
 
 
+@pytest.mark.representatives("binary")
 @pytest.mark.parametrize("made", [assembly, binary])
 def test_a_process_of_its_own_emits_each_module(made, monkeypatch):
     """LLVM keeps state of a process's modules: one in eight was wrong after others."""
