@@ -179,7 +179,7 @@ EXCEPT = (
 )
 
 
-@pytest.mark.representatives("399")
+@pytest.mark.sampled(3)  # at the first size and at the last
 @pytest.mark.parametrize("at", [8, 131, 277, 399])
 def test_a_floor_that_one_size_does_not_have_is_found(at: int) -> None:
     assert {"h": at} in odd(EXCEPT % at, {"h": 200}, h=400)
