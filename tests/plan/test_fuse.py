@@ -204,11 +204,16 @@ def test_what_is_fused_means_the_same(name: str) -> None:
 CENTERED = stage("b", rows(S, A), map_("b", B, lambda i, j: A[i, j] - S[i]))
 TURNED, APART = Buffer("turned", (8, 4), float32), Buffer("apart", (2, 2, 8), float32)
 SQUARE = Buffer("square", (2, 2), float32)
+LONE = [Buffer(n, (), float32) for n in "lmn"]
 # A group, a map of its result, and the dimensions of both as one.
 BEHIND: dict[str, tuple[FusionGroup, Computation, tuple[int, ...]]] = {
     "rows, put elsewhere": (
         CENTERED, map_("apart", APART, lambda i, j, k: B[j * 2 + i, k] * 2.0), (4, 8)),
     "columns": (CENTERED, map_("turned", TURNED, lambda j, i: B[i, j] * 2.0), (8, 4)),
+    "a number": (
+        stage("r", reduce_("s", LONE[0], (4, 8), "add", lambda i, k: A[i, k]),
+              map_("r", LONE[1], lambda: LONE[0][()] * 2.0)),
+        map_("last", LONE[2], lambda: LONE[1][()] + 1.0), ()),
     "a number of each row": (
         stage("r", rows(S, A), map_("r", R, lambda i: S[i] * 2.0)),
         map_("square", SQUARE, lambda i, j: R[i * 2 + j] + 1.0), (4,)),
