@@ -8,7 +8,8 @@ PIP := $(BIN)/pip --disable-pip-version-check
 # The tests start hundreds of processes: none should compile the modules that it imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all mutate fuzz soak bench bench-all lint format docs dist clean
+.PHONY: help demo test test-all fast-tests all-tests mutate fuzz soak bench bench-all \
+  lint layout types contracts format docs dist clean
 .DELETE_ON_ERROR:
 
 help:
@@ -32,10 +33,17 @@ mutate: .venv/.installed-test
 demo: .venv/.installed-demo
 	$(BIN)/tilewright demo
 
-test: lint
+# Types and contracts take a minute on one processor, beside the tests.
+test: layout
+	$(MAKE) --no-print-directory -j 3 types contracts fast-tests
+
+test-all: layout
+	$(MAKE) --no-print-directory -j 3 types contracts all-tests
+
+fast-tests: .venv/.installed-test
 	$(BIN)/pytest -n $(JOBS) -q -m "not slow"
 
-test-all: lint
+all-tests: .venv/.installed-test
 	$(BIN)/pytest -n $(JOBS) -q
 
 fuzz: .venv/.installed-test
@@ -54,10 +62,16 @@ bench-all: .venv/.installed-bench
 	done
 	$(BIN)/python -m benchmarks.bench --probe jax,tvm,iree
 
-lint: .venv/.installed-test
+lint: layout types contracts
+
+layout: .venv/.installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: .venv/.installed-test
 	$(BIN)/mypy
+
+contracts: .venv/.installed-test
 	$(BIN)/lint-imports
 
 format: .venv/.installed-test

@@ -22,7 +22,12 @@ from hypothesis.internal.conjecture import providers
 
 from tests import shared_objects
 from tests.conformance import lists, node_cases
-from tests.selection import draw_fewer, mark_covering, mark_sampled
+from tests.selection import (
+    draw_fewer,
+    mark_covering,
+    mark_representatives,
+    mark_sampled,
+)
 from tilewright.base import collector, flags
 from tilewright.runtime.threads import available
 from tilewright.targets.cpu import compile as cpu
@@ -83,6 +88,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
+    mark_representatives(items, whole=not any("::" in a for a in config.args))
     mark_sampled(items)
     mark_covering(items)
     if config.option.markexpr == "not slow":

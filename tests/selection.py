@@ -12,6 +12,27 @@ from hypothesis import is_hypothesis_test, settings
 FEWER = 5  # the fast tests draw one in five of a test's examples
 
 
+def mark_representatives(items: Sequence[Any], whole: bool) -> None:
+    """Make the cases that a test marked `representatives(*ids)` names fast, the others slow.
+
+    items: those that pytest collected. whole: they are all cases of each test. Then an id that no
+    case has raises LookupError.
+    """
+    tests: dict[str, list[tuple[str, Any]]] = {}
+    for item in items:
+        if item.get_closest_marker("representatives"):
+            test, _, case = item.nodeid.partition("[")
+            tests.setdefault(test, []).append((case[:-1], item))
+    for test, cases in tests.items():
+        named = cases[0][1].get_closest_marker("representatives").args
+        unknown = set(named) - {case for case, _ in cases}
+        if whole and unknown:
+            raise LookupError(f"{test} has no cases {', '.join(sorted(unknown))}")
+        for case, item in cases:
+            if case not in named:
+                item.add_marker("slow")
+
+
 def mark_sampled(items: Sequence[Any]) -> None:
     """Make every n-th case of each test marked `sampled(n)` fast, the others slow.
 

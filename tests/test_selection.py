@@ -9,19 +9,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.selection import FEWER, draw_fewer, mark_covering, mark_sampled
+from tests.selection import (
+    FEWER,
+    draw_fewer,
+    mark_covering,
+    mark_representatives,
+    mark_sampled,
+)
 
 
 class Item:
     """An item as pytest collects it."""
 
-    def __init__(self, nodeid: str, every: int | None) -> None:
+    def __init__(self, nodeid: str, *args: object) -> None:
         self.nodeid = nodeid
-        self.every = every
+        self.args = args
         self.added: list[str] = []
 
     def get_closest_marker(self, name: str) -> SimpleNamespace | None:
-        return None if self.every is None else SimpleNamespace(args=(self.every,))
+        return SimpleNamespace(args=self.args) if self.args else None
 
     def add_marker(self, name: str) -> None:
         self.added.append(name)
@@ -29,10 +35,19 @@ class Item:
 
 def test_every_third_case_of_a_sampled_test_is_fast() -> None:
     items = [Item(f"f.py::test_a[{n}]", 3) for n in range(7)]
-    others = [Item("f.py::test_b[0]", 3), Item("f.py::test_c[0]", None)]
+    others = [Item("f.py::test_b[0]", 3), Item("f.py::test_c[0]")]
     mark_sampled([*items[:4], *others, *items[4:]])
     assert [i.added == [] for i in items] == [n % 3 == 0 for n in range(7)]
     assert all(i.added == [] for i in others)
+
+
+def test_the_named_cases_are_fast() -> None:
+    items = [Item(f"f.py::test_a[{n}]", "1", "a[2]") for n in ("0", "1", "a[2]", "3")]
+    mark_representatives([*items, Item("f.py::test_b[0]")], whole=True)
+    assert [i.added for i in items] == [["slow"], [], [], ["slow"]]
+    with pytest.raises(LookupError, match=r"f.py::test_a has no cases a\[2\]"):
+        mark_representatives(items[:2], whole=True)
+    mark_representatives(items[:2], whole=False)
 
 
 class Case:

@@ -60,6 +60,11 @@ def test_fragile_layers_are_named(command, perceptron, data):
     assert "1 of 2 layers in 8 bits" in found.out and "it was requested" in found.out
 
 
+@pytest.mark.representatives(
+    "--method percentile --percentile 99.9",
+    "--equalize --correct-bias",
+    "--search --rounding gptq",
+)
 @pytest.mark.parametrize(
     "options",
     [

@@ -32,6 +32,7 @@ def test_it_is_the_same_every_time(monkeypatch):
     assert first == again != resnet.build(seed=1)
 
 
+@pytest.mark.slow
 def test_the_signal_neither_fades_nor_explodes(model):
     ort = pytest.importorskip("onnxruntime")
     session = ort.InferenceSession(model)

@@ -90,7 +90,7 @@ STRIDED: list[tuple[int, tuple[int, int], tuple[int, int], Pads]] = [
 ]
 
 
-@pytest.mark.covering(1)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("case", "tile", "stride"),
     [

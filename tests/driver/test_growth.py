@@ -154,7 +154,10 @@ CASES += [
 ]
 
 
-@pytest.mark.sampled(3)
+# shared terms, chains, selects
+@pytest.mark.representatives(
+    "where-40", "squared-40", "split-40", "casts-40", "mish-120", "where, crossed-120"
+)
 @pytest.mark.parametrize(("name", "depth"), CASES)
 def test_stages_grow_with_the_operators(name: str, depth: int) -> None:
     graph = deep(name, depth)

@@ -74,7 +74,10 @@ def model(name: str, batch: int, relu: bool, constant: bool = True) -> onnx.Mode
     )
 
 
-@pytest.mark.sampled(3)
+# each role of the channels
+@pytest.mark.representatives(
+    "channels in vectors", "strided", "groups", "depthwise, several results"
+)
 @pytest.mark.parametrize("case", CASES)
 def test_a_convolution_alone_agrees_with_its_truth(case: str) -> None:
     depth, size = CASES[case][:2]

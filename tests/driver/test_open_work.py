@@ -35,6 +35,7 @@ def ones(source: Any, sizes: dict[str, int]) -> np.ndarray[Any, Any]:
     return np.ones([sizes.get(d.dim_param, d.dim_value) for d in dims], np.float32)
 
 
+@pytest.mark.representatives("rows")  # images: their Winograd form below
 @pytest.mark.parametrize(
     ("source", "dims", "off"),
     [

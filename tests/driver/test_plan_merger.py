@@ -22,16 +22,16 @@ Made = Callable[[Buffer, Any, int], Expr]
 OTHER = {n: Buffer("w", (n + 4,), float32) for n in SIZES}
 
 
-def merger() -> PlanMerger:
-    basis = Basis.of([{"n": n} for n in SIZES], {"n": (SizeTerm("n"),)})
+def merger(*terms: SizeTerm) -> PlanMerger:
+    basis = Basis.of([{"n": n} for n in SIZES], {"n": (SizeTerm("n"), *terms)})
     return PlanMerger(basis, {"n": Var("n", INDEX)})
 
 
-def merged(value: Made) -> str:
-    """The value of a map over n numbers of x, which has n + 4, for any n."""
+def merged(value: Made, *terms: SizeTerm) -> str:
+    """The value of a map over n numbers of x, which has n + 4, for any n; terms: besides n."""
     xs = tuple(Buffer("x", (n + 4,), float32) for n in SIZES)
     ys = tuple(Buffer("y", (n,), float32) for n in SIZES)
-    made = merger()
+    made = merger(*terms)
     for place in (xs, ys, tuple(OTHER.values())):
         made.buffer(place)
     steps = tuple(
@@ -75,6 +75,10 @@ def before_end(value: float = 0.0, *, both: bool = False) -> Made:
 def after_begin(x: Buffer, i: Any, n: int) -> Expr:
     inside = const(0) <= i + (n - 6)
     return Select(inside, shifted(x, i, n), const(0.0, float32))
+
+
+def few_first(x: Buffer, i: Any, n: int) -> Expr:
+    return Select(i < 3, shifted(x, i, n), const(0.0, float32))
 
 
 def one(x: Buffer, i: Any, n: int) -> Expr:
@@ -135,6 +139,14 @@ REFUSED: dict[str, tuple[Made, str]] = {
         at(MOST, lambda x, i, n: x[i] * 2.5, lambda x, i, n: x[i] * 3.5),
         "constant 2.5 depends",
     ),
+    "a fraction at some sizes": (
+        at(MOST, lambda x, i, n: x[i] * 2.0, lambda x, i, n: x[i] * 2.5),
+        "constant 2.0 depends",
+    ),
+    "a variable of no loop": (
+        lambda x, i, n: x[Var("k", INDEX)],
+        "the variable k",
+    ),
     "a square": (lambda x, i, n: x[i] * float(n * n), "no sum or product"),
     "a half": (lambda x, i, n: x[i] * float(n // 2), "no sum of sizes"),
     "no law": (
@@ -160,6 +172,10 @@ REFUSED: dict[str, tuple[Made, str]] = {
     "what is outside an end differs": (
         at({13}, before_end(), at({10}, before_end(1.0), shifted)),
         "depends on a size",
+    ),
+    "a guard of another kind at one size": (
+        at({13}, before_end(), at({10}, few_first, shifted)),
+        "that 1 plan have depends",
     ),
     "another tensor": (
         at(MOST, one, lambda x, i, n: OTHER[n][i]),
@@ -191,6 +207,39 @@ def test_what_differs_by_more_is_refused(name: str) -> None:
     value, why = REFUSED[name]
     with pytest.raises(UnsupportedError, match=f"step g: .*{why}"):
         merged(value)
+
+
+def test_a_number_may_be_0_at_all_sizes_but_one() -> None:
+    """Few plans have it, and still the terms are those of a sum."""
+    found = merged(lambda x, i, n: x[i + (n // 8 - 1)], SizeTerm("n", 8))
+    assert found == "x[i + n // 8 - 1]"
+
+
+def test_a_number_may_be_a_product_of_sizes() -> None:
+    sizes = [{"h": h, "w": w} for h, w in ((4, 6), (5, 6), (4, 8), (7, 9), (6, 7))]
+    basis = Basis.of(sizes, {n: (SizeTerm(n),) for n in "hw"})
+    made = PlanMerger(basis, {n: Var(n, INDEX) for n in "hw"})
+    x, y = (Buffer(n, (3,), float32) for n in "xy")
+    for b in (x, y):
+        made.buffer((b,) * len(sizes))
+    steps = tuple(
+        FusionGroup(
+            "g", (map_("a", y, lambda i, n=n: x[i] / float(2 * n["h"] * n["w"])),)
+        )
+        for n in sizes
+    )
+    (c,) = made.step(steps).computations
+    assert str(c.outputs[0].value) == "x[i] / f32(h * w * 2)"
+
+
+def test_loops_that_change_places_are_refused() -> None:
+    def transposed(n: int) -> FusionGroup:
+        x, y = Buffer("x", (n, n), float32), Buffer("y", (n, n), float32)
+        value = map_("a", y, lambda i, j: x[j, i] if n > 8 else x[i, j])
+        return FusionGroup("g", (value,))
+
+    with pytest.raises(UnsupportedError, match=r"step g: .*the variable"):
+        merger().step(tuple(map(transposed, SIZES)))
 
 
 def kernel(n: int) -> Kernel:

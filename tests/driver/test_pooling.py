@@ -68,7 +68,7 @@ def maxima(
     return y
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.representatives("3s2p1-native", "3s2end-x86-64-v3", "dilated-native")
 @pytest.mark.parametrize("mcpu", ["native", "x86-64-v3"])
 @pytest.mark.parametrize("geometry", GEOMETRIES)
 def test_maximum_keeps_nan(geometry: str, mcpu: str) -> None:
@@ -120,7 +120,9 @@ def _model(nodes: list[Any], x: np.ndarray, constants: list[Any]) -> onnx.ModelP
     )
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.representatives(
+    "3s2p1-0-native", "3s1p1-1-native", "ceil-1-x86-64-v3", "dilated-1-native"
+)
 @pytest.mark.parametrize("mcpu", ["native", "x86-64-v3"])
 @pytest.mark.parametrize("include", [0, 1])
 @pytest.mark.parametrize("geometry", GEOMETRIES)
@@ -132,7 +134,7 @@ def test_mean(
     agree("AveragePool", [data(SIZES[0])], **options)
 
 
-@pytest.mark.sampled(13)
+@pytest.mark.representatives("3s2p1-MaxPool-native", "same-AveragePool-x86-64-v3")
 @pytest.mark.parametrize("mcpu", ["native", "x86-64-v3"])
 @pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
 @pytest.mark.parametrize(
@@ -194,7 +196,7 @@ def stem(op: str, geometry: str, pads: list[int], between: str = "") -> onnx.Mod
     return _model(nodes, x, [numpy_helper.from_array(w, "w")])
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.representatives("MaxPool-wide-Relu-pads1", "AveragePool-wide--pads0")
 @pytest.mark.parametrize("between, pads", [("", [1, 1, 1, 1]), ("Relu", [0, 2, 1, 0])])
 @pytest.mark.parametrize("geometry", ["3s2", "3s2p1", "2s1", "wide"])
 @pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])

@@ -67,7 +67,8 @@ def model(layers: list[Layer]) -> Any:
     )
 
 
-@pytest.mark.sampled(3)
+# squares of tiles, positions, windows without weights
+@pytest.mark.representatives("Winograd", "borders", "a pooling")
 @pytest.mark.parametrize("name", MODELS)
 def test_results_are_right_at_all_sizes(
     name: str, monkeypatch: pytest.MonkeyPatch

@@ -13,7 +13,7 @@ SEEDS = range(100)
 SLOW = range(1000, 4000)
 
 
-@pytest.mark.sampled(13)
+@pytest.mark.sampled(26)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_agrees_with_the_truth(seed, tmp_path):
     case = random_case(seed, None if seed % 10 == 0 else 6)

@@ -28,7 +28,7 @@ SLOW = range(1000, 4000)
 EIGHTH = 8  # every so many lists is compiled, too
 
 
-@pytest.mark.sampled(43)
+@pytest.mark.sampled(86)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_list_is_right_after_every_pass(seed: int) -> None:
     assert run(seed, native=seed % EIGHTH == 0) is None

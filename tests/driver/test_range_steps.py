@@ -200,6 +200,7 @@ def test_the_check_is_at_the_extents_of_a_call(monkeypatch: pytest.MonkeyPatch) 
     assert (caught.value.where or "").startswith("n = 30: ")
 
 
+@pytest.mark.representatives("columns")
 @pytest.mark.parametrize("name", ["columns", "attention"])
 def test_workspaces_grow_with_the_extents(name: str) -> None:
     found = []

@@ -339,7 +339,8 @@ POSITIONS: dict[str, tuple[str, Any]] = {
 }
 
 
-@pytest.mark.covering(1)
+# square and not, few sizes and many
+@pytest.mark.representatives("20-a causal mask", "300-rows by positions")
 @pytest.mark.parametrize("name", POSITIONS)
 @pytest.mark.parametrize("most", [20, 300])
 def test_constants_that_grow_with_a_size_are_one_constant(name: str, most: int) -> None:
@@ -466,7 +467,7 @@ IMAGES: dict[str, tuple[str, Any]] = {
 }
 
 
-@pytest.mark.covering(1)
+@pytest.mark.representatives("9-around", "17-squeezed")  # few sizes and many
 @pytest.mark.parametrize(
     "name",
     [

@@ -119,7 +119,8 @@ def test_one_size_alone_has_windows_that_reach_beyond_the_end() -> None:
     compared(exe, source, [(h, 17) for h in range(20, 27)])
 
 
-@pytest.mark.sampled(2)
+# a stem: in test_one_code_is_right_at_every_size
+@pytest.mark.representatives("patches")
 @pytest.mark.parametrize("name", ["a stem", "a small network", "patches"])
 def test_height_and_width_are_open(name: str) -> None:
     source = model(name, "w")
@@ -140,6 +141,7 @@ def test_of_a_wide_range_some_sizes_are_planned(
     compared(exe, source, [(h, 17) for h in (16, 17, 30, 31, 100, 113, 129, 130)])
 
 
+@pytest.mark.representatives("0", "2")
 @pytest.mark.parametrize("seed", range(3))
 def test_random_networks_of_windows(seed: int) -> None:
     assert random_windows.run(seed) == "right"

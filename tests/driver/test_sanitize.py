@@ -34,7 +34,7 @@ from tilewright.targets.registry import target
 f32, i64 = dtypes.float32, dtypes.int64
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.representatives("map", "attention", "argmax")
 @pytest.mark.parametrize("name", SMALL)
 def test_right_programs_run(name: str):
     small = SMALL[name]

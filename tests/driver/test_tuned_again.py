@@ -74,6 +74,7 @@ def test_a_schedule_that_is_not_possible_any_more_is_given_up(
     assert used(records) == []
 
 
+@pytest.mark.representatives("0.5")
 @pytest.mark.parametrize(
     "seconds", [0.5, pytest.param(2.0, marks=pytest.mark.slow), float("inf")]
 )

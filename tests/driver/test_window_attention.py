@@ -64,6 +64,7 @@ def right(source: str, mcpu: str) -> list[events.Event]:
     return said
 
 
+@pytest.mark.representatives("x86-64-v3")
 @pytest.mark.parametrize("mcpu", MACHINES)
 def test_keys_are_packed_although_queries_and_values_are_of_the_same_tensor(
     mcpu: str,
@@ -75,6 +76,7 @@ def test_keys_are_packed_although_queries_and_values_are_of_the_same_tensor(
     assert re.search(r" \* x\[2, ", kernel)
 
 
+@pytest.mark.representatives("x86-64-v2")
 @pytest.mark.parametrize("mcpu", MACHINES)
 def test_rows_that_are_put_elsewhere_are_normalized_once(mcpu: str) -> None:
     said = right(MERGING, mcpu)
@@ -85,6 +87,7 @@ def test_rows_that_are_put_elsewhere_are_normalized_once(mcpu: str) -> None:
     assert all(re.fullmatch(r"[a-z_0-9]+", index) for index in reads)
 
 
+@pytest.mark.representatives("x86-64-v4")
 @pytest.mark.parametrize("mcpu", MACHINES)
 def test_two_normalizations_of_a_kernel_have_separate_tensors(mcpu: str) -> None:
     said = right(TWICE, mcpu)

@@ -110,6 +110,7 @@ def test_networks_agree_with_their_truth_on_any_number_of_threads(case: Case) ->
     assert 2 * 2 <= len(tiles) <= 2 * 3 and set(tiles) == {4 if math == "fast" else 2}
 
 
+@pytest.mark.representatives("x86-64-v3")
 @pytest.mark.parametrize("mcpu", ["x86-64-v3", "x86-64-v4"])
 def test_strided_convolutions_agree_with_their_truth(mcpu: str) -> None:
     graph = load(block(1, (24, 23), 96, [1, 0, 0, 2], strides=[2, 2]))
@@ -163,12 +164,16 @@ def test_other_convolutions_stay_direct(attributes: dict[str, Any]) -> None:
 
 
 def test_groups_are_transformed_one_by_one() -> None:
-    """Two layers of two groups each, and one whose result leaves in another shape."""
+    """Two layers of two groups each."""
     source = block(1, (14, 13), 96, [1, 1, 1, 1], group=2)
     assert chosen(source) == [2] * 4
     assert chosen(source, math="exact") == []
     x = rng.standard_normal((1, 96, 14, 13)).astype(np.float32)
     assert not check(load(source), {"x": x}, threads=(1, 2))
+
+
+@pytest.mark.slow
+def test_a_result_of_groups_leaves_in_another_shape() -> None:
     weights = {
         "w": rng.standard_normal((128, 64, 3, 3)) / 24,
         "b": rng.standard_normal(128),

@@ -35,6 +35,7 @@ def nested(count: int) -> Expr:
     return e
 
 
+@pytest.mark.representatives("the whole-16", "the parts-16")
 @pytest.mark.parametrize("count", [3, MAX_CASES // 2, MAX_CASES + 8])
 @pytest.mark.parametrize("first", ["the whole", "the parts"])
 def test_answers_do_not_depend_on_what_was_asked_before(count: int, first: str) -> None:

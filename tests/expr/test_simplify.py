@@ -217,6 +217,7 @@ def test_bounded_index_expressions_keep_their_values(e):
     same_values(e, simplify(e, env), points)
 
 
+@pytest.mark.representatives("uint8", "int4")  # one that wraps at zero, one with a sign
 @pytest.mark.parametrize("dtype", [dtypes.int8, dtypes.uint8, dtypes.int4], ids=str)
 def test_narrow_integers_keep_their_values(dtype):
     x, y = var("x", dtype), var("y", dtype)

@@ -90,7 +90,7 @@ CLASSIFIERS = {
 }
 
 
-@pytest.mark.covering(1)
+@pytest.mark.representatives("forest-3", "boosting-2", "perceptron-2", "pipeline-2")
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_classifier(name, classes, monkeypatch):
     compared(proto, rows, [model.predict(rows), model.predict_proba(rows)])
 
 
-@pytest.mark.covering(1)
+@pytest.mark.representatives("2-rbf", "3-poly")
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kernel", ["linear", "poly", "rbf", "sigmoid"])
 @pytest.mark.parametrize("classes", [2, 3])
@@ -136,6 +136,7 @@ REGRESSORS = {
 }
 
 
+@pytest.mark.representatives("boosting", "linear", "vectors")
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", REGRESSORS)
 def test_regressor(name, monkeypatch):

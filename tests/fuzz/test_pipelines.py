@@ -43,7 +43,7 @@ def test_the_kinds_are_halides_eighteen_and_binary():
     assert len(KINDS) == 18 + 1
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_stage_means_what_numpy_says(kind):
     """Alone, so that its input has no roundings: as its graph says, and compiled."""

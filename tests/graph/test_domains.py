@@ -271,7 +271,7 @@ def definitions() -> Iterator[None]:
         del registry._definitions[OWN, name]
 
 
-@pytest.mark.sampled(11)
+@pytest.mark.sampled(17)
 @pytest.mark.parametrize(("pattern", "n"), CASES)
 def test_an_own_operator_in_a_pattern_keeps_its_meaning(pattern: str, n: int) -> None:
     model = model_of(pattern)

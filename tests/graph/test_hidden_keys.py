@@ -86,6 +86,8 @@ def skips(of: ModelProto) -> list[str]:
     return [n.strip() for n in shown.splitlines() if n.strip().startswith("s.skip(")]
 
 
+# selected, added, by position
+@pytest.mark.representatives("where -inf", "added lowest", "window")
 @pytest.mark.parametrize("name", SOME)
 def test_hidden_blocks_are_skipped(name: str) -> None:
     agrees(compiled(name), model(*FORMS[name]), inputs())

@@ -404,7 +404,7 @@ def test_differentiable_functions_in_one_graph():
     np.testing.assert_allclose(exe(x, weights)[1], want, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(7)
 @pytest.mark.filterwarnings("ignore:1 operator has no native code")
 @pytest.mark.parametrize("name", CASES)
 def test_agrees_with_differences(name):

@@ -78,6 +78,12 @@ CASES: dict[str, tuple[ModelProto, list[int]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.representatives(
+    "shared keys, wider values",
+    "causal, and queries before all keys",
+    "nothing valid",
+    "heads side by side, scaled, capped",
+)
 @pytest.mark.parametrize("name", CASES)
 def test_results_are_those_of_onnx(name: str) -> None:
     m, valid = CASES[name]

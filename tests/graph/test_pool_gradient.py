@@ -68,6 +68,7 @@ def _sized(source: onnx.ModelProto, shape: Any) -> onnx.ModelProto:
     return source
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", CASES)
 def test_the_first_of_equal_maxima_gets_it_all(name: str) -> None:
     """Numbers 0 to 2: nearly every window has ties, and so has the padding with -inf."""

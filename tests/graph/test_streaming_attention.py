@@ -43,7 +43,7 @@ def streams(body: str, change: Any = None) -> list[int]:
     return [e.fields["keys"] for e in log if e.kind == "streamed-attention"]
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.representatives("scaled q-40", "chosen mask-10", "one head of keys-10")
 @pytest.mark.parametrize("rows", [ROWS, MANY])
 @pytest.mark.parametrize("name", STREAMED)
 def test_it_is_one_kernel_over_blocks_of_keys(name: str, rows: int) -> None:

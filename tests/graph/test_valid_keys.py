@@ -127,7 +127,7 @@ def test_any_number_of_valid_keys() -> None:
     assert check(Cache(), *([last] for last in ends)) == [128]
 
 
-@pytest.mark.covering(1)
+@pytest.mark.representatives("1-4", "2-2")
 @pytest.mark.parametrize("shared", [1, 2, 4])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_heads_that_share_keys(shared: int, threads: int) -> None:
@@ -144,6 +144,7 @@ def test_heads_of_other_sizes(size: int) -> None:
     assert skips(c) == 1
 
 
+@pytest.mark.representatives("3")
 @pytest.mark.parametrize("length", [1, 3])
 def test_sequences_of_a_batch_differ(length: int) -> None:
     c = Cache(batch=4, length=length)
@@ -151,7 +152,7 @@ def test_sequences_of_a_batch_differ(length: int) -> None:
     assert skips(c) == 1
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.representatives("1", "200")
 @pytest.mark.parametrize("capacity", [1, 7, 64, 131, 200, 331])
 def test_caches_of_other_capacities(capacity: int) -> None:
     """Where no block divides them, all positions are read, and still not counted."""
@@ -164,7 +165,7 @@ def test_a_prompt_behind_a_cache() -> None:
     check(Cache(length=40, batch=2), [39, 300])
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.representatives("200")
 @pytest.mark.parametrize("window", [1, 5, 200])
 def test_a_window_hides_blocks_before_it(window: int) -> None:
     c = Cache(window=window)

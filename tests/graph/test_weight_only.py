@@ -53,7 +53,7 @@ def share(found: Any, want: Any) -> float:
     return float(np.linalg.norm(difference) / np.linalg.norm(want.astype(np.float64)))
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.representatives("4-nbits-True")
 @pytest.mark.parametrize("symmetric", [True, False])
 @pytest.mark.parametrize("form", ["nbits", "qdq"])
 @pytest.mark.parametrize("bits", [4, 8])
@@ -157,6 +157,7 @@ def test_weights_that_are_not_finite():
     assert "Gemm" in str(caught.value)
 
 
+@pytest.mark.representatives("qdq")
 @pytest.mark.parametrize("form", ["nbits", "qdq"])
 def test_names_are_not_taken_twice(form):
     model = network(alpha=0.5, beta=2.0)

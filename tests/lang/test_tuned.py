@@ -298,6 +298,7 @@ def test_factors_that_a_primitive_refuses_are_no_candidates() -> None:
     assert str(default.kernel) == te_tiled(width=8).source()
 
 
+@pytest.mark.slow
 def test_a_scatter_without_lines_is_tuned(records: Path, found_better: None) -> None:
     tuned = histogram(threads=1).tune(trials=3, how=FEW, records=records)
     assert tuned.tuned.trials == 3

@@ -66,6 +66,7 @@ def _lengths(t: Any) -> list[Any]:
     return [t.length, *_lengths(t.item)] if hasattr(t, "length") else []
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(6))
 def test_they_change_no_value(seed: int) -> None:
     rng = Random(seed)

@@ -129,6 +129,7 @@ def test_every_room_takes_a_deep_term(make):
         assert len(cpu.text(scheduled, "deep", "llvm")) < 2_000_000
 
 
+@pytest.mark.representatives("index_of_minima-16")
 @pytest.mark.parametrize("steps", [16, pytest.param(STEPS, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("make", [index_of_choices, index_of_minima])
 def test_simplifying_within_bounds(make, steps):

@@ -88,7 +88,7 @@ ROWS = {
 }
 
 
-@pytest.mark.covering(1)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("warp", WARPS)
 @pytest.mark.parametrize("what", ROWS)
 def test_threads_add_up_parts_and_a_tree_the_parts(what, warp):

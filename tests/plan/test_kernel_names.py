@@ -83,6 +83,9 @@ def model(text: str) -> Any:
 X = np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32)
 
 
+@pytest.mark.representatives(
+    "fixed-softmax_max", "fixed-softmax_exp", "range-softmax_max"
+)
 @pytest.mark.parametrize("name", ["softmax_max", "softmax_exp"])
 @pytest.mark.parametrize("dims", [{"n": 2}, {"n": (1, 40)}], ids=["fixed", "range"])
 def test_a_value_named_as_what_an_operator_computes_inside(

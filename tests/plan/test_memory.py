@@ -93,6 +93,7 @@ def test_orders_are_climbed_where_neither_reaches_the_bound() -> None:
     assert assign_offsets(lives) == found
 
 
+@pytest.mark.representatives("resnet_preact", "gmlp")
 @pytest.mark.parametrize("name", ["resnet_preact", "gmlp", "retinanet"])
 def test_networks_need_no_more_than_is_alive(name: str) -> None:
     """Neither order reaches it: they need 1.16 to 1.29 of it."""

@@ -56,7 +56,7 @@ def divided(case: Case, fused: tuple[str, ...] = ()) -> Plan:
     return plan
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(11)
 @pytest.mark.parametrize("fused", [(), ("gpu",)], ids=["as they are", "fused"])
 @pytest.mark.parametrize("seed", range(24))
 def test_a_divided_plan_gives_what_the_whole_one_does(

@@ -112,7 +112,7 @@ CHECKED = {
 }  # fmt: skip
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("case", CHECKED)
 def test_an_index_is_checked_and_a_negative_one_counts_from_the_end(case):
     op, operands, place, attributes, last = CHECKED[case]
@@ -221,7 +221,7 @@ ANYTHING = {
 }  # fmt: skip
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("case", ANYTHING)
 @pytest.mark.filterwarnings("ignore")
 def test_nothing_is_touched_beyond_a_tensor(case):

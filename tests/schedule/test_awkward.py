@@ -133,7 +133,7 @@ def check(base: Kernel, s: Schedule, results: Callable[..., list[np.ndarray]]) -
             raise AssertionError(f"{s.trace} changes {want} to {got}:\n{s.diff()}")
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("make", KERNELS, ids=lambda make: make.__name__)
 def test_each_request_is_refused_or_changes_nothing(make, results):
     kernel = make()

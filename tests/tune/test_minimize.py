@@ -23,6 +23,7 @@ def cost(values: Any) -> float:
     return bowl(tuple(values.values()))
 
 
+@pytest.mark.representatives("bandit", "climb", "cooling")
 @pytest.mark.parametrize("technique", ["bandit", "climb", "breed", "cooling"])
 def test_a_function_is_minimized_better_than_by_chance(technique: str) -> None:
     assert best(technique) < best("random") - 0.1

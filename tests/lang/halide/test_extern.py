@@ -207,6 +207,7 @@ SCHEDULES = {
 }
 
 
+@pytest.mark.covering(1)  # each schedule, both sizes
 @pytest.mark.parametrize("name", SCHEDULES)
 @pytest.mark.parametrize("size", [(8, 4), (10, 5)])
 def test_at_a_loop_it_is_called_for_the_regions_of_halide(name: str, size: Any) -> None:

@@ -17,7 +17,7 @@ def _found(name: str, n: int) -> tuple[np.ndarray, np.ndarray]:
     return image, ready.out[:, 0] + 1j * ready.out[:, 1]
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.slow  # it is inside of that of real numbers
 @pytest.mark.parametrize("n", RADICES)
 def test_complex_numbers(n: int) -> None:
     image, found = _found("fft", n)

@@ -11,7 +11,7 @@ from tilewright import halide as hl
 theirs = pytest.importorskip("halide")
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_program(name):
     found, wanted = (PROGRAMS[name](m) for m in (hl, theirs))

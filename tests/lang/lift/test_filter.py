@@ -66,6 +66,7 @@ def _expected(ids: np.ndarray) -> np.ndarray:
     return (r**3 * (r**3 - 0.5) * d[..., 0]).sum(1)
 
 
+@pytest.mark.covering(1)  # both programs, both targets
 @pytest.mark.parametrize("program", [forces, parallel_forces])
 @pytest.mark.parametrize("target", ["cpu", "interp"])
 def test_forces_by_neighbor_lists(program: Any, target: str) -> None:

@@ -128,6 +128,7 @@ def differences(make, inputs, given, n):
     return np.stack(columns, -1).reshape(*out.shape, *given[n].shape)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", CASES)
 def test_jacobians_and_products(name):
     make, shapes = CASES[name]

@@ -208,7 +208,7 @@ def check(s: t.Schedule, case: Case) -> None:
     case.check(t.build(s, case.args, target="interp"))
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("verb", VERBS)
 def test_matmul(verb: str, size: str) -> None:

@@ -60,6 +60,7 @@ def clamps(x: Expr) -> list[Expr]:
     ]
 
 
+@pytest.mark.covering(1)  # each integer, each float
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize(
     "target",

@@ -119,6 +119,7 @@ LOADS = [
 ]
 
 
+@pytest.mark.sampled(2)  # by matrices, turned, and element by element
 @pytest.mark.parametrize(("of", "transposed", "pad", "staged", "how"), LOADS)
 def test_factors_are_loaded_as_they_lie_in_memory(of, transposed, pad, staged, how):
     s = tensorized(of, transposed, pad, staged=staged)

@@ -66,6 +66,7 @@ def test_a_network_agrees(interpreted, name):
             assert np.array_equal(ours, theirs)
 
 
+@pytest.mark.slow
 def test_a_network_is_compiled_and_saved_without_a_gpu(tmp_path, monkeypatch):
     def missing() -> None:
         raise ArtifactError("there is no driver", code="TW-DEVICE")

@@ -120,6 +120,7 @@ def test_no_barrier_is_needless(stages):
             launch_interp.run(without_barrier(p, number), arrays(p))
 
 
+@pytest.mark.representatives("2")
 @pytest.mark.parametrize("stages", [1, 2])
 def test_scores_and_shares_take_no_memory_and_no_barrier(stages):
     p = program(case((37, 128, 64, 64)), (32, 2), stages)
@@ -160,7 +161,7 @@ def test_requests_and_turns_are_those_of_the_model(depth, tile):
     assert traffic.products == blocks * steps * (t.scores.products + t.mean.products)
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.representatives("64-2-sm_90a")  # asynchronous copies
 @pytest.mark.skipif(report.ptxas() is None, reason="there is no ptxas")
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("stages", [1, 2])

@@ -433,6 +433,7 @@ def assembly(m: int, n: int, k: int) -> str:
     return "".join(DeviceProgram.from_bytes(p, PTX).text for p in exe.model.programs)
 
 
+@pytest.mark.slow
 def test_a_large_product_of_a_model_is_on_tensor_cores():
     assert "mma.sync" in assembly(512, 512, 512)
 

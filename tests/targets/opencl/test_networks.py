@@ -69,6 +69,7 @@ def check(found):
         np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.representatives("bert")
 @pytest.mark.parametrize(
     "name", [*SAMPLE, *(pytest.param(n, marks=pytest.mark.slow) for n in MORE)]
 )

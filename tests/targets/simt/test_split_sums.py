@@ -27,7 +27,7 @@ def parts(m: int, n: int, k: int, **options: object) -> bool:
     return "_parts(" in shown
 
 
-@pytest.mark.sampled(9)  # an old and a new GPU
+@pytest.mark.representatives("sm_70")
 @pytest.mark.parametrize("arch", MACHINES)
 def test_a_deep_sum_of_few_results_is_in_parts(arch):
     assert parts(64, 64, 4096, mcpu=arch)

@@ -39,6 +39,7 @@ GROUPS = {
 }
 
 
+@pytest.mark.representatives("rows")
 @pytest.mark.parametrize("name", GROUPS)
 def test_every_family_has_a_listing(name):
     group = GROUPS[name]()
@@ -56,6 +57,7 @@ def validator() -> str | None:
     return wheel or shutil.which("spirv-val")
 
 
+@pytest.mark.representatives("tiles", "argmax")  # with and without barriers
 @pytest.mark.skipif(validator() is None, reason="there is no spirv-val")
 @pytest.mark.parametrize("name", GROUPS)
 def test_every_family_is_valid_for_opencl(name, tmp_path):
@@ -75,6 +77,7 @@ def test_every_family_is_valid_for_opencl(name, tmp_path):
     assert "error" in refused(module[:-4])  # without its last word
 
 
+@pytest.mark.representatives("binary")
 @pytest.mark.parametrize("made", [assembly, binary])
 def test_a_process_of_its_own_emits_each_module(made, monkeypatch):
     """LLVM keeps state of a process's modules: one in eight was wrong after others."""

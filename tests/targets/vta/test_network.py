@@ -209,7 +209,7 @@ WINDOWS = (
 )
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)  # a convolution in groups and one that is dilated
 @pytest.mark.parametrize("call", WINDOWS)
 def test_any_window(call: str) -> None:
     rng = np.random.default_rng(0)

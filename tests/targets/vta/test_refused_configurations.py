@@ -94,6 +94,7 @@ def test_what_does_not_fit_is_refused(name: str, threads: int) -> None:
     assert "kernel" in error.value.where
 
 
+@pytest.mark.representatives("weights", "data", "accumulators")
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_fits_to_the_last_element(name: str) -> None:
     """Twice the memory is enough."""

@@ -107,6 +107,7 @@ def test_costs_that_are_absolute_are_logarithms_of_seconds(name):
     assert np.median(np.abs(off)) < 0.3
 
 
+@pytest.mark.representatives("rank", "regression", "throughput", "halide")
 @pytest.mark.parametrize("name", LEARNERS)
 def test_the_same_data_give_the_same_model(name):
     of = _data(name, count=60)
@@ -174,6 +175,7 @@ def test_failures_come_behind_what_succeeded(name):
     assert np.median(cost[fails]) > np.median(cost[~fails])
 
 
+@pytest.mark.representatives("rank", "regression")
 @pytest.mark.parametrize("name", ["rank", "regression", "recursive"])
 def test_a_prior_that_is_right_leaves_nothing_to_learn(name):
     of = _data(name, count=120, groups=1)

@@ -140,7 +140,7 @@ def test_means_what_numpy_says(name: str) -> None:
         np.testing.assert_allclose(made[b], want, rtol=1e-5)
 
 
-@pytest.mark.covering(1)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("target", ["cpu", "interp"])
 @pytest.mark.parametrize("name", CASES)
 def test_runs(name: str, target: str) -> None:

@@ -84,6 +84,7 @@ def test_the_windows_of_a_pooling_are_tiled() -> None:
     assert isinstance(outermost, For) and outermost.kind == "parallel"
 
 
+@pytest.mark.sampled(2)  # whole and partial vectors
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_sums(case: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
     shape, axes = case

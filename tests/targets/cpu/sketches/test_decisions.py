@@ -191,6 +191,8 @@ def by_position(name: str, c: Computation) -> bool:
     return len(steps) > 1
 
 
+# each width of vectors
+@pytest.mark.representatives("embedded", "nehalem", "zen2", "sapphirerapids")
 @pytest.mark.parametrize("name", MACHINES)
 def test_wide_dilations_over_small_images_are_computed_by_position(name: str) -> None:
     """Of 9 products per result, 1.7 are with data at 12 apart over 14, 7.7 at 1 apart."""

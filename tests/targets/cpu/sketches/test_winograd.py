@@ -94,7 +94,10 @@ SHAPES = [
 ]
 
 
-@pytest.mark.sampled(5)
+# both tiles, both levels
+@pytest.mark.representatives(
+    "(2, 5, 7, 3, 16, 4)-x86-64-v4", "(1, 6, 5, 18, 52, 2)-x86-64-v3"
+)
 @pytest.mark.parametrize("level", ["x86-64-v4", "x86-64-v3"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_it_keeps_the_result(shape: tuple[int, ...], level: str) -> None:
