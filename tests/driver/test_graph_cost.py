@@ -9,12 +9,17 @@ import onnx.parser
 import pytest
 
 import tilewright as tw
+from tilewright.base.dtypes import float32
 from tilewright.base.errors import InputError
+from tilewright.driver.compilation import target_of
 from tilewright.driver.graph_cost import COSTS, GraphCost
 from tilewright.driver.options import Options
-from tilewright.driver.steps import build
+from tilewright.driver.remembered import RecordedAnswers
+from tilewright.driver.steps import build, planned
 from tilewright.driver.substitution import search
 from tilewright.graph.nodes import Graph
+from tilewright.plan.normalize import kernel_signature, normalized
+from tilewright.targets.cpu.cost import cost_model
 from tilewright.testing.networks.builder import Net
 
 ONE = Options(threads=1, cache=False)
@@ -52,6 +57,38 @@ def test_time_grows_with_the_work_and_falls_with_threads():
     wide = network(4096, layers=1)
     many = Options(threads=4, cache=False)
     assert cost(wide, many, time=1) < 0.5 * cost(wide, time=1)
+
+
+def over_positions() -> Graph:
+    """A product over the positions of an image, which a pooling makes and a convolution reads."""
+    n = Net("over_positions")
+    image = n.input(1, 8, 14, 14).conv(48, 3).max_pool(3, 1, 1)
+    weight, bias = n.weight(96, 48), n.weight(96, 1)
+    made = weight @ image.reshape(1, 48, 14 * 14) + bias
+    return n.case([made.reshape(1, 96, 14, 14).Relu().conv(8, 3)]).graph
+
+
+@pytest.mark.parametrize("mcpu", ["x86-64-v2", "x86-64-v3", "znver4", "sapphirerapids"])
+def test_no_product_is_faster_than_its_multiply_adds(mcpu: str):
+    options = Options(threads=1, cache=False, mcpu=mcpu)
+    target = target_of(options)
+    plan, _ = planned(over_positions(), (), None, options)
+    (group,) = (
+        g for g in plan.groups if any("matmul" in c.name for c in g.computations)
+    )
+    costs = cost_model(target.machine)
+    rate = costs.products(target.machine.lanes(float32), float32.itemsize)
+    least = 96 * 48 * 14 * 14 / rate / target.machine.clock
+    said = RecordedAnswers(target)
+    assert said.predicted_time(group.computations, plan.data) > least
+
+
+def test_kernels_are_priced_in_the_form_in_which_they_are_compiled():
+    plan, _ = planned(over_positions(), (), None, ONE)
+    for group in plan.groups:
+        compiled = kernel_signature(group, plan.live[group], parts=False).computations
+        priced, _ = normalized(group.computations, plan.data)
+        assert list(map(str, priced)) == list(map(str, compiled))
 
 
 def test_measured_is_the_time_of_a_run():

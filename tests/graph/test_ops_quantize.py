@@ -77,6 +77,14 @@ def test_quantize_blocked(precision):
     agree("QuantizeLinear", [x, scale], axis=1, block_size=3, precision=number)
 
 
+def test_blocks_of_a_vector():
+    """Scales of blocks have the rank of the tensor, here that of scales along an axis."""
+    scale, zero = np.array([0.5, 2, 3], np.float32), np.array([1, 3, 0], np.uint8)
+    agree("QuantizeLinear", [reals(8), scale, zero], axis=0, block_size=3)
+    x = np.arange(8, dtype=np.uint8)
+    agree("DequantizeLinear", [x, scale, zero], axis=0, block_size=3)
+
+
 @pytest.mark.parametrize("source", [*INTEGERS, np.int32])
 def test_dequantize_per_axis(source):
     x = RNG.integers(0, 7, (2, 3, 9)).astype(source)

@@ -33,7 +33,7 @@ CONDITIONS = [
 
 
 @pytest.mark.parametrize(
-    "instances", [5, pytest.param(40, marks=pytest.mark.slow)], ids=str
+    "instances", [5, pytest.param(60, marks=pytest.mark.slow)], ids=str
 )
 @pytest.mark.parametrize("rule", SUBSTITUTIONS, ids=lambda r: r.name)
 def test_every_row_is_right(rule: Rule, instances: int) -> None:

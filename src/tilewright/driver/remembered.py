@@ -9,7 +9,7 @@ from tilewright.compute.canonical import canonical
 from tilewright.compute.nodes import Computation
 from tilewright.driver.planning import questions
 from tilewright.expr.nodes import Buffer
-from tilewright.plan.normalize import merged
+from tilewright.plan.normalize import normalized
 from tilewright.plan.questions import Questions
 from tilewright.targets.base import Target
 
@@ -36,7 +36,7 @@ class RecordedAnswers:
         """The expected nanoseconds of one run of a group as one kernel."""
 
         def ask() -> float:
-            return self._target.predicted_time(*merged(group, constants))
+            return self._target.predicted_time(*normalized(group, constants))
 
         return float(self._answer("time", group, constants, ask))
 

@@ -77,15 +77,9 @@ def kernel_signature(
     names = dict.fromkeys(c.name for c in group.computations)
     named = with_own_names(group.computations)
     outputs = [b for b in group.writes if b in live]
-    joined, seen = join_axes(named)
-    live = {seen.get(b, b) for b in live}
-    split = split_axes(joined, live)
-    computations, views = merge_dims(local_results(split))
+    computations, views = _normalized(named, live)
     values = (*group.reads, *outputs)
-    params = []
-    for b in values:
-        own = seen.get(b, b)
-        params.append(views.get(own, own))
+    params = [views.get(b, b) for b in values]
     outs = tuple(params[len(group.reads) :])
     off: Mapping[Buffer, int] = {}
     if parts:
@@ -179,9 +173,35 @@ def merged(
     """Computations with merged dimensions, in the form in which targets see them, and their
     constant tensors."""
     computations, views = merge_dims(group)
-    held = set()
-    for c in group:
-        for b in c.inputs:
-            if b in constants:
-                held.add(views.get(b, b))
-    return computations, held
+    return computations, _held(group, constants, views)
+
+
+def normalized(
+    group: Sequence[Computation], constants: Collection[Buffer] = ()
+) -> tuple[tuple[Computation, ...], set[Buffer]]:
+    """As `merged`, in the form in which they are compiled, if others read only what the group
+    itself does not read."""
+    made = {o.tensor for c in group for o in c.outputs}
+    live = made.difference(b for c in group for b in c.inputs)
+    computations, views = _normalized(with_own_names(group), live)
+    return computations, _held(group, constants, views)
+
+
+def _normalized(
+    group: tuple[Computation, ...], live: Collection[Buffer]
+) -> tuple[tuple[Computation, ...], dict[Buffer, Buffer]]:
+    """The group in normal form, and the view of each tensor that changed shape."""
+    joined, seen = join_axes(group)
+    split = split_axes(joined, {seen.get(b, b) for b in live})
+    computations, views = merge_dims(local_results(split))
+    return computations, {**views, **{b: views.get(v, v) for b, v in seen.items()}}
+
+
+def _held(
+    group: Sequence[Computation],
+    constants: Collection[Buffer],
+    views: Mapping[Buffer, Buffer],
+) -> set[Buffer]:
+    """The views of the constant tensors that a group reads."""
+    read = {b for c in group for b in c.inputs}
+    return {views.get(b, b) for b in read if b in constants}

@@ -155,6 +155,25 @@ def test_factors_are_refused(why):
     assert made_ == why
 
 
+@pytest.mark.parametrize(
+    "recipe", [{"equalize": True}, {"smooth": 0.5}, {"search": True}], ids=str
+)
+def test_readers_with_other_channels_take_no_factor(recipe):
+    """A convolution's channels are the second axis of what it reads, a product's the last."""
+    nodes = "h = Conv(x, u)  y = Conv(h, v)  z = MatMul(h, w)"
+    signature = "float[1, 2, 5, 5] x) => (float[1, 3, 5, 5] y, float[1, 4, 5, 3] z"
+    weights = {
+        "u": drawn(0, 4, 2, 1, 1),
+        "v": drawn(1, 3, 4, 1, 1),
+        "w": drawn(2, 5, 3),
+    }
+    graph = graph_of(nodes, signature, **weights)
+    model = made(graph, samples_for(graph), **recipe)
+    (notes,) = model.notes.values()
+    assert notes["h"] == "the readers of h disagree on its axis of channels"
+    same(graph, model.graph, 0)
+
+
 TAKES_ONE = {
     "norm": "h = MatMul(x, w0)  r = LayerNormalization(h, g, c)  y = MatMul(r, w1)",
     "product": "h = Exp(x)  r = Mul(h, d)  y = MatMul(r, w2)",
@@ -264,6 +283,26 @@ def test_the_search_lessens_what_rounded_weights_lose():
         return total
 
     assert lost(found) < 0.8 * lost(plain)
+
+
+def test_the_search_regards_what_smoothing_left(monkeypatch):
+    graph = outliers()
+    samples = samples_for(graph)
+    given = {}
+
+    def search_by(largest, grams):
+        given.update(largest)
+        return lambda graph, readers: None
+
+    monkeypatch.setattr(factors, "search_by", search_by)
+    model = made(graph, samples, smooth=0.5, search=True)
+    for layer in model.layers:
+        seen = [
+            evaluate(model.graph, s, fallback=FALLBACK, keep=lambda v: v is layer.data)
+            for s in samples
+        ]
+        data = np.concatenate([kept[layer.data.name] for kept in seen])
+        np.testing.assert_array_equal(given[layer.data.name], np.abs(data).max(0))
 
 
 # ------------------------------------------------------------------------------------- GPTQ
@@ -426,3 +465,13 @@ def test_biases_are_corrected_for_data_of_any_shape(shapes):
     (bias,) = (v for v in add.inputs if v in model.graph.constants)
     want = drawn(1, 4) + (rows @ lost).mean(0)
     np.testing.assert_allclose(model.graph.constants[bias], want, atol=1e-5)
+
+
+def test_what_beta_would_scale_gets_no_bias():
+    graph = graph_of(
+        "y = Gemm<beta = 0.5>(x, w)", "float[6, 12] x) => (float[6, 4] y",
+        w=drawn(0, 12, 4),
+    )  # fmt: skip
+    model = made(graph, samples_for(graph), correct_bias=True)
+    assert list(model.notes["correct_bias"].values()) == ["it has no bias to correct"]
+    same(graph, model.graph, 0)

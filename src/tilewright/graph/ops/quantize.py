@@ -51,13 +51,12 @@ def _parameter(
     point: Sequence[Any],
 ) -> Expr:
     """The scale or zero point (input `i`) of the element at `point`: one, per axis or per block."""
-    shape = inputs[i].shape
     if inputs[i].size == 1:
         return only(call_, inputs, i)
     axis = call_.axis(call_.attr("axis", 1), len(point))
-    if len(shape) == 1:
-        return inputs[i][point[axis]]
     block = call_.attr("block_size", 0)
+    if not block:
+        return inputs[i][point[axis]]
     return inputs[i][tuple(p // block if n == axis else p for n, p in enumerate(point))]
 
 

@@ -59,7 +59,10 @@ def bias_slot(
     many = (layer.weight.extents[layer.channels],)
     if layer.op.qualified in ("Conv", "Gemm"):
         b = layer.bias
-        fits = b is None or (b in graph.constants and b.extents == many)
+        if b is None:
+            fits = layer.op.attributes.get("beta", 1.0) == 1.0
+        else:
+            fits = b in graph.constants and b.extents == many
         return (layer.op, 2) if fits else None
     users = graph.users(layer.result)
     if len(users) != 1 or users[0].qualified != "Add" or layer.result in graph.outputs:

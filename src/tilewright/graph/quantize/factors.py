@@ -23,6 +23,7 @@ from tilewright.graph.quantize.layers import Layer, find_layers
 from tilewright.graph.quantize.migrate import (
     MOST,
     by_input,
+    disagreement,
     division,
     migrated,
 )
@@ -58,6 +59,10 @@ def move_factors(
         layers = find_layers(graph)[0]
         readers = next(r for v, r in readers_of(layers).items() if v.name == name)
         by_op = {layer.op: layer for layer in layers}
+        why = disagreement(readers)
+        if why:
+            left[name] = why
+            continue
         factor = choose(graph, readers)
         if factor is None:
             continue

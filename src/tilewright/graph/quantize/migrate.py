@@ -249,17 +249,25 @@ def division(
 ) -> ChannelDivision:
     """Divide the data that `readers`, and nothing else, read."""
     data = readers[0].data
-    found = ChannelDivision(graph, factor, layers=layers)
+    found = ChannelDivision(graph, factor, layers=layers, why=disagreement(readers))
+    if found.why:
+        return found
+    return found.of(data, _axis(readers[0], data.shape), len(readers))
+
+
+def disagreement(readers: Sequence[Layer]) -> str:
+    """Why the layers that read one tensor have no channels in common; empty if they have."""
+    data = readers[0].data
     if data.shape is None:
-        found.why = f"the rank of {data.name} is not known"
-        return found
-    axis = readers[0].data_axis % len(data.shape)
-    if not all(
-        r.data is data and r.data_axis % len(data.shape) == axis for r in readers
-    ):
-        found.why = f"the readers of {data.name} disagree on its axis of channels"
-        return found
-    return found.of(data, axis, len(readers))
+        return f"the rank of {data.name} is not known"
+    if len({_axis(r, data.shape) for r in readers}) > 1:
+        return f"the readers of {data.name} disagree on its axis of channels"
+    return ""
+
+
+def _axis(layer: Layer, shape: Sequence[Any] | None) -> int:
+    """The axis of the channels in the layer's data, from the front."""
+    return layer.data_axis % len(shape or (1,))
 
 
 def by_input(

@@ -178,24 +178,35 @@ def _with_factors(
     notes: dict[str, Mapping[str, str]],
 ) -> Graph:
     """The graph after smoothing and after moving the factors that a search found."""
+    if recipe.smooth is not None:
+        largest, _ = _by_channel(graph, samples, runner)
+        choice = factors.smooth_by(largest, recipe.smooth)
+        graph, notes["smooth"] = factors.move_factors(graph, choice)
+    if recipe.search:
+        choice = factors.search_by(*_by_channel(graph, samples, runner, products=True))
+        graph, notes["search"] = factors.move_factors(graph, choice)
+    return graph
+
+
+def _by_channel(
+    graph: Graph,
+    samples: Sequence[Sample],
+    runner: Runner,
+    products: bool = False,
+) -> tuple[Mapping[str, Array], Mapping[str, Array]]:
+    """By the names of the layers' data, the largest magnitudes per channel, and X^T X of what
+    matrix products read, if `products` asks for it."""
     layers = find_layers(graph)[0]
     ranges = {la.data: Channels(la.data_axis) for la in layers}
-    products = [la for la in layers if la.op.qualified != "Conv"] * recipe.search
-    grams = {la.data: GramMatrix(la) for la in products}
+    asked = [la for la in layers if products and la.op.qualified != "Conv"]
+    grams = {la.data: GramMatrix(la) for la in asked}
 
     def make(v: Value) -> CombinedObserver:
         return CombinedObserver([ranges[v], grams[v]] if v in grams else [ranges[v]])
 
     observe(graph, samples, list(ranges), make, runner)
     largest = {v.name: c.largest for v, c in ranges.items()}
-    if recipe.smooth is not None:
-        choice = factors.smooth_by(largest, recipe.smooth)
-        graph, notes["smooth"] = factors.move_factors(graph, choice)
-    if recipe.search:
-        matrices = {v.name: g.matrix for v, g in grams.items()}
-        choice = factors.search_by(largest, matrices)
-        graph, notes["search"] = factors.move_factors(graph, choice)
-    return graph
+    return largest, {v.name: g.matrix for v, g in grams.items()}
 
 
 def _weights(

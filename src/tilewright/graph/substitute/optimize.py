@@ -21,6 +21,7 @@ from tilewright.graph.substitute.partition import partition
 from tilewright.graph.substitute.parts import convex, extract, neighborhood, splice
 from tilewright.graph.substitute.pricing import GraphCost, Pricing
 from tilewright.graph.substitute.saturate import NODES, saturate
+from tilewright.graph.substitute.separated import merge_separated
 from tilewright.graph.substitute.steps import folded
 from tilewright.graph.verify import verify
 from tilewright.search.result import SearchLimits, StopReason
@@ -141,6 +142,9 @@ class _Search:
     def whole(self, graph: Graph) -> Graph:
         """The graph after searching all its parts and around the cuts between them."""
         parts = partition(graph, self.rules, self.how.part)
+        if len(parts) > 1:
+            graph = self._merged(graph, parts)
+            parts = partition(graph, self.rules, self.how.part)
         seams = [_crossing(a, parts[n + 1 :]) for n, a in enumerate(parts[:-1])]
         for part in parts:
             graph = self.part(graph, part)
@@ -155,6 +159,28 @@ class _Search:
             if ends and len(around) <= 2 * self.how.part:
                 graph = self.part(graph, around)
         return graph
+
+    def _merged(self, graph: Graph, parts: Sequence[Sequence[Operation]]) -> Graph:
+        """The graph with siblings merged that no part contains whole."""
+        found = merge_separated(
+            graph, self.rules, parts, self.pricing, self._ended, self.fallback
+        )
+        for made in found:
+            self.evaluations += 1
+            if made is not None:
+                step, after = made
+                self.stages.append(PartDerivation(names_of(graph.operations), (step,)))
+                graph = after
+        return graph
+
+    def _ended(self) -> bool:
+        """Whether a limit ends the search."""
+        limits = self.limits
+        late = limits.seconds is not None and time.monotonic() >= self.end
+        many = limits.evaluations is not None and self.evaluations >= limits.evaluations
+        asked = limits.until is not None and limits.until()
+        self.interrupted = late or many or asked
+        return self.interrupted
 
     def part(self, graph: Graph, part: Collection[Operation]) -> Graph:
         """The graph with the best form found for a part."""
