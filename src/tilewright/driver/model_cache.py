@@ -121,6 +121,17 @@ def known(
     return CachedModel(_digest(rest), path, states, began, tuple(roots), target)
 
 
+def is_new(store: FileStore, source: Any) -> bool:
+    """Whether a source is a file that has to be read to identify it."""
+    if not isinstance(source, str | os.PathLike):
+        return False
+    path = Path(source)
+    try:
+        return path.is_file() and not file_digest.is_remembered(path, store)
+    except (OSError, ValueError):
+        return False
+
+
 def _read(
     files: Sequence[Path], store: FileStore, limit: int
 ) -> tuple[list[str], States]:
