@@ -9,7 +9,10 @@ initializers, which is read into aligned memory:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any, Final
@@ -17,6 +20,7 @@ from typing import IO, Any, Final
 import numpy as np
 
 from tilewright.runtime.buffer import empty
+from tilewright.runtime.halves import in_halves
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 Data = Mapping[int, Bytes]  # of initializers that lack them, by number
@@ -26,6 +30,7 @@ _GRAPH: Final = 7
 _INITIALIZER: Final = 5
 _RAW_DATA: Final = 9
 LEAST: Final = 16 << 10  # bytes of data that are worth a read of their own
+LARGE: Final = 1 << 20  # bytes that are worth a thread
 _LONGEST: Final = 10  # bytes of a number
 _NUMBER, _BYTES = 0, 2  # wire types; values of the others have a fixed size
 _FIXED: Final = {1: 8, 5: 4}
@@ -40,7 +45,27 @@ def scan(path: Path) -> tuple[bytes, Data]:
         size = file.seek(0, 2)
         file.seek(0)
         scanner = _Scanner(file)
-        return scanner.model(size), scanner.data
+        message = scanner.model(size)
+        _read(file.fileno(), scanner.places, list(scanner.data.values()))
+        return message, scanner.data
+
+
+def _read(file: int, places: Sequence[int], arrays: Sequence[Bytes]) -> None:
+    """Fill arrays from places in a file, about half of the bytes in another thread: most of the
+    time, the system gets memory for them."""
+
+    def read(first: int, end: int) -> None:
+        for place, array in zip(places[first:end], arrays[first:end], strict=True):
+            done = 0
+            while done < len(array):
+                n = os.preadv(file, [array[done:]], place + done)
+                if not n:
+                    raise ValueError("the file ends early")
+                done += n
+
+    ends = list(accumulate(map(len, arrays)))
+    half = ends[-1] // 2 if ends else 0
+    in_halves(read, len(arrays), bisect_left(ends, half) if half >= LARGE else 0)
 
 
 class _Scanner:
@@ -50,7 +75,8 @@ class _Scanner:
         self._file = file
         self._at = 0
         self._initializers = 0
-        self.data: dict[int, Bytes] = {}
+        self.data: dict[int, Bytes] = {}  # to be read, from these places
+        self.places: list[int] = []
 
     def model(self, size: int) -> bytes:
         """A ModelProto of `size` bytes."""
@@ -72,11 +98,10 @@ class _Scanner:
             raise ValueError("an initializer has its data twice")
         if size < LEAST:
             return self._taken(size)
-        data = empty((size,), np.dtype(np.uint8))
-        if self._file.readinto(data) < size:  # type: ignore[attr-defined]
-            raise ValueError("the file ends early")
+        self._file.seek(size, 1)
+        self.places.append(self._at)
         self._at += size
-        self.data[self._initializers] = data
+        self.data[self._initializers] = empty((size,), np.dtype(np.uint8))
         return None
 
     def _message(
