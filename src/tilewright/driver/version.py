@@ -11,7 +11,9 @@ from typing import Final
 
 from tilewright import __version__
 
-FOUND: Final[dict[tuple[str, ...], str]] = {}  # by the packages; what it is made of stays
+FOUND: Final[
+    dict[tuple[str, ...], str]
+] = {}  # by the packages; what it is made of stays
 
 
 def compiler(*packages: str) -> str:
