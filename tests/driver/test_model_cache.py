@@ -384,13 +384,18 @@ def test_a_file_is_identified_in_another_process_while_the_compiler_is_loaded(
         identified.append(os.getpid())
         return known(*arguments)
 
+    def refused(packages: object) -> str:
+        assert os.getpid() != here
+        return "0.1"
+
     monkeypatch.setattr(model_cache, "known", noting)
+    monkeypatch.setattr(version, "_compiler", refused)
     monkeypatch.setattr(version, "FOUND", {})
     monkeypatch.setattr(model_cache, "MANY", 0)
     monkeypatch.delitem(sys.modules, "tilewright.driver.steps")
     assert not found(path)[1]
     assert identified == []  # here
-    assert [*version.FOUND] == [()]
+    assert version.FOUND == {(): "0.1"}
     assert found(copy)[1]
     assert identified == []
     assert found(copy)[1]  # its digest is remembered

@@ -8,6 +8,7 @@ The sides round differently, within the stated tolerance; `--math exact` disable
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any, Final
 
@@ -100,7 +101,7 @@ def _scaled(weight: Array, factor: Array) -> tuple[Array, Array]:
     In float64, but without a float64 copy of the weights: in blocks of channels that a cache holds,
     by two threads.
     """
-    rows = weight.reshape(len(weight), -1)
+    rows = weight.reshape(len(weight), math.prod(weight.shape[1:]))
     new, largest = np.empty_like(rows), np.empty(len(rows), weight.dtype)
     at_once = max(1, _BLOCK // max(1, rows[:1].nbytes))
 
