@@ -30,7 +30,6 @@ _GRAPH: Final = 7
 _INITIALIZER: Final = 5
 _RAW_DATA: Final = 9
 LEAST: Final = 16 << 10  # bytes of data that are worth a read of their own
-LARGE: Final = 1 << 20  # bytes that are worth a thread
 _LONGEST: Final = 10  # bytes of a number
 _NUMBER, _BYTES = 0, 2  # wire types; values of the others have a fixed size
 _FIXED: Final = {1: 8, 5: 4}
@@ -46,26 +45,29 @@ def scan(path: Path) -> tuple[bytes, Data]:
         file.seek(0)
         scanner = _Scanner(file)
         message = scanner.model(size)
-        _read(file.fileno(), scanner.places, list(scanner.data.values()))
+        _fill(scanner.missing, file.fileno())
         return message, scanner.data
 
 
-def _read(file: int, places: Sequence[int], arrays: Sequence[Bytes]) -> None:
-    """Fill arrays from places in a file, about half of the bytes in another thread: most of the
-    time, the system gets memory for them."""
+def _fill(missing: Sequence[tuple[int, Bytes]], file: int) -> None:
+    """Read arrays from their places in a file, about half of the bytes in another thread.
+
+    Most of the time, the system gets memory for them.
+    """
 
     def read(first: int, end: int) -> None:
-        for place, array in zip(places[first:end], arrays[first:end], strict=True):
-            done = 0
-            while done < len(array):
-                n = os.preadv(file, [array[done:]], place + done)
-                if not n:
+        for place, array in missing[first:end]:
+            left = array.data
+            while left:
+                done = os.preadv(file, [left], place)
+                if not done:
                     raise ValueError("the file ends early")
-                done += n
+                left = left[done:]
+                place += done
 
-    ends = list(accumulate(map(len, arrays)))
-    half = ends[-1] // 2 if ends else 0
-    in_halves(read, len(arrays), bisect_left(ends, half) if half >= LARGE else 0)
+    ends = list(accumulate(len(array) for _, array in missing))
+    if ends:
+        in_halves(read, len(ends), bisect_left(ends, ends[-1] // 2))
 
 
 class _Scanner:
@@ -75,8 +77,8 @@ class _Scanner:
         self._file = file
         self._at = 0
         self._initializers = 0
-        self.data: dict[int, Bytes] = {}  # to be read, from these places
-        self.places: list[int] = []
+        self.data: dict[int, Bytes] = {}
+        self.missing: list[tuple[int, Bytes]] = []  # data with their places
 
     def model(self, size: int) -> bytes:
         """A ModelProto of `size` bytes."""
@@ -98,10 +100,10 @@ class _Scanner:
             raise ValueError("an initializer has its data twice")
         if size < LEAST:
             return self._taken(size)
-        self._file.seek(size, 1)
-        self.places.append(self._at)
-        self._at += size
-        self.data[self._initializers] = empty((size,), np.dtype(np.uint8))
+        data = empty((size,), np.dtype(np.uint8))
+        self.missing.append((self._at, data))
+        self.data[self._initializers] = data
+        self._at = self._file.seek(size, 1)
         return None
 
     def _message(
