@@ -7,6 +7,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
+from tilewright.base.collector import paused
+
 if TYPE_CHECKING:
     # All but `tune`, a module that can be called.
     from tilewright import llm, rules
@@ -91,7 +93,8 @@ def __getattr__(name: str) -> Any:
     if place is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, _, attribute = place.partition(":")
-    value = import_module(module)
+    with paused():  # of what is loaded, nothing is garbage
+        value = import_module(module)
     value = getattr(value, attribute) if attribute else value
     globals()[name] = value
     return value

@@ -19,7 +19,7 @@ import tilewright as tw
 from tilewright.base import events
 from tilewright.base.errors import MemoryLimitError, ModelError, TilewrightWarning
 from tilewright.base.store import FileStore
-from tilewright.driver import compile_lock, file_digest, model_cache
+from tilewright.driver import compile_lock, file_digest, model_cache, version
 from tilewright.runtime import bundle
 
 W = np.random.default_rng(0).standard_normal((40, 30)).astype(np.float32)
@@ -367,3 +367,36 @@ def test_a_system_without_threads_has_the_caller_write(
     monkeypatch.undo()
     with compile_lock.exclusive():  # waits for no thread that never began
         assert done == [1]
+
+
+def test_a_file_is_identified_in_another_process_while_the_compiler_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What that process found is taken over: the versions, and where the model is cached."""
+    monkeypatch.setattr(file_digest, "SETTLED", -60.0)
+    path, copy = tmp_path / "m.onnx", tmp_path / "copy.onnx"
+    for p in (path, copy):
+        onnx.save(model(), p)
+    here, identified = os.getpid(), []
+    known = model_cache.known
+
+    def noting(*arguments: Any) -> Any:
+        identified.append(os.getpid())
+        return known(*arguments)
+
+    def refused(packages: object) -> str:
+        assert os.getpid() != here
+        return "0.1"
+
+    monkeypatch.setattr(model_cache, "known", noting)
+    monkeypatch.setattr(version, "_compiler", refused)
+    monkeypatch.setattr(version, "FOUND", {})
+    monkeypatch.setattr(model_cache, "MANY", 0)
+    monkeypatch.delitem(sys.modules, "tilewright.driver.steps")
+    assert not found(path)[1]
+    assert identified == []  # here
+    assert version.FOUND == {(): "0.1"}
+    assert found(copy)[1]
+    assert identified == []
+    assert found(copy)[1]  # its digest is remembered
+    assert identified == [here]

@@ -20,7 +20,7 @@ from tests.waiting import PATIENCE
 from tilewright.base import events
 from tilewright.driver import kernels as compiler_module
 from tilewright.driver import processes
-from tilewright.driver.processes import share, workers
+from tilewright.driver.processes import meanwhile, share, workers
 
 
 def test_results_come_in_order_from_several_processes() -> None:
@@ -264,3 +264,45 @@ def test_a_model_compiled_by_several_processes_is_the_same(
         made.append((exe.model.objects, exe.model.constants.tobytes(), kernels))
     assert made[0] == made[1]
     assert len(made[0][2]) >= 4
+
+
+def test_a_job_is_done_meanwhile(made: list[int]) -> None:
+    def job() -> bytes:
+        events.emit("did")
+        return f"{os.getpid()}".encode()
+
+    with events.record() as log, meanwhile(job) as result:
+        assert result() == f"{made[0]}".encode()
+    assert [e.kind for e in log] == ["did"]
+    assert are_gone(made)
+
+
+def test_a_job_that_cannot_be_done_meanwhile_has_no_result(
+    made: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = os.getpid()
+
+    def fails() -> bytes:
+        raise ValueError("no")
+
+    def dies() -> bytes:
+        if os.getpid() != here:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return b""
+
+    for job in (fails, dies):
+        with meanwhile(job) as result:
+            assert result() is None
+    with (
+        pytest.raises(KeyboardInterrupt),
+        meanwhile(lambda: bytes(time.sleep(PATIENCE))),
+    ):  # type: ignore[func-returns-value, arg-type]
+        raise KeyboardInterrupt
+    assert len(made) == 3 and are_gone(made)
+
+    def refuse() -> int:
+        raise OSError("no more processes")
+
+    monkeypatch.setattr(os, "fork", refuse)
+    with meanwhile(lambda: b"a") as result:
+        assert result() is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 
@@ -130,3 +131,24 @@ def _varint(number: int) -> bytes:
         found += bytes([number & 127 | 128])
         number >>= 7
     return found + bytes([number])
+
+
+@pytest.mark.parametrize("most", [1 << 30, 100_000])
+def test_large_data_is_read_in_halves(
+    path: Path, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """most: bytes that the system gives at once."""
+    onnx.save(model(), path)
+    whole = os.preadv
+
+    def some(file: int, buffers: list[memoryview], place: int) -> int:
+        return whole(file, [buffers[0][:most]], place)
+
+    monkeypatch.setattr(os, "preadv", some)
+    _, data = initializers.scan(path)
+    assert [raw.tobytes() for raw in data.values()] == [
+        tensors()[n].raw_data for n in (0, 3)
+    ]
+    monkeypatch.setattr(os, "preadv", lambda *_: 0)
+    with pytest.raises(ValueError, match="ends early"):
+        initializers.scan(path)

@@ -23,7 +23,15 @@ from tilewright.expr.nodes import (
     var,
 )
 from tilewright.ir import node as core
-from tilewright.ir.node import Node, instances, postorder, substitute, transform
+from tilewright.ir.node import (
+    Node,
+    Rebuilder,
+    instances,
+    postorder,
+    substitute,
+    transform,
+    unseen,
+)
 
 
 class Leaf(Node):
@@ -303,3 +311,24 @@ def test_instances_are_substitutions():
     assert all(m.lhs.rhs is shared and m.rhs is root.rhs for m in made)
     assert list(instances(shared, x, values)) == [shared] * 3
     assert list(instances(x, x, values)) == values
+
+
+def test_roots_that_share_nodes_are_walked_and_rebuilt_once():
+    x, y = var("x"), var("y")
+    shared = x + x
+    roots = (shared * shared, shared + 1, shared)
+    seen = set()
+    assert [list(unseen(root, seen)) for root in roots] == [
+        [x, shared, roots[0]],
+        [const(1), roots[1]],
+        [],
+    ]
+    changed = []
+
+    def change(node):
+        changed.append(node)
+        return y if node is x else node
+
+    rebuilt = Rebuilder(change)
+    assert list(map(rebuilt, roots)) == [substitute(root, {x: y}) for root in roots]
+    assert len(changed) == len(set(changed)) == 5

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from tilewright.compute.nodes import Computation
 from tilewright.compute.reducer import Reducer
 from tilewright.expr.nodes import Buffer, Var
-from tilewright.ir.node import Node, exact, postorder
+from tilewright.ir.node import Node, exact, unseen
 
 
 class _Text:
@@ -26,6 +26,7 @@ class _Text:
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.nodes: dict[Node, int] = {}
+        self._seen: set[Node] = set()
         self.buffers: dict[Buffer, int] = {}
         self.reducers: dict[Reducer, int] = {}
 
@@ -36,9 +37,7 @@ class _Text:
         return f"b{self.buffers[b]}"
 
     def expr(self, root: Node) -> str:
-        for node in postorder(root):
-            if node in self.nodes:
-                continue
+        for node in unseen(root, self._seen):
             parts = [self._field(getattr(node, f)) for f in node._fields]
             if isinstance(node, Var):
                 parts = [str(node.type)]

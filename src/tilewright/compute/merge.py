@@ -11,11 +11,11 @@ from dataclasses import replace
 from itertools import compress, pairwise
 
 from tilewright.compute.nodes import CC, PW, Computation, Dim, Output
-from tilewright.compute.transforms import map_loads, map_outputs
+from tilewright.compute.transforms import load_mapper, map_outputs
 from tilewright.expr.affine import affine
 from tilewright.expr.nodes import INDEX, Buffer, Const, Expr, Load, Var
 from tilewright.expr.simplify import simplify
-from tilewright.ir.node import postorder, substitute
+from tilewright.ir.node import Rebuilder, postorder
 
 Views = dict[Buffer, Buffer]
 Used = tuple[frozenset[Expr], ...]
@@ -96,12 +96,13 @@ def _without_single_points(
     """The group without its dimensions of extent 1, which are 0 throughout."""
     zero = Const(0, INDEX)
     dims = [d for c in group for d in c.dims]
-    env: dict[object, object] = {d.var: zero for d in dims if d.extent == 1}
-    if not env:
+    single = {d.var for d in dims if d.extent == 1}
+    if not single:
         return group
+    moved = Rebuilder(lambda node: zero if node in single else node)
 
     def at_zero(e: Expr) -> Expr:
-        return simplify(substitute(e, env))
+        return simplify(moved(e))
 
     found = []
     for c in group:
@@ -339,13 +340,13 @@ def _moved(
             index_of(load.buffer, load.index),
         )
 
-    table = dict.fromkeys(views, read)
+    moved = load_mapper(dict.fromkeys(views, read))
     out = []
     for c in group:
         outputs = []
         for o in c.outputs:
-            value = map_loads(o.value, table)
-            index = tuple(map_loads(i, table) for i in o.index)
+            value = moved(o.value)
+            index = tuple(map(moved, o.index))
             if o.tensor in views:
                 index = index_of(o.tensor, index)
             outputs.append(

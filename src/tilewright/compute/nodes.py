@@ -17,8 +17,7 @@ from dataclasses import field
 from tilewright.base.dataclass import dataclass
 from tilewright.compute.reducer import Reducer
 from tilewright.expr.nodes import Buffer, Expr, Extent, Load, Var, fixed
-from tilewright.expr.reads import loads
-from tilewright.ir.node import postorder, substitute
+from tilewright.ir.node import Node, postorder, substitute, unseen
 
 CC, PW, PS = "cc", "pw", "ps"
 
@@ -104,10 +103,11 @@ class Computation:
     def accesses(self) -> tuple[Load, ...]:
         """inp_view: the distinct accesses, in order of first use (indices' own reads included)."""
         if not self._accesses:
-            found: dict[Load, None] = {}
+            seen: set[Node] = set()
+            found: list[Load] = []
             for output in self.outputs:
                 for root in (output.value, *output.index):
-                    found |= dict.fromkeys(loads(root))
+                    found += [n for n in unseen(root, seen) if isinstance(n, Load)]
             self._accesses.append(tuple(found))
         return self._accesses[0]
 

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
 from fractions import Fraction
 from functools import cache
 from itertools import accumulate
@@ -38,6 +39,29 @@ from tilewright.base.dataclass import dataclass
 Row = tuple[Fraction, ...]
 Columns = tuple[tuple[int, ...], ...]
 Part = Sequence[tuple[Fraction, int]]  # coefficients and columns
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Factor:
+    """A number that a term is multiplied by, with what a sum asks of it. size: None for 1."""
+
+    value: Fraction
+    negative: bool
+    size: Fraction | None
+
+    @staticmethod
+    def of(value: Fraction) -> _Factor:
+        size = abs(value)
+        return _Factor(value, value < 0, None if size == 1 else size)
+
+    @property
+    def order(self) -> tuple[bool, bool]:
+        """Terms that are neither subtracted nor multiplied come first."""
+        return self.negative, self.size is not None
+
+
+Terms = tuple[tuple[_Factor, int], ...]  # in the order of a sum, with columns
+Sums = tuple[tuple[_Factor, Terms], ...]
 
 FLOAT32_BITS: Final = 24  # of a number's fraction
 
@@ -62,6 +86,16 @@ class Matrix:
 
     rows: tuple[Row, ...]
     groups: Columns
+    _sums: list[Sums] = field(
+        default_factory=list, init=False, repr=False, compare=False
+    )
+
+    @property
+    def sums(self) -> Sequence[Sums]:
+        """For each row the sums over groups, with their factors, as `apply` adds them up."""
+        if not self._sums:
+            self._sums.extend(_ordered(self._parts(row)) for row in self.rows)
+        return self._sums
 
     def apply(
         self,
@@ -72,7 +106,7 @@ class Matrix:
 
         Terms that are zero are left out, and multiplications by one.
         """
-        return [self._dot(row, terms, number) for row in self.rows]
+        return [_dot(sums, terms, number) for sums in self.sums]
 
     def square(
         self,
@@ -104,17 +138,27 @@ class Matrix:
                 found.append((last, scaled))
         return found
 
-    def _dot(
-        self,
-        row: Row,
-        terms: Sequence[Any],
-        number: Callable[[Fraction], Any],
-    ) -> Any:
-        sums = []
-        for factor, part in self._parts(row):
-            inner = [(c, terms[n]) for c, n in part]
-            sums.append((factor, _sum(inner, number)))
-        return _sum(sums, number)
+
+def _ordered(parts: Sequence[tuple[Fraction, Part]]) -> Sums:
+    found = []
+    for factor, part in parts:
+        terms = [(_Factor.of(c), n) for c, n in part]
+        terms.sort(key=lambda term: term[0].order)
+        found.append((_Factor.of(factor), tuple(terms)))
+    found.sort(key=lambda term: term[0].order)
+    return tuple(found)
+
+
+def _dot(
+    sums: Sums,
+    terms: Sequence[Any],
+    number: Callable[[Fraction], Any],
+) -> Any:
+    outer = []
+    for factor, part in sums:
+        inner = [(c, terms[n]) for c, n in part]
+        outer.append((factor, _sum(inner, number)))
+    return _sum(outer, number)
 
 
 def _operations(pairs: Part) -> int:
@@ -122,24 +166,16 @@ def _operations(pairs: Part) -> int:
 
 
 def _sum(
-    pairs: Sequence[tuple[Fraction, Any]],
+    pairs: Sequence[tuple[_Factor, Any]],
     number: Callable[[Fraction], Any],
 ) -> Any:
-    """The sum of `c * t`, starting with a term that is neither subtracted nor multiplied, if there
-    is one."""
-
-    def plain_first(pair: tuple[Fraction, Any]) -> tuple[bool, bool]:
-        factor, _ = pair
-        return factor < 0, abs(factor) != 1
-
-    first, *rest = sorted(pairs, key=plain_first)
-    factor, total = first
-    if factor != 1:
-        total = total * number(factor)
+    """The sum of `c * t`, in this order."""
+    (factor, total), *rest = pairs
+    if factor.negative or factor.size is not None:
+        total = total * number(factor.value)
     for factor, t in rest:
-        size = abs(factor)
-        term = t if size == 1 else t * number(size)
-        total = total + term if factor > 0 else total - term
+        term = t if factor.size is None else t * number(factor.size)
+        total = total - term if factor.negative else total + term
     return total
 
 

@@ -34,7 +34,7 @@ from tilewright.expr.nodes import (
     const,
 )
 from tilewright.expr.simplify import simplify
-from tilewright.ir.node import Node, postorder, substitute
+from tilewright.ir.node import Rebuilder, postorder, substitute
 
 
 def environment(dims: Sequence[Dim]) -> dict[Any, tuple[int, int]]:
@@ -59,14 +59,20 @@ def map_loads(
     rewrite: Mapping[Buffer, Callable[[Load], Expr]],
 ) -> Expr:
     """Rebuild `root` with `rewrite[buffer](load)` in place of each `Load` of such a buffer."""
-    done: dict[Node, Any] = {}
-    for node in postorder(root):
-        new: Any = node.map(done.__getitem__)
-        if isinstance(new, Load) and new.buffer in rewrite:
-            new = rewrite[new.buffer](new)
-        done[node] = new
-    result: Expr = done[root]
-    return result
+    return load_mapper(rewrite)(root)
+
+
+def load_mapper(
+    rewrite: Mapping[Buffer, Callable[[Load], Expr]],
+) -> Callable[[Expr], Expr]:
+    """`map_loads` for several expressions, which share most of their nodes."""
+
+    def change(node: Any) -> Any:
+        if isinstance(node, Load) and node.buffer in rewrite:
+            return rewrite[node.buffer](node)
+        return node
+
+    return Rebuilder(change)
 
 
 def map_outputs(
@@ -88,7 +94,7 @@ def on_tensors(c: Computation, of: Mapping[Buffer, Buffer]) -> Computation:
         return load.replace(buffer=of[load.buffer])
 
     rewrite = dict.fromkeys(of, moved)
-    outputs = map_outputs(c, lambda e: map_loads(e, rewrite))
+    outputs = map_outputs(c, load_mapper(rewrite))
     there = (replace(o, tensor=of.get(o.tensor, o.tensor)) for o in outputs)
     return replace(c, outputs=tuple(there))
 
@@ -99,9 +105,10 @@ def rewrite_loads(
 ) -> Computation:
     """Replace each `Load` of the given buffers by `rewrite[buffer](load)`, then simplify."""
     env = environment(computation.dims)
+    mapped = load_mapper(rewrite)
 
     def one(e: Expr) -> Expr:
-        return simplify(map_loads(e, rewrite), env)
+        return simplify(mapped(e), env)
 
     return replace(computation, outputs=map_outputs(computation, one))
 

@@ -72,7 +72,7 @@ def for_kernel(kernel: Kernel, target: Target, options: Options) -> ChosenSchedu
 class ChosenSchedules:
     """A choice for each kernel of a model, as a KernelCompiler's `choose` and `withdraw`.
 
-    known: the model's constants. asked: the caller's choices.
+    known: the model's constants. asked: the caller's choices. named: the kernels that have one.
     """
 
     def __init__(
@@ -86,6 +86,7 @@ class ChosenSchedules:
         self._target = target
         self._threads = thread_count(options.threads)
         self._math = options.math
+        self.named = frozenset(options.schedules)
         self._records = dict(options.published.choices)
         self._asked = asked
         self._keys: dict[KernelSignature, str] = {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -10,15 +12,17 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 from tilewright.base import events, flags, limits
 from tilewright.base.errors import InputError, ModelError
 from tilewright.base.text import listing
-from tilewright.driver import model_cache
+from tilewright.driver import model_cache, version
 from tilewright.driver.compile_lock import exclusive
 from tilewright.driver.options import Options
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.threads import thread_count
 
 if TYPE_CHECKING:
+    from tilewright.base.store import FileStore
     from tilewright.driver.dynamic import DynamicExecutable
     from tilewright.driver.keywords import CompileOptions
+    from tilewright.driver.model_cache import CachedModel
     from tilewright.driver.ranges import Dims
     from tilewright.driver.schedule_records import ScheduleRecord
     from tilewright.driver.sized import SizedExecutable
@@ -152,9 +156,7 @@ def _compiled(
         asked = None
         # TILEWRIGHT_CHECK validates single kernels, and a cached model does not have them.
         if store is not None and not flags.CHECK.get():
-            most = limits.file_bytes(limit)
-            roots = chosen.external_data_roots
-            asked = model_cache.known(store, source, dims, chosen.decisive, most, roots)
+            asked = _identified(store, source, dims, chosen)
         if store is not None and asked is not None:
             model = model_cache.find(store, asked, limit, thread_count(chosen.threads))
             if model is not None:
@@ -175,6 +177,42 @@ def _compiled(
         if isinstance(made, Executable):
             keep(made.model)
         return made
+
+
+def _identified(
+    store: FileStore, source: Any, dims: Dims | None, chosen: Options
+) -> CachedModel | None:
+    """The model as the cache identifies it.
+
+    A file that has to be read is hardly in the cache. The compiler is loaded meanwhile, and another
+    process reads: a thread would wait for the interpreter after each chunk.
+    """
+    identify = partial(
+        model_cache.known,
+        store,
+        source,
+        dims,
+        chosen.decisive,
+        limits.file_bytes(chosen.limit),
+        chosen.external_data_roots,
+    )
+    loaded = "tilewright.driver.steps" in sys.modules
+    if loaded or not model_cache.is_new(store, source):
+        return identify()
+    from tilewright.driver.processes import can_fork, meanwhile
+
+    if not can_fork():
+        return identify()
+    with meanwhile(lambda: pickle.dumps((identify(), version.FOUND))) as result:
+        from tilewright.driver import steps  # noqa: F401
+
+        found = result()
+    if found is None:
+        return identify()
+    asked: CachedModel | None
+    asked, versions = pickle.loads(found)
+    version.FOUND.update(versions)
+    return asked
 
 
 def _in_tiers(ready: Executable) -> TieredExecutable:

@@ -49,6 +49,11 @@ class FileState:
             _boot(), s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns
         )
 
+    @property
+    def key(self) -> str:
+        """The key in the store of the digest of the file."""
+        return f"contents-{self.device:x}-{self.inode:x}"
+
     def settled(self, at: int) -> bool:
         """Whether the last change was at least SETTLED seconds before `at` (ns since the epoch)."""
         return bool(self.boot) and max(self.changed, self.touched) < at - int(
@@ -60,17 +65,22 @@ def of_file(path: Path, store: FileStore) -> str:
     """The digest of the file's contents, from `store` or by reading it. Raises OSError."""
     now = time.time_ns()
     state = FileState.of(path)
-    key = f"contents-{state.device:x}-{state.inode:x}"
-    found = _remembered(store.get(key), state)
+    found = _remembered(store, state)
     if found is not None:
         return found
     read = _read(path, state.size)
     if state.settled(now) and FileState.of(path) == state:
-        store.put(key, json.dumps([astuple(state), read]).encode())
+        store.put(state.key, json.dumps([astuple(state), read]).encode())
     return read
 
 
-def _remembered(entry: bytes | None, state: FileState) -> str | None:
+def is_remembered(path: Path, store: FileStore) -> bool:
+    """Whether the file has a cached digest. Raises OSError."""
+    return _remembered(store, FileState.of(path)) is not None
+
+
+def _remembered(store: FileStore, state: FileState) -> str | None:
+    entry = store.get(state.key)
     if entry is not None:
         with suppress(ValueError, TypeError, RecursionError):
             before, kept = json.loads(entry)

@@ -8,7 +8,7 @@ layers of equal shape share a kernel.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 
 from tilewright.base import events, flags, limits
 from tilewright.base.dataclass import dataclass
@@ -113,6 +113,7 @@ class KernelCompiler:
         self.choose = choose
         self.withdraw = withdraw
         self.known: dict[str, CompiledGroup] = {}
+        self._structures: dict[Hashable, str] = {}
         self._prepared = PreparationCompiler(host, sanitize)
 
     def compile(
@@ -243,11 +244,20 @@ class KernelCompiler:
                 self.host.key,
                 str(fixed),
                 f"sanitize={self.sanitize}",
-                structure(signature),
+                self._structure(signature),
                 "" if selection is None else selection.source or repr(selection),
             ]
         )
         return hashlib.sha256(text.encode()).hexdigest()
+
+    def _structure(self, signature: KernelSignature) -> str:
+        """Found once for signatures that share their Computations."""
+        if signature.kernel is not None:
+            return structure(signature)
+        shared = signature.computations, signature.params, signature.outputs
+        if shared not in self._structures:
+            self._structures[shared] = structure(signature)
+        return self._structures[shared]
 
     def _found(self, key: str) -> CompiledGroup | None:
         """An equal kernel of this model, or from the cache; None if there is none."""

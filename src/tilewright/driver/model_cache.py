@@ -36,6 +36,7 @@ from tilewright.runtime.model import CompiledModel, HostFallbackStep
 
 # Bytes of a model from which writing it takes longer than starting a thread.
 LARGE: Final = 8 << 20
+MANY: Final = 8 << 20  # bytes of a file that are worth a process that reads them
 States = tuple[tuple[Path, FileState], ...]
 
 
@@ -119,6 +120,19 @@ def known(
         made_by,
     )
     return CachedModel(_digest(rest), path, states, began, tuple(roots), target)
+
+
+def is_new(store: FileStore, source: Any) -> bool:
+    """Whether a source is a file of many bytes that have to be read to identify it."""
+    if not isinstance(source, str | os.PathLike):
+        return False
+    path = Path(source)
+    try:
+        if not path.is_file() or path.stat().st_size < MANY:
+            return False
+        return not file_digest.is_remembered(path, store)
+    except (OSError, ValueError):
+        return False
 
 
 def _read(

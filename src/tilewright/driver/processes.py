@@ -15,7 +15,7 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from itertools import starmap
 from typing import IO, NoReturn
@@ -45,13 +45,10 @@ def share(jobs: Sequence[Job], count: int) -> list[bytes | None]:
 
     None for a job that raised an Exception: run it again here to see the exception.
     """
-    queue, back = os.pipe()
-    os.write(back, b"".join(map(_NUMBER.pack, range(len(jobs)))))
-    os.close(back)
     running: list[int] = []
     found: list[bytes | None] = [None] * len(jobs)
     with ExitStack() as stack:
-        stack.callback(os.close, queue)
+        queue = stack.enter_context(_queue(len(jobs)))
         stack.callback(end, running)
         written = [
             stack.enter_context(tempfile.TemporaryFile()) for _ in range(count - 1)
@@ -65,11 +62,43 @@ def share(jobs: Sequence[Job], count: int) -> list[bytes | None]:
             found[n] = _done(jobs[n])
         for pid, results in zip(running, written):
             wait(pid)
-            for n, result, happened in _records(results):
+            for n, result in _collected(results):
                 found[n] = result
-                for event in happened:
-                    events.forward(event)
     return found
+
+
+@contextmanager
+def _queue(jobs: int) -> Iterator[int]:
+    """The end of a pipe that has the numbers of the jobs."""
+    queue, back = os.pipe()
+    try:
+        os.write(back, b"".join(map(_NUMBER.pack, range(jobs))))
+        os.close(back)
+        yield queue
+    finally:
+        os.close(queue)
+
+
+@contextmanager
+def meanwhile(job: Job) -> Iterator[Callable[[], bytes | None]]:
+    """Run a job in a forked process during the `with` block; the function waits for its result.
+
+    That is None if there is no process, or the job raised an Exception: run it here then.
+    """
+    with ExitStack() as stack:
+        queue = stack.enter_context(_queue(1))
+        written = stack.enter_context(tempfile.TemporaryFile())
+        running: list[int] = []
+        stack.callback(end, running)
+        with suppress(OSError):  # no more processes permitted
+            fork(running, partial(_work, [job], queue, written))
+
+        def result() -> bytes | None:
+            for pid in running:
+                wait(pid)
+            return next((found for _, found in _collected(written)), None)
+
+        yield result
 
 
 def fork(running: list[int], work: Callable[[int], NoReturn]) -> None:
@@ -144,6 +173,14 @@ def end(running: Sequence[int]) -> None:
             os.kill(pid, signal.SIGKILL)
     for pid in running:
         wait(pid)
+
+
+def _collected(results: IO[bytes]) -> Iterator[tuple[int, bytes | None]]:
+    """The results that a process wrote; what happened there is reported here."""
+    for n, result, happened in _records(results):
+        for event in happened:
+            events.forward(event)
+        yield n, result
 
 
 def _records(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -56,7 +56,7 @@ from tilewright.plan.nodes import (
     Plan,
     Step,
 )
-from tilewright.plan.normalize import kernel_signature
+from tilewright.plan.normalize import SharedSignatures
 from tilewright.plan.own_results import own_results
 from tilewright.plan.pipeline import WINOGRAD
 from tilewright.plan.questions import Questions
@@ -286,7 +286,7 @@ def kernels(
         )
     host = target if target.runs_here else find_target("cpu")
     compiler = KernelCompiler(target, host, store, sanitize, choose, choose.withdraw)
-    return _compiled(plan, compiler, device, aliases)
+    return _compiled(plan, compiler, device, aliases, choose.named)
 
 
 def _compiled(
@@ -294,10 +294,15 @@ def _compiled(
     compiler: KernelCompiler,
     device: DeviceCompiler | None,
     aliases: Mapping[Buffer, Buffer],
+    named: Collection[str],
 ) -> list[BuiltStep]:
-    """The steps of a plan, or of a plan inside a loop or branch."""
+    """The steps of a plan, or of a plan inside a loop or branch.
+
+    named: the groups whose schedules the caller chooses.
+    """
     mine = plan.groups_on(HOST)
-    signatures = [kernel_signature(s, plan.live[s]) for s in mine]
+    shared = SharedSignatures(named)
+    signatures = [shared.of(s, plan.live[s]) for s in mine]
     if flags.DEBUG.get():
         from tilewright.plan.verify_signature import verify_signature
 
@@ -316,7 +321,7 @@ def _compiled(
     found: list[BuiltStep] = []
     for item in plan.steps:
         if isinstance(item, Loop | Branch):
-            bodies = (_compiled(p, compiler, None, {}) for p in item.bodies)
+            bodies = (_compiled(p, compiler, None, {}, named) for p in item.bodies)
             found.append(BuiltControl(item, tuple(map(tuple, bodies))))
         else:
             found.append(_built(item, plan, built, device))

@@ -5,14 +5,17 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator
-from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+from typing import Final
 
 from tilewright import __version__
 
+FOUND: Final[
+    dict[tuple[str, ...], str]
+] = {}  # by the packages; what it is made of stays
 
-@cache
+
 def compiler(*packages: str) -> str:
     """The version, a digest of this package's own code, and the versions of what it calls.
 
@@ -20,6 +23,12 @@ def compiler(*packages: str) -> str:
     additional packages that this model calls. Raises PackageNotFoundError for one that is not
     installed.
     """
+    if packages not in FOUND:
+        FOUND[packages] = _compiler(packages)
+    return FOUND[packages]
+
+
+def _compiler(packages: tuple[str, ...]) -> str:
     digest = hashlib.sha256()
     for path in sorted(_sources(str(Path(__file__).parents[1]))):
         with open(path, "rb", buffering=0) as file:

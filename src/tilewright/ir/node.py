@@ -301,7 +301,14 @@ def postorder(root: Node, known: Iterable[Node] = ()) -> Iterator[Node]:
 
     known: nodes that are left out, with what is below them alone.
     """
-    seen = set(known)
+    return unseen(root, set(known))
+
+
+def unseen(root: Node, seen: set[Node]) -> Iterator[Node]:
+    """As `postorder`, the nodes that are not `seen`, which are seen from then on.
+
+    Several roots that share nodes are walked in the time of one.
+    """
     stack: list[Node | None] = [root]
     while stack:
         node = stack.pop()
@@ -330,6 +337,25 @@ def has_nodes(root: Node, count: int) -> bool:
 def _has_distinct(root: Node, count: int) -> bool:
     """As `has_nodes`, but cached, since the same large terms are queried repeatedly."""
     return sum(1 for _ in islice(postorder(root), count)) == count
+
+
+class Rebuilder:
+    """Rebuilds several roots bottom-up, each distinct node of all of them once.
+
+    change: from a node whose children are already replaced to the node in its place.
+    """
+
+    def __init__(self, change: Callable[[Any], Any]) -> None:
+        self._change = change
+        self._done: dict[Node, Any] = {}
+        self._seen: set[Node] = set()
+
+    def __call__(self, root: Any) -> Any:
+        done, change = self._done, self._change
+        known = done.__getitem__
+        for node in unseen(root, self._seen):
+            done[node] = change(node.map(known))
+        return done[root]
 
 
 def transform(root: Any, f: Callable[[Any], Any]) -> Any:

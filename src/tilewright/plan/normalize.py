@@ -10,11 +10,12 @@ schedules, and what calls a kernel, know its tensors by name.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from tilewright.base.dataclass import dataclass
 from tilewright.base.names import fresh
+from tilewright.compute.canonical import canonical
 from tilewright.compute.join_axes import join_axes
 from tilewright.compute.local_results import local_results
 from tilewright.compute.merge import merge_dims
@@ -101,6 +102,40 @@ def kernel_signature(
         source=group.computations,
         group=group.name,
     )
+
+
+class SharedSignatures:
+    """`kernel_signature` of the groups of a model.
+
+    Groups that are equal but for the names of tensors have the Computations of the first of them.
+    apart: the names of groups that have their own, since choices for them name their tensors.
+    """
+
+    def __init__(self, apart: Collection[str] = ()) -> None:
+        self._apart = apart
+        self._known: dict[Hashable, KernelSignature] = {}
+
+    def of(self, group: FusionGroup, live: Collection[Buffer]) -> KernelSignature:
+        """As `kernel_signature(group, live)`."""
+        if group.kernel is not None or group.name in self._apart:
+            return kernel_signature(group, live)
+        tensors = (*group.reads, *group.writes)
+        key = (
+            tuple(c.name for c in group.computations),
+            tuple(b in live for b in tensors),
+            canonical(group.computations, tensors),
+        )
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = kernel_signature(group, live)
+            return known
+        outputs = [b for b in group.writes if b in live]
+        return replace(
+            known,
+            values=(*group.reads, *outputs),
+            source=group.computations,
+            group=group.name,
+        )
 
 
 def with_own_names(

@@ -9,7 +9,10 @@ initializers, which is read into aligned memory:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any, Final
@@ -17,6 +20,7 @@ from typing import IO, Any, Final
 import numpy as np
 
 from tilewright.runtime.buffer import empty
+from tilewright.runtime.halves import in_halves
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 Data = Mapping[int, Bytes]  # of initializers that lack them, by number
@@ -40,7 +44,30 @@ def scan(path: Path) -> tuple[bytes, Data]:
         size = file.seek(0, 2)
         file.seek(0)
         scanner = _Scanner(file)
-        return scanner.model(size), scanner.data
+        message = scanner.model(size)
+        _fill(scanner.missing, file.fileno())
+        return message, scanner.data
+
+
+def _fill(missing: Sequence[tuple[int, Bytes]], file: int) -> None:
+    """Read arrays from their places in a file, about half of the bytes in another thread.
+
+    Most of the time, the system gets memory for them.
+    """
+
+    def read(first: int, end: int) -> None:
+        for place, array in missing[first:end]:
+            left = array.data
+            while left:
+                done = os.preadv(file, [left], place)
+                if not done:
+                    raise ValueError("the file ends early")
+                left = left[done:]
+                place += done
+
+    ends = list(accumulate(len(array) for _, array in missing))
+    if ends:
+        in_halves(read, len(ends), bisect_left(ends, ends[-1] // 2))
 
 
 class _Scanner:
@@ -51,6 +78,7 @@ class _Scanner:
         self._at = 0
         self._initializers = 0
         self.data: dict[int, Bytes] = {}
+        self.missing: list[tuple[int, Bytes]] = []  # data with their places
 
     def model(self, size: int) -> bytes:
         """A ModelProto of `size` bytes."""
@@ -73,10 +101,9 @@ class _Scanner:
         if size < LEAST:
             return self._taken(size)
         data = empty((size,), np.dtype(np.uint8))
-        if self._file.readinto(data) < size:  # type: ignore[attr-defined]
-            raise ValueError("the file ends early")
-        self._at += size
+        self.missing.append((self._at, data))
         self.data[self._initializers] = data
+        self._at = self._file.seek(size, 1)
         return None
 
     def _message(

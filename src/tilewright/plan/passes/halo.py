@@ -31,7 +31,7 @@ from tilewright.expr.nodes import (
     const,
 )
 from tilewright.expr.simplify import simplify
-from tilewright.ir.node import Node, postorder
+from tilewright.ir.node import Node, unseen
 from tilewright.plan.nodes import DefUse, FusionGroup, Step
 from tilewright.plan.questions import Decided
 
@@ -148,8 +148,9 @@ def _guarded_reads(c: Computation, tensor: Buffer) -> tuple[Select, ...]:
     """
     env = environment(c.dims)
     found = []
+    seen: set[Node] = set()
     for o in c.outputs:
-        for node in postorder(o.value):
+        for node in unseen(o.value, seen):
             if not isinstance(node, Select):
                 continue
             if not isinstance(node.then, Load):
@@ -182,9 +183,11 @@ def _moved(
         if g.otherwise is found[t].constant
     }
 
+    done: dict[Node, Any] = {}
+    seen: set[Node] = set()
+
     def rewrite(root: Expr) -> Expr:
-        done: dict[Node, Any] = {}
-        for node in postorder(root):
+        for node in unseen(root, seen):
             new: Any = node.map(done.__getitem__)
             if isinstance(new, Load) and new.buffer in found:
                 new = Load(
