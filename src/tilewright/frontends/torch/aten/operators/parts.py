@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from tilewright.base.dtypes import int64
 from tilewright.frontends.torch.aten.rules import AtenCall, positive, rule
 from tilewright.graph.nodes import Value
 
+Places = np.ndarray[Any, np.dtype[np.int64]]
 _END = (1 << 63) - 1
 
 
@@ -169,16 +172,18 @@ def _placed(c: AtenCall) -> Value:
         start = c["start"] or 0
         end = c["end"]
         step = c["step"]
-    if extent is None or not isinstance(start, int) or step != 1:
-        raise c.refuse(
-            "the part it replaces is known only at run time, or it has steps"
-        )
+    if extent is None or not isinstance(start, int):
+        raise c.refuse("the part it replaces is known only at run time")
     start = min(max(start + extent if start < 0 else start, 0), extent)
     if c.has("index"):
         end = start + 1
     elif end is None:
         end = extent
     end = min(max(end + extent if end < 0 else end, start), extent)
+    if step != 1:
+        return overwritten(
+            c, c.tensor(), np.arange(start, end, step), extent, src, axis
+        )
     front = c.op("Slice", c.tensor(), c.ints(0), c.ints(start), c.ints(axis))
     back = c.op("Slice", c.tensor(), c.ints(end), c.ints(_END), c.ints(axis))
     parts = [
@@ -190,6 +195,19 @@ def _placed(c: AtenCall) -> Value:
     if len(kept) == 1:
         return kept[0]
     return c.op("Concat", *kept, axis=axis)
+
+
+def overwritten(
+    c: AtenCall, x: Value, places: Places, extent: int, src: Value, axis: int = 0
+) -> Value:
+    """`x` with the elements at these places of an axis replaced by those of `src`, in order."""
+    sources = np.full(extent, -1)
+    sources[places] = np.arange(places.size)
+    if not places.size:
+        return x
+    kept = (sources < 0).reshape(-1, *[1] * (len(x.shape or ()) - 1 - axis))
+    new = c.op("Gather", src, c.build.constant(np.maximum(sources, 0)), axis=axis)
+    return c.op("Where", c.build.constant(kept), x, new)
 
 
 @rule("aten.copy")
