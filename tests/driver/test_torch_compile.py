@@ -98,6 +98,36 @@ def test_changes_in_place_views_and_aliases():
         same(function, torch.randn(3, 3), torch.randn(3, 3))
 
 
+def test_parts_of_a_tensor_change_in_place():
+    def change(x):
+        x[:, ::2] += 1
+        x.diagonal(1).fill_(4)
+        x.as_strided((2, 2), (1, 3), 1).mul_(2)
+        x.T[0] = x[1, 1]
+        return x.put_(torch.tensor([0]), torch.tensor([9.0]))
+
+    same(change, torch.randn(3, 5))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_results_that_share_memory(dynamic):
+    """A change of one shows in the others, as in PyTorch."""
+
+    def views(x):
+        y = x.T + 1
+        return y, y[1:, 0], y.flatten(), y
+
+    run = torch.compile(views, backend=backend, dynamic=dynamic)
+    for rows in (3, 4):
+        x = torch.randn(rows, 3)
+        found, wanted = run(x), views(x)
+        for results in (found, wanted):
+            results[1].mul_(2)
+            results[0][0] = 7
+        torch.testing.assert_close(found, wanted)
+        assert [r.stride() for r in found] == [r.stride() for r in wanted]
+
+
 def test_graph_breaks_and_control_flow_of_python():
     def function(x):
         x = x * 2

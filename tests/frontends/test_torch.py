@@ -216,13 +216,23 @@ def test_the_line_is_the_users_and_not_one_of_pytorch():
     assert source_of(node).startswith("test_torch.py:")
 
 
-def test_what_only_the_onnx_exporter_imports_goes_through_it():
+def test_elements_that_are_not_zero_run_natively():
     class Chosen(torch.nn.Module):
         def forward(self, x):
-            return torch.nonzero(x > 0)
+            return torch.nonzero(x > 0), x[x > 0]
 
     x = torch.randn(3, 3)
-    with events.record() as happened:
-        exe = tw.compile(Chosen(), x)
-    assert any(e.kind == "imported-by-onnx" for e in happened)
-    np.testing.assert_array_equal(exe(x.numpy()), torch.nonzero(x > 0).numpy())
+    exe = tw.compile(Chosen(), x)
+    places, chosen = exe(x.numpy())
+    np.testing.assert_array_equal(places, torch.nonzero(x > 0).numpy())
+    np.testing.assert_array_equal(chosen, x[x > 0].numpy())
+
+
+def test_nothing_goes_through_the_onnx_exporter(monkeypatch):
+    class Bessel(torch.nn.Module):
+        def forward(self, x):
+            return torch.special.bessel_j0(x)
+
+    monkeypatch.setattr(torch.onnx, "export", None)
+    with pytest.raises(UnsupportedError, match=r"bessel_j0.*test_torch.py:\d+"):
+        tw.compile(Bessel(), torch.randn(3))

@@ -94,10 +94,6 @@ def of_torch(
         fallback=OnnxFallback(),
         standard=standard,
     )
-    if not isinstance(found, Graph):
-        found = onnx.load(found, memory_limit=limit, inputs=inputs, standard=standard)
-        nesting = nesting_of(program, found)
-        return replace(found, nesting=nesting)
     for name in inputs:
         raise InputError(
             f"inputs: there is no input with a default named {name!r}",

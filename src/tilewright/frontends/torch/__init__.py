@@ -1,4 +1,4 @@
-"""Importing PyTorch modules and exported programs: by ATen rules, else through ONNX."""
+"""Importing PyTorch modules and exported programs, by rules for ATen operators."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tilewright.base import events
 from tilewright.base.errors import (
     InputError,
     ModelError,
@@ -48,21 +47,19 @@ def to_graph(
     limit: int,
     fallback: FallbackProvider | None = None,
     standard: bool = False,
-) -> tuple[Graph | bytes, Any]:
+) -> tuple[Graph, Any]:
     """The Graph of a module traced on `example_inputs`, or of an exported program; and the program.
 
     example_inputs: a tensor, a sequence of arguments, or a mapping of arguments by name.
     dynamic_shapes: dimensions that differ between calls, as `torch.export.export` takes them; their
     names are those of the graph. limit: bytes of memory. standard: keep ONNX's operators.
 
-    A program with an operator without a rule goes through PyTorch's ONNX exporter, and the result
-    is the bytes of that model.
-
     Raises InputError for a module without example inputs, ModelError if PyTorch cannot export it,
-    UnsupportedError naming the operators that neither way can import, with the user's line.
+    UnsupportedError naming the operators without a rule that PyTorch does not decompose, with the
+    user's line.
     """
     from tilewright.frontends.torch.aten.importer import ImportSettings
-    from tilewright.frontends.torch.aten.program import STATE, import_program
+    from tilewright.frontends.torch.aten.program import import_program
     from tilewright.frontends.torch.trace import exported
 
     symbols: dict[str, str] = {}
@@ -74,18 +71,8 @@ def to_graph(
             "dynamic_shapes: the program is already exported",
             hint="pass them to torch.export.export",
         )
-    try:
-        settings = ImportSettings(limit, fallback, standard, symbols)
-        return import_program(program, settings), program
-    except UnsupportedError as error:
-        if error.code == STATE:
-            raise
-        try:
-            model = to_onnx(program)
-        except ModelError:
-            raise error from None
-        events.emit("imported-by-onnx", reason=str(error))
-        return model, program
+    settings = ImportSettings(limit, fallback, standard, symbols)
+    return import_program(program, settings), program
 
 
 def to_onnx(module: Any, example_inputs: Any = (), optimize: bool = True) -> bytes:

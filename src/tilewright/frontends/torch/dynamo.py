@@ -22,6 +22,7 @@ from tilewright.frontends.torch.aten.importer import (
     unsupported,
 )
 from tilewright.frontends.torch.drawn import draws_first
+from tilewright.frontends.torch.shared import distinct
 from tilewright.graph.nodes import Graph
 
 # The executable form of a Graph: a function of its inputs in order, returning one or more arrays.
@@ -91,7 +92,9 @@ class CapturedGraph:
         settings: ImportSettings,
     ) -> None:
         self._whole = module
-        self._module, self._draws = draws_first(module)
+        drawn, self._draws = draws_first(module)
+        self._results = distinct(drawn)
+        self._module = self._results.module
         places = [n for n in self._module.graph.nodes if n.op == "placeholder"]
         self._names = [n.name for n in places]
         self._frozen = [n for n in frozen if n < len(places)]
@@ -138,17 +141,16 @@ class CapturedGraph:
             raise use.error from None
         names = [v.name for v in graph.inputs]
         places = [self._names.index(name) for name in names]
-        (output,) = [n for n in self._module.graph.nodes if n.op == "output"]
-        given = [n is not None for n in output.args[0]]
-        if not any(given):
-            return lambda *_: tuple(None for _ in given)
+        results = self._results
+        if not results.whole:
+            return lambda *_: results.of((), ())
         run = self._compile(graph)
-        orders = [_order(n.meta.get("val")) for n in output.args[0] if n is not None]
+        orders = [_order(held) for held in results.whole]
 
         def call(*args: Any) -> tuple[Any, ...]:
             found = _tensors(run(*[args[n] for n in places]))
-            parts = map(_laid_out, found, orders)
-            return tuple(next(parts) if there else None for there in given)
+            parts = list(map(_laid_out, found, orders))
+            return results.of(parts, args)
 
         return call
 

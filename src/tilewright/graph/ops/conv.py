@@ -172,6 +172,7 @@ def correlate(
 ) -> Array:
     """The convolution of arrays in their own dtype, without bias."""
     pads = [(max(b, 0), max(e, 0)) for b, e in zip(shape.begin, shape.end, strict=True)]
+    x = x[:, :, *(slice(max(-b, 0), None) for b in shape.begin)]
     spans = [
         (o - 1) * s + (k - 1) * d + 1
         for o, s, k, d in zip(
@@ -180,7 +181,7 @@ def correlate(
     ]
     extra = [
         (low, max(high, span - n - low))
-        for (low, high), span, n in zip(pads, spans, shape.inputs, strict=True)
+        for (low, high), span, n in zip(pads, spans, x.shape[2:], strict=True)
     ]
     padded = np.pad(x, [(0, 0), (0, 0), *extra])
     batch = x.shape[0]

@@ -39,6 +39,8 @@ def decompositions(
     for target, function in torch._decomp.decomposition_table.items():
         if not isinstance(target, torch._ops.OpOverload) or name_of(target) in DRAWS:
             continue
+        if target._schema.is_mutable:  # PyTorch makes them functional
+            continue
         if target not in table and (not _is_known(target) or target in refused):
             table[target] = function
     found: dict[Any, Any] = table

@@ -409,7 +409,8 @@ def numpy_of(tensor: Any) -> np.ndarray[Any, Any]:
     import torch
 
     dtype = dtype_of_torch(tensor.dtype).numpy
-    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    whole = tensor.detach().cpu().contiguous()
+    flat = whole.as_strided((whole.numel(),), (1,))  # one element may have any stride
     if flat.numel():
         raw = flat.view(torch.uint8)
     else:

@@ -198,6 +198,12 @@ def rule_of(target: Any) -> Rule | None:
     return _RULES.get(name) or _RULES.get(name.rpartition(".")[0])
 
 
+def rule_named(name: str) -> Rule:
+    """The rule registered under a name, for a rule of an operator with the same meaning."""
+    _load()
+    return _RULES[name]
+
+
 def name_of(target: Any) -> str:
     """`aten.add.Tensor` for an operator, `math.ceil` for a function."""
     if hasattr(target, "_schema"):

@@ -6,9 +6,12 @@ import math
 from collections.abc import Callable
 from typing import Final
 
+import numpy as np
+
 from tilewright.base.dtypes import DType, bool_, int64
 from tilewright.frontends.torch.aten.rules import AtenCall, rule
 from tilewright.graph.nodes import Value
+from tilewright.graph.ops.casts import number_of
 
 # One operand, in the result's type.
 _UNARY: Final = {
@@ -323,6 +326,88 @@ def _negative(c: AtenCall, x: Value) -> Value:
     nothing = c.op("Equal", x, c.number(0))
     signed = c.op("Where", nothing, c.op("Reciprocal", x), x)
     return c.op("Less", signed, c.number(0))
+
+
+# -- bits
+
+
+@rule("aten.bitwise_left_shift", "aten.__lshift__")
+def _shifted_left(c: AtenCall) -> Value:
+    """Products with powers of two, which wrap around; 0 by a count that is no bit's number."""
+    x, count, inside = _shift(c)
+    powers = c.op("Gather", _powers(c), count, axis=0)
+    return c.op("Where", inside, c.op("Mul", x, powers), c.number(0))
+
+
+@rule("aten.bitwise_right_shift", "aten.__rshift__")
+def _shifted_right(c: AtenCall) -> Value:
+    """Floored quotients by powers of two; the sign alone by a count that is no bit's number.
+
+    Two steps: the largest power of a signed type is out of its range.
+    """
+    x, count, inside = _shift(c)
+    half = c.op("Div", count, c.value(2, int64))
+    for part in (half, c.op("Sub", count, half)):
+        power = c.op("Gather", _powers(c), part, axis=0)
+        x = c.op("Div", c.op("Sub", x, c.op("Mod", x, power)), power)
+    signs = c.op(
+        "Where",
+        c.op("Less", c.tensor(dtype=c.dtype), c.number(0)),
+        c.number(-1),
+        c.number(0),
+    )
+    return c.op("Where", inside, x, signs)
+
+
+def _shift(c: AtenCall) -> tuple[Value, Value, Value]:
+    """The shifted numbers, the counts, and which of these are below the number of bits."""
+    if c.dtype.is_float or c.dtype is bool_:
+        raise c.refuse(f"it shifts {c.dtype.name}")
+    x = c.tensor("self", c.dtype)
+    count = c.tensor("other", c.dtype)
+    last = c.number(c.dtype.bits - 1)
+    inside = c.op(
+        "And",
+        c.op("GreaterOrEqual", count, c.number(0)),
+        c.op("LessOrEqual", count, last),
+    )
+    return x, c.cast(c.op("Where", inside, count, c.number(0)), int64), inside
+
+
+def _powers(c: AtenCall) -> Value:
+    powers = [1 << n for n in range(c.dtype.bits)]
+    return c.build.constant(np.array(powers, np.uint64).astype(c.dtype.numpy))
+
+
+@rule("aten.signbit")
+def _sign_bit(c: AtenCall) -> Value:
+    x = c.tensor()
+    if x.dtype is bool_:
+        return c.op("And", x, c.op("Not", x))
+    if x.dtype is not None and x.dtype.is_float:
+        integers = {16: "int16", 32: "int32", 64: "int64"}[x.dtype.bits]
+        x = c.op("BitCast", x, to=number_of(integers))
+    return c.op("Less", x, c.value(0, x.dtype))
+
+
+@rule("aten.fmax", "aten.fmin")
+def _number_of_two(c: AtenCall) -> Value:
+    """The larger or smaller one, of which NaN is neither."""
+    a = c.tensor("self", c.dtype)
+    b = c.tensor("other", c.dtype)
+    found = c.op("Max" if "fmax" in c.name else "Min", a, b)
+    if not c.dtype.is_float:
+        return found
+    found = c.op("Where", c.op("IsNaN", a), b, found)
+    return c.op("Where", c.op("IsNaN", b), a, found)
+
+
+@rule("aten.angle")
+def _angle(c: AtenCall) -> Value:
+    """Of real numbers: pi if they are negative, else 0; NaN for NaN."""
+    x = c.tensor(dtype=c.dtype)
+    found = c.op("Where", c.op("Less", x, c.number(0)), c.number(math.pi), c.number(0))
+    return c.op("Where", c.op("IsNaN", x), x, found)
 
 
 # -- choices

@@ -103,15 +103,10 @@ def _neutral(reduction: str, dtype: DType) -> float:
 @rule("aten.index.Tensor", "aten._unsafe_index.Tensor")
 def _index(c: AtenCall) -> Value:
     """`self[:, i, j]`: move the indexed axes to the front, gather once, and order the axes."""
-    given = c["indices"]
-    places = [n for n, v in enumerate(given) if v is not None]
-    _no_masks(c, given)
-    indices = [c.cast(given[n], int64) for n in places]
+    places, indices, chosen = _indices(c)
     if len(places) == 1:
         return c.op("Gather", c.tensor(), indices[0], axis=places[0])
-    ranks = [len(c.given["indices"][n].meta["val"].shape) for n in places]
     rank = c.rank()
-    chosen = max(ranks)
     rest = [n for n in range(rank) if n not in places]
     front = [*places, *rest]
     if front == list(range(rank)):
@@ -134,13 +129,14 @@ def _index_put(c: AtenCall) -> Value:
     given = c["indices"]
     x = c.tensor()
     values = c.cast(c["values"], c.dtype)
-    places = [n for n, v in enumerate(given) if v is not None]
-    if len(places) == 1 and given[places[0]].dtype is bool_ and not c["accumulate"]:
-        mask = given[places[0]]
-        return _masked_put(c, x, mask, places[0], values)
-    _no_masks(c, given)
-    indices = _joined(c, [c.cast(given[n], int64) for n in places])
-    values = _spread_values(c, indices, places, values)
+    masks = [n for n, v in enumerate(given) if v is not None]
+    if len(masks) == 1 and _is_mask(given[masks[0]]) and not c["accumulate"]:
+        mask = c.cast(given[masks[0]], bool_)
+        if all(n == 1 for n in c.of("values").shape):
+            return _masked_put(c, x, mask, masks[0], values)
+    places, numbers, chosen = _indices(c)
+    indices = _joined(c, numbers)
+    values = _spread_values(c, indices, places, values, chosen)
     rest = [n for n in range(c.rank()) if n not in places]
     front = [*places, *rest]
     reduction = "add" if c["accumulate"] else "none"
@@ -152,8 +148,44 @@ def _index_put(c: AtenCall) -> Value:
     return c.op("Transpose", found, perm=perm)
 
 
+def _indices(c: AtenCall) -> tuple[list[int], list[Value], int]:
+    """The indexed axes, their indices, and the number of axes of these after broadcasting.
+
+    A mask indexes its axes by the positions of its true elements.
+    """
+    places: list[int] = []
+    found: list[Value] = []
+    chosen = 0
+    axis = 0
+    for index, node in zip(c["indices"], c.given["indices"], strict=True):
+        if index is None:
+            axis += 1
+            continue
+        rank = len(node.meta["val"].shape)
+        if _is_mask(index):
+            if not rank:
+                raise c.refuse("its mask is one number, which adds an axis")
+            numbers = _positions(c, index, rank)
+        else:
+            numbers = [c.cast(index, int64)]
+        chosen = max(chosen, 1 if _is_mask(index) else rank)
+        places += range(axis, axis + len(numbers))
+        found += numbers
+        axis += len(numbers)
+    return places, found, chosen
+
+
+def _positions(c: AtenCall, mask: Value, rank: int) -> list[Value]:
+    """For each axis of a mask, the positions of its true elements in order."""
+    numbers = c.op("NonZero", c.cast(mask, bool_))
+    rows = [numbers]
+    if rank > 1:
+        rows = c.build.ops("Split", numbers, count=rank, axis=0, num_outputs=rank)
+    return [c.op("Squeeze", row, c.ints(0)) for row in rows]
+
+
 def _spread_values(
-    c: AtenCall, indices: Value, places: list[int], values: Value
+    c: AtenCall, indices: Value, places: list[int], values: Value, chosen: int
 ) -> Value:
     """The values broadcast to the written part, with the axes of the indices first.
 
@@ -183,7 +215,6 @@ def _spread_values(
     wide = c.op("Expand", values, sizes)
     if not lead:
         return wide
-    chosen = max(len(c.given["indices"][n].meta["val"].shape) for n in places)
     axes = len(lead) + chosen + len(tail)
     order = [*range(len(lead), len(lead) + chosen), *range(len(lead))]
     return c.op("Transpose", wide, perm=[*order, *range(len(order), axes)])
@@ -197,8 +228,6 @@ def _masked_put(
     values: Value,
 ) -> Value:
     """A masked write of one value is a Where."""
-    if any(n != 1 for n in c.of("values").shape):
-        raise c.refuse("it writes a separate value to each element of a mask")
     behind = c.rank() - place - len(mask.shape or ())
     if behind:
         axes = c.ints(*(-1 - n for n in range(behind)))
@@ -208,13 +237,6 @@ def _masked_put(
     if c.rank("values"):
         values = c.reshape(values, [])
     return c.op("Where", wide, values, x)
-
-
-def _no_masks(c: AtenCall, given: Sequence[Value | None]) -> None:
-    if any(map(_is_mask, given)):
-        raise c.refuse(
-            "the number of elements that a mask selects is known only at run time"
-        )
 
 
 def _is_mask(index: Value | None) -> bool:
@@ -243,3 +265,41 @@ def _one_hot(c: AtenCall) -> Value:
         raise c.refuse("the number of classes is known only at run time")
     values = c.ints(0, 1)
     return c.op("OneHot", c.tensor(), c.value(classes, int64), values, axis=-1)
+
+
+@rule("aten.nonzero")
+def _nonzero(c: AtenCall) -> Value:
+    return c.op("Transpose", c.op("NonZero", c.tensor()), perm=[1, 0])
+
+
+@rule("aten.masked_select")
+def _masked_select(c: AtenCall) -> Value:
+    """The elements in order; both operands have one shape after broadcasting."""
+    mask = c.tensor("mask")
+    x = c.tensor()
+    shape = c.op("Shape", c.op("And", c.op("Equal", x, x), mask))
+    flat = [c.reshape(c.op("Expand", v, shape), [-1]) for v in (x, mask)]
+    return c.op("Gather", flat[0], _positions(c, flat[1], 1)[0], axis=0)
+
+
+@rule("aten.masked_scatter")
+def _masked_scatter(c: AtenCall) -> Value:
+    """The elements of `source` in order, one for each element of the mask."""
+    x = c.tensor()
+    shape = c.op("Shape", c.op("And", c.op("Equal", x, x), c.tensor("mask")))
+    mask = c.op("Expand", c.tensor("mask"), shape)
+    count = c.op("CumSum", c.cast(c.reshape(mask, [-1]), int64), c.value(0, int64))
+    places = c.op("Max", c.op("Sub", count, c.value(1, int64)), c.value(0, int64))
+    new = c.op("Gather", c.reshape(c.tensor("source"), [-1]), places, axis=0)
+    return c.op("Where", mask, c.op("Reshape", new, shape), x)
+
+
+@rule("aten.put")
+def _put(c: AtenCall) -> Value:
+    """Values written to places of the flattened tensor."""
+    index = c.reshape(c.tensor("index"), [-1])
+    source = c.reshape(c.tensor("source", c.dtype), [-1])
+    reduction = "add" if c["accumulate"] else "none"
+    flat = c.reshape(c.tensor(), [-1])
+    found = c.op("ScatterElements", flat, index, source, axis=0, reduction=reduction)
+    return c.reshape(found, list(c.result.shape))

@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from tilewright.base.dtypes import int64
 from tilewright.frontends.torch.aten.rules import AtenCall, positive, rule
 from tilewright.graph.nodes import Value
 
+Places = np.ndarray[Any, np.dtype[np.int64]]
 _END = (1 << 63) - 1
 
 
@@ -178,10 +181,9 @@ def _placed(c: AtenCall) -> Value:
         end = extent
     end = min(max(end + extent if end < 0 else end, start), extent)
     if step != 1:
-        places = list(range(extent))
-        places[start:end:step] = [extent + n for n in range(-((start - end) // step))]
-        both = c.op("Concat", c.tensor(), src, axis=axis)
-        return c.op("Gather", both, c.ints(*places), axis=axis)
+        return overwritten(
+            c, c.tensor(), np.arange(start, end, step), extent, src, axis
+        )
     front = c.op("Slice", c.tensor(), c.ints(0), c.ints(start), c.ints(axis))
     back = c.op("Slice", c.tensor(), c.ints(end), c.ints(_END), c.ints(axis))
     parts = [
@@ -193,6 +195,19 @@ def _placed(c: AtenCall) -> Value:
     if len(kept) == 1:
         return kept[0]
     return c.op("Concat", *kept, axis=axis)
+
+
+def overwritten(
+    c: AtenCall, x: Value, places: Places, extent: int, src: Value, axis: int = 0
+) -> Value:
+    """`x` with the elements at these places of an axis replaced by those of `src`, in order."""
+    sources = np.full(extent, -1)
+    sources[places] = np.arange(places.size)
+    if not places.size:
+        return x
+    kept = (sources < 0).reshape(-1, *[1] * (len(x.shape or ()) - 1 - axis))
+    new = c.op("Gather", src, c.build.constant(np.maximum(sources, 0)), axis=axis)
+    return c.op("Where", c.build.constant(kept), x, new)
 
 
 @rule("aten.copy")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -74,11 +75,19 @@ def _places(
 @rule("aten.avg_pool1d", "aten.avg_pool2d", "aten.avg_pool3d")
 def _avg_pool(c: AtenCall) -> Value:
     axes = _axes(c)
-    if c["divisor_override"]:
-        raise c.refuse("it divides by a number other than that of its elements")
+    if not c.dtype.is_float:
+        raise c.refuse(f"it averages {c.dtype.name}")
     how = _windows(c, axes) | {"count_include_pad": int(c["count_include_pad"])}
+    divisor = c["divisor_override"]
+    if divisor and how["ceil_mode"]:
+        raise c.refuse("it divides by a given number, also at ends that are rounded up")
+    if divisor:
+        how["count_include_pad"] = 1
     x, alone = _batched(c, axes)
-    return _unbatched(c, c.op("AveragePool", x, **how), alone)
+    found = c.op("AveragePool", x, **how)
+    if divisor:
+        found = c.op("Mul", found, c.number(math.prod(how["kernel_shape"]) / divisor))
+    return _unbatched(c, found, alone)
 
 
 @rule(

@@ -6,10 +6,13 @@ import math
 from collections.abc import Callable
 from typing import Any, Final
 
-from tilewright.base.dtypes import bool_, int64
+import numpy as np
+
+from tilewright.base.dtypes import DType, bool_, int64
 from tilewright.frontends.torch.aten.rules import AtenCall, positive, rule
 from tilewright.graph.nodes import Value
 
+_END: Final = (1 << 63) - 1
 _REDUCTIONS: Final = {
     "sum": "ReduceSum",
     "mean": "ReduceMean",
@@ -244,3 +247,85 @@ def _sort(c: AtenCall) -> Value | list[Value]:
             "TopK", c.tensor(), shape, count=2, axis=axis, largest=largest, sorted=1
         )
     return found[1] if "argsort" in c.name else found
+
+
+@rule("aten.cumprod")
+def _cumprod(c: AtenCall) -> Value:
+    if not c.rank():
+        return c.tensor("self", c.dtype)
+    return c.op("CumProd", c.tensor("self", c.dtype), c.value(c.axis(), int64))
+
+
+@rule("aten.cummax", "aten.cummin")
+def _running_extremum(c: AtenCall) -> tuple[Value, Value]:
+    """Of the elements up to each one, with the last position that has it."""
+    x = c.tensor()
+    if not c.rank():
+        return x, c.number(0, int64)
+    axis = c.axis()
+    extent = c.extent(axis)
+    if extent is None:
+        raise c.refuse("its extent is known only at run time")
+    behind = [1] * (c.rank() - 1 - axis)
+    numbers = np.arange(extent)
+    before = numbers[None, :] <= numbers[:, None]
+    before = c.build.constant(before.reshape(extent, extent, *behind))
+    every = c.op("Unsqueeze", x, c.ints(axis))
+    largest = "cummax" in c.name
+    neutral = c.number(least(c.dtype, largest))
+    seen = c.op("Where", before, every, neutral)
+    found = reduced(
+        c, "ReduceMax" if largest else "ReduceMin", seen, [axis + 1], keep=False
+    )
+    same = c.op("Equal", every, c.op("Unsqueeze", found, c.ints(axis + 1)))
+    if c.dtype.is_float:
+        same = c.op("Or", same, c.op("IsNaN", every))
+    same = c.op("And", same, before)
+    places = c.build.constant(numbers.reshape(extent, *behind))
+    places = c.op("Where", same, places, c.value(0, int64))
+    return found, c.op("ReduceMax", places, c.ints(axis + 1), keepdims=0)
+
+
+def least(dtype: DType, largest: bool) -> float:
+    """The value that no element is below, or above if `largest` is not set."""
+    if dtype is bool_:
+        return not largest
+    if dtype.is_float:
+        return -math.inf if largest else math.inf
+    return int(dtype.min if largest else dtype.max)
+
+
+@rule("aten.kthvalue")
+def _kth(c: AtenCall) -> list[Value]:
+    if not c.rank():
+        return [c.tensor(), c.number(0, int64)]
+    axis = c.axis()
+    k = c.sizes([c["k"]])
+    found = c.build.ops("TopK", c.tensor(), k, count=2, axis=axis, largest=0, sorted=1)
+    last = [c.op("Slice", v, c.ints(-1), c.ints(_END), c.ints(axis)) for v in found]
+    if c["keepdim"]:
+        return last
+    return [c.op("Squeeze", v, c.ints(axis)) for v in last]
+
+
+@rule("aten.searchsorted", "aten.bucketize")
+def _searched(c: AtenCall) -> Value:
+    """The number of elements in order that are before each value."""
+    name = "boundaries" if c.has("boundaries") else "sorted_sequence"
+    dtype = c.promoted(name, "self")
+    line = c.tensor(name, dtype)
+    if c.has("sorter"):
+        line = c.op("GatherElements", line, c.tensor("sorter"), axis=-1)
+    value = c.tensor("self", dtype)
+    if not isinstance(c["self"], Value):
+        alone = True
+    else:
+        alone = not c.rank()
+    if not alone:
+        value = c.op("Unsqueeze", value, c.ints(-1))
+        if c.rank(name) > 1:
+            line = c.op("Unsqueeze", line, c.ints(-2))
+    right = c["right"] or c["side"] == "right"
+    after = c.op("Greater" if right else "GreaterOrEqual", line, value)
+    count = c.cast(c.op("Not", after), int64)
+    return c.cast(c.op("ReduceSum", count, c.ints(-1), keepdims=0), c.dtype)

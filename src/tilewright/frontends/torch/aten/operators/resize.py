@@ -33,6 +33,8 @@ def _resized(c: AtenCall) -> Value:
     kind = name.lstrip("_").removeprefix("upsample_").rstrip("123d")
     exact = kind.startswith("nearest_exact")
     mode = _MODES["nearest" if exact else kind]
+    if mode != "nearest" and not c.dtype.is_float:
+        raise c.refuse(f"it interpolates {c.dtype.name}: convert to float32, and round")
     axes = c.rank("input" if c.has("input") else "self") - 2
     how: dict[str, object] = {"mode": mode, "cubic_coeff_a": -0.75}
     if mode == "nearest":

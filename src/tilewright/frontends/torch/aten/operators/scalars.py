@@ -78,3 +78,9 @@ def _float(c: AtenCall) -> Value:
 def _int(c: AtenCall) -> Value:
     (x,) = c.arguments.values()
     return c.cast(c.value(x), int64)
+
+
+@rule("torch.sym_ite")
+def _choice(c: AtenCall) -> Value:
+    condition, then, otherwise = c.arguments.values()
+    return c.op("Where", c.value(condition, bool_), c.value(then), c.value(otherwise))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from tilewright.base.dtypes import int64
+from tilewright.base.dtypes import bool_, int64
 from tilewright.frontends.torch.aten.rules import AtenCall, positive, rule
 from tilewright.graph.nodes import Value
+from tilewright.graph.ops.casts import number_of
 
 _END = (1 << 63) - 1
 
@@ -49,9 +49,12 @@ def _converted(c: AtenCall) -> Value:
     return c.tensor("self" if c.has("self") else "a", c.dtype)
 
 
-@rule("aten.view.dtype")
+@rule("aten.view.dtype", "prims.view_of_dtype")
 def _reinterpreted(c: AtenCall) -> Value:
-    raise c.refuse("it reads the bytes of a tensor as another type")
+    x = c.tensor("self" if c.has("self") else "a")
+    if x.dtype is None or x.dtype.bits != c.dtype.bits or bool_ in (x.dtype, c.dtype):
+        raise c.refuse("it reads the bytes of a tensor as a type of another size")
+    return c.op("BitCast", x, to=number_of(c.dtype.name))
 
 
 @rule(
@@ -105,7 +108,7 @@ def _squeezed(c: AtenCall) -> Value:
 @rule("aten.permute")
 def _permuted(c: AtenCall) -> Value:
     order = [positive(int(d), c.rank()) for d in c["dims"]]
-    return _transposed(c, c.tensor(), order)
+    return transposed(c, c.tensor(), order)
 
 
 @rule("aten.transpose.int", "aten.swapaxes", "aten.t", "aten.numpy_T", "aten.mT")
@@ -120,13 +123,13 @@ def _swapped(c: AtenCall) -> Value:
     elif c.rank() < 2:
         return c.tensor()
     elif ".numpy_T" in c.name:
-        return _transposed(c, c.tensor(), order[::-1])
+        return transposed(c, c.tensor(), order[::-1])
     else:
         a = c.rank() - 2
         b = c.rank() - 1
     if order:
         order[a], order[b] = order[b], order[a]
-    return _transposed(c, c.tensor(), order)
+    return transposed(c, c.tensor(), order)
 
 
 @rule("aten.movedim.int", "aten.movedim.intlist")
@@ -136,12 +139,13 @@ def _moved(c: AtenCall) -> Value:
     rest = [a for a in range(c.rank()) if a not in source]
     order = dict(zip(target, source, strict=True))
     free = iter(rest)
-    return _transposed(
+    return transposed(
         c, c.tensor(), [order[n] if n in order else next(free) for n in range(c.rank())]
     )
 
 
-def _transposed(c: AtenCall, x: Value, order: Sequence[int]) -> Value:
+def transposed(c: AtenCall, x: Value, order: Sequence[int]) -> Value:
+    """The axes in another order."""
     if list(order) == list(range(len(order))):
         return x
     return c.op("Transpose", x, perm=list(order))
@@ -239,17 +243,27 @@ def _padded(c: AtenCall) -> Value:
     x = c.tensor()
     pads = list(c["pad"])
     axes = [c.rank() - 1 - n for n in range(len(pads) // 2)]
-    for axis, begin, end in zip(axes, pads[::2], pads[1::2], strict=True):
-        if any(isinstance(n, int) and n < 0 for n in (begin, end)):
-            cut = c.ints(max(-begin, 0)), c.ints(min(end, 0) or _END)
-            x = c.op("Slice", x, *cut, c.ints(axis))
-    pads = [max(n, 0) if isinstance(n, int) else n for n in pads]
+    added = [max(n, 0) if isinstance(n, int) else n for n in pads]
     if mode == "constant":
         value = c.value(c["value"] or 0, c.dtype)
     else:
         value = None
-    sizes = c.sizes([*pads[::2], *pads[1::2]])
-    return c.op("Pad", x, sizes, value, c.ints(*axes), mode=mode)
+    if added != pads and mode == "constant":
+        x = _cropped(c, x, axes, pads)
+    sizes = c.sizes([*added[::2], *added[1::2]])
+    x = c.op("Pad", x, sizes, value, c.ints(*axes), mode=mode)
+    if added != pads and mode != "constant":
+        x = _cropped(c, x, axes, pads)  # elements that are cropped off may be repeated
+    return x
+
+
+def _cropped(c: AtenCall, x: Value, axes: Sequence[int], pads: Sequence[Any]) -> Value:
+    """Without the elements that negative pads remove."""
+    for axis, begin, end in zip(axes, pads[::2], pads[1::2], strict=True):
+        if any(isinstance(n, int) and n < 0 for n in (begin, end)):
+            cut = c.ints(max(-begin, 0)), c.ints(min(end, 0) or _END)
+            x = c.op("Slice", x, *cut, c.ints(axis))
+    return x
 
 
 @rule("aten.tril", "aten.triu")
@@ -267,11 +281,11 @@ def _diagonal(c: AtenCall) -> Value:
     if None in extents:
         raise c.refuse("its extents are known only at run time")
     rest = [a for a in range(c.rank()) if a not in axes]
-    x = _transposed(c, c.tensor(), [*axes, *rest])
+    x = transposed(c, c.tensor(), [*axes, *rest])
     rows = np.arange(max(-offset, 0), max(-offset, 0) + c.result.shape[-1])
     places = c.build.constant(np.stack([rows, rows + offset], -1).astype(np.int64))
     found = c.op("GatherND", x, places)
-    return _transposed(c, found, [*range(1, len(rest) + 1), 0])
+    return transposed(c, found, [*range(1, len(rest) + 1), 0])
 
 
 @rule("aten.unfold")
@@ -289,45 +303,4 @@ def _windows(c: AtenCall) -> Value:
     places = c.build.constant(starts[:, None] + np.arange(size))
     found = c.op("Gather", c.tensor(), places, axis=axis)
     order = [n for n in range(c.rank() + 1) if n != axis + 1]
-    return _transposed(c, found, [*order, axis + 1])
-
-
-# -- memory
-
-
-@rule("aten.as_strided")
-def _strided(c: AtenCall) -> Value:
-    """Elements by their positions in memory, if PyTorch's input is dense."""
-    held = c.of("self")
-    shape = c.fixed()
-    steps = list(c["stride"])
-    offset = c["storage_offset"]
-    known = [*held.shape, *held.stride(), *steps, held.storage_offset()]
-    if shape is None or not all(type(n) is int for n in known):
-        raise c.refuse("its extents are known only at run time")
-    order = sorted(range(c.rank()), key=lambda a: (-held.stride()[a], a))
-    if held.storage_offset() or not _is_dense(held.shape, held.stride(), order):
-        raise c.refuse("its input is a part of another tensor")
-    flat = c.reshape(_transposed(c, c.tensor(), order), [-1])
-    order = sorted(range(len(shape)), key=lambda a: (-steps[a], a))
-    if not offset and math.prod(shape) == held.numel():
-        if _is_dense(shape, steps, order):
-            found = c.reshape(flat, [shape[a] for a in order])
-            return _transposed(c, found, [order.index(a) for a in range(len(shape))])
-    places = np.asarray(offset or 0, np.int64)
-    for extent, step in zip(shape, steps, strict=True):
-        places = places[..., None] + np.arange(extent) * step
-    if places.size and places.max() >= held.numel():
-        raise c.refuse("it reads beyond its input")
-    indices = c.build.constant(places)
-    return c.op("Gather", flat, indices, axis=0)
-
-
-def _is_dense(shape: Sequence[int], steps: Sequence[int], order: Sequence[int]) -> bool:
-    """Whether these axes, from the outermost one, fill memory without gaps."""
-    size = 1
-    for a in reversed(order):
-        if shape[a] != 1 and steps[a] != size:
-            return False
-        size *= shape[a]
-    return True
+    return transposed(c, found, [*order, axis + 1])

@@ -1,0 +1,120 @@
+"""Results of a captured graph that share memory: one is computed, and the others are views of it.
+
+PyTorch leaves views of an intermediate tensor in the graph if several results share it; a change of
+one result in place then shows in the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tilewright.base.dataclass import dataclass
+
+
+@dataclass(frozen=True)
+class Results:
+    """module: a graph whose results are distinct tensors. whole: PyTorch's description of these.
+
+    places: for each result of the original graph its position in `whole`, or None if there is none.
+    views: for each one its description, if it is a view; else None.
+    """
+
+    module: Any
+    whole: Sequence[Any]
+    places: Sequence[int | None]
+    views: Sequence[Any]
+
+    def of(self, found: Sequence[Any], args: Sequence[Any]) -> tuple[Any, ...]:
+        """The original graph's results from those of `module`. args: of the call."""
+        pairs = list(zip(self.places, self.views, strict=True))
+        viewed = {place for place, view in pairs if view is not None}
+        numbers = _numbers(self.module, args) if viewed else {}
+        parts = [
+            _in_memory(part, self.whole[n], numbers) if n in viewed else part
+            for n, part in enumerate(found)
+        ]
+        return tuple(
+            None if place is None else _view(parts[place], view, numbers)
+            for place, view in pairs
+        )
+
+
+def distinct(module: Any) -> Results:
+    """The graph with each tensor that several results share as one result."""
+    (output,) = [n for n in module.graph.nodes if n.op == "output"]
+    given = list(output.args[0])
+    roots = [n if n is None else _root(n) for n in given]
+    whole = []
+    for node, root in zip(given, roots, strict=True):
+        shared = roots.count(root) > 1 and root.op != "placeholder" if root else False
+        whole.append(root if shared else node)
+    kept = list(dict.fromkeys(n for n in whole if n is not None))
+    places = [None if n is None else kept.index(n) for n in whole]
+    views = [
+        node.meta["val"] if node is not held else None
+        for node, held in zip(given, whole, strict=True)
+    ]
+    about = [n.meta.get("val") for n in kept]
+    if kept == given:
+        return Results(module, about, places, views)
+    import torch
+
+    graph = torch.fx.Graph()
+    copies: dict[Any, Any] = {}
+    graph.graph_copy(module.graph, copies)
+    graph.output(tuple(copies[n] for n in kept))
+    return Results(torch.fx.GraphModule(module, graph), about, places, views)
+
+
+def _root(node: Any) -> Any:
+    """The node that made the memory of a result."""
+    while node.op == "call_function" and _is_view(node):
+        node = node.args[0]
+    return node
+
+
+def _is_view(node: Any) -> bool:
+    """Whether a node gives another view of its first argument, of the same element type."""
+    if not getattr(node.target, "is_view", False) or node.target._schema.is_mutable:
+        return False
+    held = [getattr(n.meta.get("val"), "dtype", None) for n in (node, node.args[0])]
+    return held[0] is not None and held[0] == held[1]
+
+
+def _numbers(module: Any, args: Sequence[Any]) -> dict[Any, int]:
+    """PyTorch's symbols of extents, by the arguments of a call."""
+    found: dict[Any, int] = {}
+    places = [n for n in module.graph.nodes if n.op == "placeholder"]
+    for node, arg in zip(places, args, strict=False):
+        about = node.meta.get("val")
+        if hasattr(about, "shape"):
+            pairs = list(zip(about.shape, arg.shape, strict=True))
+        else:
+            pairs = [(about, arg)]
+        found |= {n.node.expr: int(x) for n, x in pairs if hasattr(n, "node")}
+    return found
+
+
+def _view(whole: Any, about: Any, numbers: Mapping[Any, int]) -> Any:
+    """The view of a tensor that PyTorch described; the tensor itself without a description."""
+    if about is None:
+        return whole
+    size, stride = (_known(n, numbers) for n in (about.shape, about.stride()))
+    (offset,) = _known([about.storage_offset()], numbers)
+    return whole.as_strided(size, stride, whole.storage_offset() + offset)
+
+
+def _in_memory(part: Any, about: Any, numbers: Mapping[Any, int]) -> Any:
+    """A tensor in memory as PyTorch described it, so that views have the strides it predicted."""
+    stride = _known(about.stride(), numbers)
+    if list(part.stride()) == stride:
+        return part
+    return part.new_empty_strided(part.shape, stride).copy_(part)
+
+
+def _known(extents: Sequence[Any], numbers: Mapping[Any, int]) -> list[int]:
+    return [
+        int(n.node.expr.xreplace(numbers)) if hasattr(n, "node") else int(n)
+        for n in extents
+    ]
