@@ -265,9 +265,9 @@ class CostModel:
         0.9, "cycles", "a line of a vector's lanes that was not read just before"
     )
     apart_load: float = _constant(
-        1.0, "cycles", "a lane that is loaded by itself, without its line"
+        0.5, "cycles", "a lane that is loaded by itself, without its line"
     )
-    apart_store: float = _constant(1.2, "cycles", "a lane that is stored by itself")
+    apart_store: float = _constant(1.0, "cycles", "a lane that is stored by itself")
     ahead: int = _constant(
         64,
         "lines",
