@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import field, replace
-from importlib import import_module
 from importlib.util import find_spec
 from math import inf, isfinite
 from pathlib import Path
@@ -29,7 +28,6 @@ from tilewright.tune.accounts import TimeAccounts
 from tilewright.tune.base import (
     Budget,
     Candidate,
-    CostModel,
     Runner,
     Status,
     Task,
@@ -38,6 +36,7 @@ from tilewright.tune.base import (
 from tilewright.tune.building import BuildAhead
 from tilewright.tune.features.facts import Facts
 from tilewright.tune.fleet.local import LocalFleet
+from tilewright.tune.import_ahead import ImportAhead
 from tilewright.tune.measure.builder import ProgramBuilder
 from tilewright.tune.measure.local import LocalRunner
 from tilewright.tune.measure.options import Limits, Timing
@@ -57,6 +56,7 @@ SECONDS: Final = 600.0  # the limit of a run without any other limit
 SURE: Final = 0.95  # required confidence that a chosen schedule is faster
 # Share of the time of all kernels. A kernel that saves less is not measured again.
 WORTH: Final = 0.0005
+LEARNED: Final = "trees-residual"  # the default cost model, which needs LightGBM
 _LOCAL: Final = "local:"  # prefix of the number of workers of a fleet on this machine
 
 
@@ -159,7 +159,19 @@ class Session:
             self.records = stack.enter_context(Records(self.path))
             self.run = self._begun()
             runner, build = stack.enter_context(self._shop())
-            tools = TuningTools(runner, build, self._record, self._model(), self.run.id)
+            name = self._cost_model()
+            facts = Facts.of(target_of(self.options))
+            tools = TuningTools(
+                runner,
+                build,
+                self._record,
+                make_model(name, facts, self.how.seed),
+                self.run.id,
+            )
+            if name == LEARNED:
+                ahead = ImportAhead("lightgbm")
+                stack.callback(ahead.close)
+                tools = replace(tools, prepare=ahead)
             self.tunings = [self._tuning(task, tools) for task in self.tasks]
             self._stack = stack.pop_all()
         return self
@@ -289,23 +301,19 @@ class Session:
             stack.callback(runner.close)
             yield runner, BuildAhead(ProgramBuilder())
 
-    def _model(self) -> CostModel:
-        chosen = self.how.cost_model
-        if chosen is None:
-            learned = find_spec("lightgbm") is not None
-            chosen = "trees-residual" if learned else "analytic"
-            if learned:
-                # It takes a second, which is not the time of a fit.
-                with self.accounts.spending("import"):
-                    import_module("lightgbm")
-            else:
-                warnings.warn(
-                    "tuning uses the analytic cost model, which does not learn: install "
-                    "'tilewright[tune]' for the better one",
-                    TilewrightWarning,
-                    stacklevel=2,
-                )
-        return make_model(chosen, Facts.of(target_of(self.options)), self.how.seed)
+    def _cost_model(self) -> str:
+        """The name of the cost model; by default the best that is installed."""
+        if self.how.cost_model is not None:
+            return self.how.cost_model
+        if find_spec("lightgbm") is not None:
+            return LEARNED
+        warnings.warn(
+            "tuning uses the analytic cost model, which does not learn: install "
+            "'tilewright[tune]' for the better one",
+            TilewrightWarning,
+            stacklevel=2,
+        )
+        return "analytic"
 
     def _tuning(self, task: Task, tools: TuningTools) -> Tuning:
         digest = Key.parse(task.key).digest

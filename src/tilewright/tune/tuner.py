@@ -62,12 +62,17 @@ def _keep_nothing(task: Task, trial: Trial) -> None:
     return None
 
 
+def _nothing() -> None:
+    return None
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class TuningTools:
     """The dependencies of tuning.
 
     record: called with each trial as soon as it is finished. model: shared by all tasks. machine:
-    the name under which the model learns.
+    the name under which the model learns. prepare: called before the model is fitted; it imports
+    what that takes.
     """
 
     runner: Runner
@@ -75,6 +80,7 @@ class TuningTools:
     record: Callable[[Task, Trial], None] = _keep_nothing
     model: CostModel | None = None
     machine: str = ""
+    prepare: Callable[[], None] = _nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,15 +305,23 @@ class Tuning:
         )
 
     def _learn(self, trials: Sequence[Trial]) -> None:
-        with self._own.spending("learn"):
-            if self._tools.model is not None:
+        if self._tools.model is not None:
+            with self._own.spending("learn"):
                 self._unlearned += self._samples(trials)
-                # A single sample, such as the default, cannot rank anything: fitting would be
-                # wasted.
-                if len(self._unlearned) > 1 and self._may_learn():
-                    self._tools.model.update(self._unlearned)
-                    self._unlearned = []
+        # A single sample, such as the default, cannot rank anything: fitting would be wasted.
+        if len(self._unlearned) > 1 and self._may_learn():
+            self._fit()
+        with self._own.spending("learn"):
             self._strategy.tell(trials)
+
+    def _fit(self) -> None:
+        model = self._tools.model
+        assert model is not None
+        with self._own.spending("import"):
+            self._tools.prepare()
+        with self._own.spending("learn"):
+            model.update(self._unlearned)
+        self._unlearned = []
 
     def _may_learn(self) -> bool:
         """Whether fitting has taken little time so far; otherwise samples wait. What is known

@@ -149,12 +149,29 @@ class MemoryEmitter(AddressEmitter):
             entry = self._load_entry(place, buffer, place.offsets)
             if entry is not None:
                 return entry
+        if mask is None and place.offsets is None:
+            return self._load_each(place, type, size)
         pointers = self._lane_pointers(place, size)
         chosen = self.splat(mask if mask is not None else integer(1, "i1"), lanes)
         name = f"llvm.masked.gather.{mangle(type, lanes)}.{mangle('ptr', lanes)}"
         full = vector_type(type, lanes)
         args = f"{aligned(pointers, size)}, {chosen.typed}, {otherwise(full, lanes, outside)}"
         return self.ins(f"call {full} @{name}({args})", type, lanes)
+
+    def _load_each(self, place: LaneAccess, type: str, size: int) -> LlvmValue:
+        """Load lanes one by one, at constant distances from one address, which an instruction adds
+        by itself: gathers take addresses in a vector, and two to three times as long."""
+        full = vector_type(type, place.lanes)
+        found = LlvmValue("poison", type, place.lanes)
+        for lane, step in enumerate(place.steps):
+            pointer = at_element(self, place.pointer, step, size)
+            element = self.ins(f"load {type}, {pointer.typed}, align {size}", type)
+            found = self.ins(
+                f"insertelement {full} {found.text}, {element.typed}, i64 {lane}",
+                type,
+                place.lanes,
+            )
+        return found
 
     def _prefetch(self, pointer: LlvmValue) -> None:
         """Prefetch at the distance that the vector loop is annotated with, relative to the load."""
@@ -326,6 +343,8 @@ class MemoryEmitter(AddressEmitter):
             if mask is not None:
                 mask = self.splat(mask, place.lanes)
             store_near(self, place.pointer, covered, raw, size, mask)
+        elif mask is None and place.offsets is None:
+            self._store_each(place, raw, size)
         else:
             chosen = self.splat(
                 mask if mask is not None else integer(1, "i1"), place.lanes
@@ -334,6 +353,13 @@ class MemoryEmitter(AddressEmitter):
             types = f"{mangle(raw.type, raw.lanes)}.{mangle('ptr', raw.lanes)}"
             args = f"{raw.typed}, {aligned(pointers, size)}, {chosen.typed}"
             self.line(f"call void @llvm.masked.scatter.{types}({args})")
+
+    def _store_each(self, place: LaneAccess, raw: LlvmValue, size: int) -> None:
+        """Store lanes one by one in order, as `_load_each` loads them."""
+        for lane, step in enumerate(place.steps):
+            pointer = at_element(self, place.pointer, step, size)
+            element = self.ins(f"extractelement {raw.typed}, i64 {lane}", raw.type)
+            self.line(f"store {element.typed}, {pointer.typed}, align {size}")
 
     def _near_stored(
         self, place: LaneAccess, size: int

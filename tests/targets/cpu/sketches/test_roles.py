@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -157,6 +157,38 @@ def test_vectors_that_rows_of_a_window_read():
     assert Window(3, 2, 1).distinct(4) == 9
     assert Window(3, 1, 2).distinct(4) == 8
     assert Window(2, 3, 1).distinct(2) == 4
+    # The last of them were read before, where windows overlap.
+    assert [Window(3, step, 1).new(4) for step in (1, 2, 3)] == [4, 8, 12]
+
+
+@pytest.mark.parametrize(
+    ("taps", "step", "rows"), [(3, 1, (2, 4)), (3, 2, (2, 4)), (5, 1, (1, 8))]
+)
+def test_windows_above_one_another_share_rows_unless_products_hide_them(
+    taps, step, rows
+):
+    window = Window(taps, step, 1)
+    alone = RowData(streams=True, window=window)
+    data = replace(alone, above=window, filled=2.0)
+    assert best([56, 56], 16, 16, COSTS, data).rows == rows
+    assert best([56, 56], 16, 16, COSTS, alone).rows[0] == 1
+    # Of two rows of four, six rows of four vectors are new for each tap of a window of five.
+    lines = (2 - 1) * step + taps
+    assert data.fills((2, 4), 1) == 2.0 * lines * 4 * step / taps**2
+
+
+@pytest.mark.parametrize("step", [1, 3])
+def test_windows_apart_share_nothing_above_one_another(step):
+    x = Buffer("X", (56 * step + 2, 58, 16), float32)
+    w, y = Buffer("W", (3, 3, 16), float32), Buffer("Y", (56, 56, 16), float32)
+
+    def value(h, v, c, i, j):
+        return x[h * step + i, v + j, c] * w[i, j, c]
+
+    computations = [reduce_("dw", y, (3, 3), "add", value)]
+    at = Context(machine("x86-64-v4"), {w})
+    found = sketches(plain(computations), computations, at)[0].default()
+    assert (found.values["dw.tile"][0] > 1) == (step == 1)
 
 
 @pytest.mark.covering(1)

@@ -78,7 +78,8 @@ def candidates(
 def grids(
     rows: Sequence[int], columns: int, lanes: int, costs: CostModel
 ) -> list[Tile]:
-    """Tiles of a part of each of the last two row dimensions, which the model does not compare."""
+    """Tiles of a part of each of the last two row dimensions. The model compares few of them, where
+    rows above one another share what they read."""
     if len(rows) < 2:
         return []
     lead = (1,) * (len(rows) - 2)
@@ -112,6 +113,10 @@ class Window:
         }
         return len(places)
 
+    def new(self, rows: int) -> int:
+        """Those of them that as many rows before did not read."""
+        return self.distinct(2 * rows) - self.distinct(rows)
+
 
 @dataclass(frozen=True, slots=True)
 class RowData:
@@ -122,9 +127,11 @@ class RowData:
     displace one another. evicted: cycles per step for lines of a row that other steps displace.
     stored: cycles per step of a store of results; crossed: whether they leave the tile transposed;
     line: then, cycles per step of each line where a column starts. window: what streamed rows
-    share, in registers. dots: whether a dot product takes the place of each multiply-add. column:
-    bytes of one column of the column operand, and itemsize of one element; panel: bytes of a panel
-    of columns that the second cache keeps from one tile of rows to the next. whole: tiles must
+    share, in registers; above: what those share that are above one another, in the first cache;
+    filled: cycles until a vector of theirs is there. dots: whether a dot product takes the place of
+    each multiply-add. column: bytes of one column of the column operand, and itemsize of one
+    element; panel: bytes of a panel of columns that the second cache keeps from one tile of rows to
+    the next. whole: tiles must
     divide the extents if any do.
     """
 
@@ -135,6 +142,8 @@ class RowData:
     line: float = 0.0
     evicted: float = 0.0
     window: Window | None = None
+    above: Window | None = None
+    filled: float = 0.0
     dots: bool = False
     column: int = 0
     itemsize: int = float32.itemsize
@@ -176,6 +185,14 @@ class RowData:
         """Steps of the reduction that are written out in its innermost loop."""
         shared = self._shared(rows)
         return 1 if shared is None else shared.taps
+
+    def fills(self, rows: Sequence[int], vectors: int) -> float:
+        """Cycles per step of the reduction until the first cache has what rows above one another
+        read; 0 if they share nothing."""
+        if self.window is None or self.above is None:
+            return 0.0
+        lines = self.above.distinct(rows[-2]) * self.window.new(rows[-1]) * vectors
+        return lines * self.filled / (self.above.taps * self.window.taps)
 
     def _shared(self, rows: Sequence[int]) -> Window | None:
         if rows and rows[-1] > 1:
@@ -223,7 +240,15 @@ def _best(
     rows: tuple[int, ...], columns: int, lanes: int, costs: CostModel, data: RowData
 ) -> tuple[float, Tile]:
     """The score and the best tile; passes ask about one shape many times over."""
-    return _best_of(candidates(rows, columns, lanes, costs), rows, columns, costs, data)
+    possible = candidates(rows, columns, lanes, costs)
+    if data.above is not None:
+        possible += [
+            t
+            for t in grids(rows, columns, lanes, costs)
+            if t.rows[-2] <= costs.rows_above
+            and math.prod(t.rows) * t.vectors <= costs.results_above
+        ]
+    return _best_of(possible, rows, columns, costs, data)
 
 
 def best_of(
@@ -277,6 +302,8 @@ def _score(
     loop = 1 / data.steps(tile.rows)
     late = (data.stored * data.leaving(tile) + data.line * tile.lanes / m) * work
     late += data.evicted
+    fills = data.fills(tile.rows, v) - costs.hidden_fills * work / per_cycle
+    late += costs.exposed_traffic * max(0.0, fills)
     if data.far(rows, tile):
         late += costs.far_byte * tile.lanes * data.itemsize * v
     if m > data.resident and not data.streams:

@@ -103,7 +103,7 @@ def plan(
     else:
         tile = Tile((*[1] * (len(roles.rows) - 1), fixed[0]), fixed[1] // lanes, lanes)
     reduction = reduction_dims(r)
-    sliding = _sliding(r, roles)
+    sliding = _sliding(r, roles, -1)
     window = _window(sliding, at)
     if not at.exact:
         reduction = _ordered(r, reduction, roles.across[0], window, choose)
@@ -270,11 +270,12 @@ def _roles(r: Computation, v: Dim) -> Roles:
     )
 
 
-def _sliding(r: Computation, roles: Roles) -> Dim | None:
-    """The dimension of the reduction that moves a streamed read as the tile's last row does."""
-    if not roles.streams or not roles.rows:
+def _sliding(r: Computation, roles: Roles, place: int) -> Dim | None:
+    """The dimension of the reduction that moves a streamed read as the tile's row at this place
+    does, counted from the last one, -1."""
+    if not roles.streams or len(roles.rows) < -place:
         return None
-    row = roles.rows[-1]
+    row = roles.rows[place]
     for index in roles.across[0].index:
         found = [d for d in reduction_dims(r) if uses(index, d.var)]
         if uses(index, row.var) and len(found) == 1:
@@ -327,11 +328,22 @@ def _data(r: Computation, roles: Roles, at: Context, across: int = 0) -> RowData
         itemsize=size,
         panel=at.costs.full * at.machine.l2,
     )
-    window = _window(_sliding(r, roles), at)
+    window = _window(_sliding(r, roles, -1), at)
     if window is None:
         return found
-    steps = (abs(stride(address(first), d.var) or 0) for d in (roles.rows[-1], window))
-    return replace(found, window=Window(window.extent, *steps))
+    above = _sliding(r, roles, -2)
+    return replace(
+        found,
+        window=_shared(first, roles.rows[-1], window),
+        above=None if above is None else _shared(first, roles.rows[-2], above),
+        filled=_lanes(r, at) * first.dtype.itemsize / at.costs.second_bytes,
+    )
+
+
+def _shared(a: Load, row: Dim, window: Dim) -> Window:
+    """What the rows along `row` share of a read, whose window is along `window`."""
+    steps = (abs(stride(address(a), d.var) or 0) for d in (row, window))
+    return Window(window.extent, *steps)
 
 
 def started(pitch: int, columns: int, at: Context) -> float:
