@@ -335,8 +335,10 @@ def _negative(c: AtenCall, x: Value) -> Value:
 def _shifted_left(c: AtenCall) -> Value:
     """Products with powers of two, which wrap around; 0 by a count that is no bit's number."""
     x, count, inside = _shift(c)
-    powers = c.op("Gather", _powers(c), count, axis=0)
-    return c.op("Where", inside, c.op("Mul", x, powers), c.number(0))
+    zero = c.number(0)
+    power = _power_of_two(c, count)
+    found = c.op("Mul", x, power)
+    return c.op("Where", inside, found, zero)
 
 
 @rule("aten.bitwise_right_shift", "aten.__rshift__")
@@ -348,14 +350,14 @@ def _shifted_right(c: AtenCall) -> Value:
     x, count, inside = _shift(c)
     half = c.op("Div", count, c.value(2, int64))
     for part in (half, c.op("Sub", count, half)):
-        power = c.op("Gather", _powers(c), part, axis=0)
-        x = c.op("Div", c.op("Sub", x, c.op("Mod", x, power)), power)
-    signs = c.op(
-        "Where",
-        c.op("Less", c.tensor(dtype=c.dtype), c.number(0)),
-        c.number(-1),
-        c.number(0),
-    )
+        power = _power_of_two(c, part)
+        rest = c.op("Mod", x, power)
+        less = c.op("Sub", x, rest)
+        x = c.op("Div", less, power)
+    zero = c.number(0)
+    given = c.tensor(dtype=c.dtype)
+    negative = c.op("Less", given, zero)
+    signs = c.op("Where", negative, c.number(-1), zero)
     return c.op("Where", inside, x, signs)
 
 
@@ -365,18 +367,21 @@ def _shift(c: AtenCall) -> tuple[Value, Value, Value]:
         raise c.refuse(f"it shifts {c.dtype.name}")
     x = c.tensor("self", c.dtype)
     count = c.tensor("other", c.dtype)
+    zero = c.number(0)
     last = c.number(c.dtype.bits - 1)
-    inside = c.op(
-        "And",
-        c.op("GreaterOrEqual", count, c.number(0)),
-        c.op("LessOrEqual", count, last),
-    )
-    return x, c.cast(c.op("Where", inside, count, c.number(0)), int64), inside
+    above = c.op("GreaterOrEqual", count, zero)
+    below = c.op("LessOrEqual", count, last)
+    inside = c.op("And", above, below)
+    kept = c.op("Where", inside, count, zero)
+    places = c.cast(kept, int64)
+    return x, places, inside
 
 
-def _powers(c: AtenCall) -> Value:
+def _power_of_two(c: AtenCall, count: Value) -> Value:
     powers = [1 << n for n in range(c.dtype.bits)]
-    return c.build.constant(np.array(powers, np.uint64).astype(c.dtype.numpy))
+    wide = np.array(powers, np.uint64)
+    table = c.build.constant(wide.astype(c.dtype.numpy))
+    return c.op("Gather", table, count, axis=0)
 
 
 @rule("aten.signbit")
@@ -398,16 +403,22 @@ def _number_of_two(c: AtenCall) -> Value:
     found = c.op("Max" if "fmax" in c.name else "Min", a, b)
     if not c.dtype.is_float:
         return found
-    found = c.op("Where", c.op("IsNaN", a), b, found)
-    return c.op("Where", c.op("IsNaN", b), a, found)
+    none = c.op("IsNaN", a)
+    found = c.op("Where", none, b, found)
+    none = c.op("IsNaN", b)
+    return c.op("Where", none, a, found)
 
 
 @rule("aten.angle")
 def _angle(c: AtenCall) -> Value:
     """Of real numbers: pi if they are negative, else 0; NaN for NaN."""
     x = c.tensor(dtype=c.dtype)
-    found = c.op("Where", c.op("Less", x, c.number(0)), c.number(math.pi), c.number(0))
-    return c.op("Where", c.op("IsNaN", x), x, found)
+    zero = c.number(0)
+    half_turn = c.number(math.pi)
+    negative = c.op("Less", x, zero)
+    found = c.op("Where", negative, half_turn, zero)
+    unknown = c.op("IsNaN", x)
+    return c.op("Where", unknown, x, found)
 
 
 # -- choices

@@ -269,7 +269,9 @@ def _one_hot(c: AtenCall) -> Value:
 
 @rule("aten.nonzero")
 def _nonzero(c: AtenCall) -> Value:
-    return c.op("Transpose", c.op("NonZero", c.tensor()), perm=[1, 0])
+    x = c.tensor()
+    places = c.op("NonZero", x)
+    return c.op("Transpose", places, perm=[1, 0])
 
 
 @rule("aten.masked_select")
@@ -289,17 +291,23 @@ def _masked_scatter(c: AtenCall) -> Value:
     shape = c.op("Shape", c.op("And", c.op("Equal", x, x), c.tensor("mask")))
     mask = c.op("Expand", c.tensor("mask"), shape)
     count = c.op("CumSum", c.cast(c.reshape(mask, [-1]), int64), c.value(0, int64))
-    places = c.op("Max", c.op("Sub", count, c.value(1, int64)), c.value(0, int64))
-    new = c.op("Gather", c.reshape(c.tensor("source"), [-1]), places, axis=0)
+    last = c.op("Sub", count, c.value(1, int64))
+    places = c.op("Max", last, c.value(0, int64))
+    source = c.tensor("source")
+    flat = c.reshape(source, [-1])
+    new = c.op("Gather", flat, places, axis=0)
     return c.op("Where", mask, c.op("Reshape", new, shape), x)
 
 
 @rule("aten.put")
 def _put(c: AtenCall) -> Value:
     """Values written to places of the flattened tensor."""
-    index = c.reshape(c.tensor("index"), [-1])
-    source = c.reshape(c.tensor("source", c.dtype), [-1])
+    index = c.tensor("index")
+    index = c.reshape(index, [-1])
+    source = c.tensor("source", c.dtype)
+    source = c.reshape(source, [-1])
     reduction = "add" if c["accumulate"] else "none"
     flat = c.reshape(c.tensor(), [-1])
     found = c.op("ScatterElements", flat, index, source, axis=0, reduction=reduction)
-    return c.reshape(found, list(c.result.shape))
+    shape = list(c.result.shape)
+    return c.reshape(found, shape)

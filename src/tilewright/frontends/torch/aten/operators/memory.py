@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from tilewright.frontends.torch.aten.operators.parts import overwritten
+from tilewright.frontends.torch.aten.operators.parts import Places, overwritten
 from tilewright.frontends.torch.aten.operators.shapes import transposed
 from tilewright.frontends.torch.aten.rules import AtenCall, rule
 from tilewright.graph.nodes import Value
@@ -17,13 +16,26 @@ from tilewright.graph.nodes import Value
 @rule("aten.as_strided")
 def _strided(c: AtenCall) -> Value:
     flat, _ = _in_memory(c)
-    shape, steps = list(c.result.shape), list(c["stride"])
+    shape = list(c.result.shape)
+    steps = list(c["stride"])
+    size = c.of("self").numel()
     order = sorted(range(len(shape)), key=lambda a: (-steps[a], a))
-    if not c["storage_offset"] and math.prod(shape) == c.of("self").numel():
-        if _is_dense(shape, steps, order):
-            found = c.reshape(flat, [shape[a] for a in order])
-            return transposed(c, found, [order.index(a) for a in range(len(shape))])
-    return c.op("Gather", flat, c.build.constant(_places(c, shape)), axis=0)
+    whole = not c["storage_offset"] and math.prod(shape) == size
+    if whole and _is_dense(shape, steps, order):
+        return _ordered(c, flat, shape, order)
+    places = _places(c, shape)
+    indices = c.build.constant(places)
+    return c.op("Gather", flat, indices, axis=0)
+
+
+def _ordered(
+    c: AtenCall, flat: Value, shape: Sequence[int], order: Sequence[int]
+) -> Value:
+    """A tensor from its elements in memory, whose axes are in this order there."""
+    extents = [shape[a] for a in order]
+    found = c.reshape(flat, extents)
+    back = [order.index(a) for a in range(len(shape))]
+    return transposed(c, found, back)
 
 
 @rule("aten.as_strided_scatter", "prims.as_strided_scatter")
@@ -32,11 +44,9 @@ def _strided_part(c: AtenCall) -> Value:
     name = "self" if c.has("self") else "input"
     flat, order = _in_memory(c, name)
     places = _places(c, list(c["size"]), name)
-    src = c.reshape(c.tensor("src", c.dtype), [-1])
-    new = overwritten(c, flat, places.reshape(-1), c.result.numel(), src)
+    new = _replaced(c, flat, places, c.result.numel())
     shape = list(c.result.shape)
-    found = c.reshape(new, [shape[a] for a in order])
-    return transposed(c, found, [order.index(a) for a in range(len(shape))])
+    return _ordered(c, new, shape, order)
 
 
 @rule("aten.diagonal_scatter")
@@ -44,12 +54,22 @@ def _diagonal_part(c: AtenCall) -> Value:
     shape = c.fixed()
     if shape is None:
         raise c.refuse("its extents are known only at run time")
-    numbers = np.arange(math.prod(shape)).reshape(shape)
-    places = numbers.diagonal(int(c["offset"]), int(c["dim1"]), int(c["dim2"]))
-    flat = c.reshape(c.tensor(), [-1])
-    src = c.reshape(c.tensor("src", c.dtype), [-1])
-    new = overwritten(c, flat, places.reshape(-1), numbers.size, src)
+    size = math.prod(shape)
+    numbers = np.arange(size).reshape(shape)
+    given = [int(c[n]) for n in ("offset", "dim1", "dim2")]
+    places = numbers.diagonal(*given)
+    x = c.tensor()
+    flat = c.reshape(x, [-1])
+    new = _replaced(c, flat, places, size)
     return c.reshape(new, shape)
+
+
+def _replaced(c: AtenCall, flat: Value, places: Places, size: int) -> Value:
+    """A tensor of one axis with the elements of `src` at these places."""
+    src = c.tensor("src", c.dtype)
+    elements = c.reshape(src, [-1])
+    line = places.reshape(-1)
+    return overwritten(c, flat, line, size, elements)
 
 
 def _in_memory(c: AtenCall, name: str = "self") -> tuple[Value, list[int]]:
@@ -65,12 +85,13 @@ def _in_memory(c: AtenCall, name: str = "self") -> tuple[Value, list[int]]:
     order = sorted(range(c.rank(name)), key=lambda a: (-held.stride()[a], a))
     if held.storage_offset() or not _is_dense(held.shape, held.stride(), order):
         raise c.refuse("its input is a part of another tensor")
-    return c.reshape(transposed(c, c.tensor(name), order), [-1]), order
+    x = c.tensor(name)
+    turned = transposed(c, x, order)
+    flat = c.reshape(turned, [-1])
+    return flat, order
 
 
-def _places(
-    c: AtenCall, shape: Sequence[int], name: str = "self"
-) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _places(c: AtenCall, shape: Sequence[int], name: str = "self") -> Places:
     """The positions in memory of a view's elements."""
     places = np.asarray(c["storage_offset"] or 0, np.int64)
     for extent, step in zip(shape, c["stride"], strict=True):

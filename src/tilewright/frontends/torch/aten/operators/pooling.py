@@ -86,7 +86,9 @@ def _avg_pool(c: AtenCall) -> Value:
     x, alone = _batched(c, axes)
     found = c.op("AveragePool", x, **how)
     if divisor:
-        found = c.op("Mul", found, c.number(math.prod(how["kernel_shape"]) / divisor))
+        size = math.prod(how["kernel_shape"])
+        share = c.number(size / divisor)
+        found = c.op("Mul", found, share)
     return _unbatched(c, found, alone)
 
 

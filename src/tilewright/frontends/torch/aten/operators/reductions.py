@@ -268,8 +268,8 @@ def _running_extremum(c: AtenCall) -> tuple[Value, Value]:
         raise c.refuse("its extent is known only at run time")
     behind = [1] * (c.rank() - 1 - axis)
     numbers = np.arange(extent)
-    before = numbers[None, :] <= numbers[:, None]
-    before = c.build.constant(before.reshape(extent, extent, *behind))
+    earlier = numbers[None, :] <= numbers[:, None]
+    before = c.build.constant(earlier.reshape(extent, extent, *behind))
     every = c.op("Unsqueeze", x, c.ints(axis))
     largest = "cummax" in c.name
     neutral = c.number(least(c.dtype, largest))
@@ -283,7 +283,9 @@ def _running_extremum(c: AtenCall) -> tuple[Value, Value]:
     same = c.op("And", same, before)
     places = c.build.constant(numbers.reshape(extent, *behind))
     places = c.op("Where", same, places, c.value(0, int64))
-    return found, c.op("ReduceMax", places, c.ints(axis + 1), keepdims=0)
+    axes = c.ints(axis + 1)
+    last = c.op("ReduceMax", places, axes, keepdims=0)
+    return found, last
 
 
 def least(dtype: DType, largest: bool) -> float:
@@ -315,11 +317,11 @@ def _searched(c: AtenCall) -> Value:
     dtype = c.promoted(name, "self")
     line = c.tensor(name, dtype)
     if c.has("sorter"):
-        line = c.op("GatherElements", line, c.tensor("sorter"), axis=-1)
+        order = c.tensor("sorter")
+        line = c.op("GatherElements", line, order, axis=-1)
     value = c.tensor("self", dtype)
-    if not isinstance(c["self"], Value):
-        alone = True
-    else:
+    alone = True
+    if isinstance(c["self"], Value):
         alone = not c.rank()
     if not alone:
         value = c.op("Unsqueeze", value, c.ints(-1))
@@ -327,5 +329,8 @@ def _searched(c: AtenCall) -> Value:
             line = c.op("Unsqueeze", line, c.ints(-2))
     right = c["right"] or c["side"] == "right"
     after = c.op("Greater" if right else "GreaterOrEqual", line, value)
-    count = c.cast(c.op("Not", after), int64)
-    return c.cast(c.op("ReduceSum", count, c.ints(-1), keepdims=0), c.dtype)
+    before = c.op("Not", after)
+    ones = c.cast(before, int64)
+    last = c.ints(-1)
+    count = c.op("ReduceSum", ones, last, keepdims=0)
+    return c.cast(count, c.dtype)

@@ -148,159 +148,219 @@ _BERNOULLI: Final = (
     691 / 32760,
     -1 / 12,
 )
-_SHIFTS: Final = (
-    10  # steps of the recurrence after which the series has float64's accuracy
-)
+# Steps of the recurrence after which the series has float64's accuracy.
+_SHIFTS: Final = 10
 
 
-class _Terms:
-    """Arithmetic of float64 for one use of an operator."""
+class _Term:
+    """A tensor of float64 while one operator is written; its arithmetic adds operations."""
 
-    def __init__(self, c: AtenCall) -> None:
+    def __init__(self, c: AtenCall, value: Value) -> None:
         self.c = c
+        self.value = value
 
-    def __call__(self, op_type: str, *operands: Value | float) -> Value:
-        return self.c.op(op_type, *(self.value(x) for x in operands))
+    def op(self, op_type: str, *others: Operand) -> _Term:
+        """An operator on this tensor and others."""
+        operands = [self.of(x).value for x in others]
+        found = self.c.op(op_type, self.value, *operands)
+        return _Term(self.c, found)
 
-    def value(self, x: Value | float) -> Value:
+    def of(self, x: Operand) -> _Term:
         """An operand; numbers are constants."""
-        return x if isinstance(x, Value) else self.c.number(x, float64)
+        if isinstance(x, _Term):
+            return x
+        constant = self.c.number(x, float64)
+        return _Term(self.c, constant)
 
-    def polynomial(self, x: Value, parts: Sequence[float]) -> Value:
-        """By Horner's rule, from the highest power on."""
-        found = self.value(parts[0])
-        for part in parts[1:]:
-            found = self("Add", self("Mul", found, x), part)
-        return found
+    def __add__(self, other: Operand) -> _Term:
+        return self.op("Add", other)
 
-    def ratio(self, x: Value, parts: tuple[Sequence[float], Sequence[float]]) -> Value:
-        """A rational function."""
-        above, below = (self.polynomial(x, p) for p in parts)
-        return self("Div", above, below)
+    def __sub__(self, other: Operand) -> _Term:
+        return self.op("Sub", other)
 
-    def scaled_erfc(self, size: Value) -> Value:
-        """`exp(x*x) * erfc(x)` for x >= 1."""
-        far = self("Div", 1.0, size)  # in powers of 1/x, which do not overflow
-        above, below = (self.polynomial(far, p[::-1]) for p in _FAR)
-        tail = self("Mul", far, self("Div", above, below))
-        near = self.ratio(self("Min", size, 8.0), _MIDDLE)
-        return self("Where", self("Less", size, 8.0), near, tail)
+    def __mul__(self, other: Operand) -> _Term:
+        return self.op("Mul", other)
 
-    def erfc(self, x: Value) -> Value:
-        """The complement of the error function, accurate where it is small."""
-        size = self("Max", self("Abs", x), 1.0)
-        small = self(
-            "Mul",
-            self("Exp", self("Neg", self("Mul", size, size))),
-            self.scaled_erfc(size),
-        )
-        far = self("Where", self("Less", x, 0.0), self("Sub", 2.0, small), small)
-        inside = self("Less", self("Abs", x), 1.0)
-        return self("Where", inside, self("Sub", 1.0, self("Erf", x)), far)
+    def __truediv__(self, other: Operand) -> _Term:
+        return self.op("Div", other)
 
-    def erfcx(self, x: Value) -> Value:
-        """`exp(x*x) * erfc(x)`."""
-        square = self("Exp", self("Mul", x, x))
-        near = self("Mul", square, self.erfc(self("Min", x, 1.0)))
-        far = self.scaled_erfc(self("Max", x, 1.0))
-        return self("Where", self("Less", x, 1.0), near, far)
+    def __neg__(self) -> _Term:
+        return self.op("Neg")
 
-    def quantile(self, q: Value, tail: Value) -> Value:
-        """Of the normal distribution at 1/2 + q; tail: the distance from the nearer end."""
-        center = self(
-            "Mul", q, self.ratio(self("Sub", 0.180625, self("Mul", q, q)), _CENTER)
-        )
-        r = self("Sqrt", self("Neg", self("Log", tail)))
-        near = self.ratio(self("Sub", r, 1.6), _NEAR_TAIL)
-        far = self.ratio(self("Sub", self("Min", r, 40.0), 5.0), _FAR_TAIL)
-        size = self("Where", self("LessOrEqual", r, 5.0), near, far)
-        size = self("Where", self("Equal", tail, 0.0), math.inf, size)
-        signed = self("Where", self("Less", q, 0.0), self("Neg", size), size)
-        inside = self("LessOrEqual", self("Abs", q), 0.425)
-        return self("Where", inside, center, signed)
+    def __radd__(self, other: float) -> _Term:
+        return self + other
 
-    def lgamma(self, x: Value) -> Value:
-        """The logarithm of the size of the gamma function."""
-        reflected = self("Less", x, 0.5)
-        z = self("Sub", self("Where", reflected, self("Sub", 1.0, x), x), 1.0)
-        total = self.value(_LANCZOS[0])
-        for n, part in enumerate(_LANCZOS[1:], 1):
-            total = self("Add", total, self("Div", part, self("Add", z, float(n))))
-        t = self("Add", z, 7.5)
-        # (z + 1/2) (log t - 1) - 7: infinity minus infinity does not occur.
-        far = self("Mul", self("Add", z, 0.5), self("Sub", self("Log", t), 1.0))
-        far = self("Sub", self("Add", far, 0.5 * math.log(2 * math.pi)), 7.0)
-        found = self("Add", far, self("Log", total))
-        sine = self("Abs", self("Sin", self("Mul", self.fraction(x), math.pi)))
-        low = self("Sub", self("Sub", math.log(math.pi), self("Log", sine)), found)
-        found = self("Where", reflected, low, found)
-        return self("Where", self("IsInf", x), math.inf, found)
+    def __rsub__(self, other: float) -> _Term:
+        return self.of(other) - self
 
-    def digamma(self, x: Value) -> Value:
-        """The derivative of `lgamma`: infinite at zero, by its sign, and NaN at other poles."""
-        reflected = self("Less", x, 0.0)
-        z = self("Where", reflected, self("Sub", 1.0, x), x)
-        total = self.value(0.0)
-        for _ in range(_SHIFTS):
-            near = self("Less", z, float(_SHIFTS))
-            total = self("Where", near, self("Sub", total, self("Div", 1.0, z)), total)
-            z = self("Where", near, self("Add", z, 1.0), z)
-        inverse = self("Div", 1.0, self("Mul", z, z))
-        series = self("Mul", inverse, self.polynomial(inverse, _BERNOULLI[::-1]))
-        rest = self("Add", self("Sub", self("Log", z), self("Div", 0.5, z)), series)
-        found = self("Add", total, rest)
-        fraction = self.fraction(x)
-        cotangent = self("Div", math.pi, self("Tan", self("Mul", fraction, math.pi)))
-        found = self("Where", reflected, self("Sub", found, cotangent), found)
-        pole = self("And", self("Equal", fraction, 0.0), reflected)
-        found = self("Where", pole, math.nan, found)
-        at_zero = self("Neg", self("Reciprocal", x))
-        return self("Where", self("Equal", x, 0.0), at_zero, found)
+    def __rmul__(self, other: float) -> _Term:
+        return self * other
 
-    def fraction(self, x: Value) -> Value:
-        """The distance from the nearest integer, with its sign."""
-        return self("Sub", x, self("Round", x))
+    def __rtruediv__(self, other: float) -> _Term:
+        return self.of(other) / self
+
+    def __lt__(self, other: Operand) -> _Term:
+        return self.op("Less", other)
+
+    def chosen(self, then: Operand, otherwise: Operand) -> _Term:
+        """Where this condition holds, one operand, and the other one elsewhere."""
+        one = self.of(then)
+        other = self.of(otherwise)
+        return self.op("Where", one, other)
 
 
-def _function(apply: Callable[[_Terms, Value], Value]) -> Callable[[AtenCall], Value]:
-    def found(c: AtenCall) -> Value:
-        x = c.cast(c.tensor(dtype=c.dtype), float64)
-        return c.cast(apply(_Terms(c), x), c.dtype)
+Operand = _Term | float
+Rational = tuple[Sequence[float], Sequence[float]]
 
+
+def _polynomial(x: _Term, parts: Sequence[float]) -> _Term:
+    """By Horner's rule, from the highest power on."""
+    found = x.of(parts[0])
+    for part in parts[1:]:
+        found = found * x + part
     return found
 
 
-rule("aten.erfc", "aten.special_erfc")(_function(_Terms.erfc))
-rule("aten.special_erfcx")(_function(_Terms.erfcx))
-rule("aten.lgamma", "aten.special_gammaln")(_function(_Terms.lgamma))
-rule("aten.digamma", "aten.special_digamma")(_function(_Terms.digamma))
+def _ratio(x: _Term, parts: Rational) -> _Term:
+    above, below = parts
+    return _polynomial(x, above) / _polynomial(x, below)
 
 
-@rule("aten.erfinv", "aten.special_erfinv")
-@_function
-def _erfinv(t: _Terms, x: Value) -> Value:
-    tail = t("Mul", t("Sub", 1.0, t("Abs", x)), 0.5)
-    found = t.quantile(t("Mul", x, 0.5), tail)
-    return t("Mul", found, math.sqrt(0.5))
+def _fraction(x: _Term) -> _Term:
+    """The distance from the nearest integer, with its sign."""
+    return x - x.op("Round")
 
 
-@rule("aten.special_ndtri")
-@_function
-def _ndtri(t: _Terms, x: Value) -> Value:
-    return t.quantile(t("Sub", x, 0.5), t("Min", x, t("Sub", 1.0, x)))
+def _scaled_erfc(size: _Term) -> _Term:
+    """`exp(x*x) * erfc(x)` for x >= 1."""
+    above, below = _FAR
+    far = 1 / size  # its powers do not overflow
+    tail = far * _ratio(far, (above[::-1], below[::-1]))
+    near = _ratio(size.op("Min", 8), _MIDDLE)
+    return (size < 8).chosen(near, tail)
 
 
-@rule("aten.special_log_ndtr")
-@_function
-def _log_ndtr(t: _Terms, x: Value) -> Value:
+def _erfc(x: _Term) -> _Term:
+    """The complement of the error function, accurate where it is small."""
+    size = x.op("Abs")
+    large = size.op("Max", 1)
+    square = large * large
+    small = (-square).op("Exp") * _scaled_erfc(large)
+    far = (x < 0).chosen(2 - small, small)
+    near = 1 - x.op("Erf")
+    return (size < 1).chosen(near, far)
+
+
+def _erfcx(x: _Term) -> _Term:
+    """`exp(x*x) * erfc(x)`."""
+    square = x * x
+    low = x.op("Min", 1)
+    high = x.op("Max", 1)
+    near = square.op("Exp") * _erfc(low)
+    return (x < 1).chosen(near, _scaled_erfc(high))
+
+
+def _quantile(q: _Term, tail: _Term) -> _Term:
+    """Of the normal distribution at 1/2 + q; tail: the distance from the nearer end."""
+    center = q * _ratio(0.180625 - q * q, _CENTER)
+    logarithm = tail.op("Log")
+    r = (-logarithm).op("Sqrt")
+    near = _ratio(r - 1.6, _NEAR_TAIL)
+    far = _ratio(r.op("Min", 40) - 5, _FAR_TAIL)
+    size = (r < 5).chosen(near, far)
+    size = tail.op("Equal", 0).chosen(math.inf, size)
+    signed = (q < 0).chosen(-size, size)
+    middle = q.op("Abs") < 0.425
+    return middle.chosen(center, signed)
+
+
+def _lgamma(x: _Term) -> _Term:
+    """The logarithm of the size of the gamma function."""
+    reflected = x < 0.5
+    z = reflected.chosen(1 - x, x) - 1
+    total = x.of(_LANCZOS[0])
+    for n, part in enumerate(_LANCZOS[1:], 1):
+        total = total + part / (z + n)
+    t = z + 7.5
+    # Infinity minus infinity does not occur.
+    far = (z + 0.5) * (t.op("Log") - 1)
+    far = far + 0.5 * math.log(2 * math.pi) - 7
+    high = far + total.op("Log")
+    turn = _fraction(x) * math.pi
+    sine = turn.op("Sin").op("Abs")
+    low = math.log(math.pi) - sine.op("Log") - high
+    found = reflected.chosen(low, high)
+    return x.op("IsInf").chosen(math.inf, found)
+
+
+def _digamma(x: _Term) -> _Term:
+    """The derivative of `lgamma`: infinite at zero, by its sign, and NaN at other poles."""
+    reflected = x < 0
+    z = reflected.chosen(1 - x, x)
+    total = x.of(0)
+    for _ in range(_SHIFTS):
+        near = z < _SHIFTS
+        total = near.chosen(total - 1 / z, total)
+        z = near.chosen(z + 1, z)
+    inverse = 1 / (z * z)
+    series = inverse * _polynomial(inverse, _BERNOULLI[::-1])
+    high = total + z.op("Log") - 0.5 / z + series
+    fraction = _fraction(x)
+    turn = fraction * math.pi
+    low = high - math.pi / turn.op("Tan")
+    low = fraction.op("Equal", 0).chosen(math.nan, low)
+    found = reflected.chosen(low, high)
+    at_zero = -(1 / x)
+    return x.op("Equal", 0).chosen(at_zero, found)
+
+
+def _erfinv(x: _Term) -> _Term:
+    tail = 0.5 * (1 - x.op("Abs"))
+    found = _quantile(0.5 * x, tail)
+    return found * math.sqrt(0.5)
+
+
+def _ndtri(x: _Term) -> _Term:
+    tail = x.op("Min", 1 - x)
+    return _quantile(x - 0.5, tail)
+
+
+def _log_ndtr(x: _Term) -> _Term:
     """The logarithm of the normal distribution, accurate in both tails."""
-    scaled = t("Mul", x, math.sqrt(0.5))
-    low = t("Log", t("Mul", 0.5, t.erfcx(t("Neg", t("Min", scaled, 0.0)))))
-    low = t("Sub", low, t("Mul", scaled, scaled))
-    high = t.erfc(scaled)
-    high = t("Mul", high, -0.5)
-    u = t("Add", high, 1.0)
-    # log1p, by Kahan's correction.
-    away = t("Div", t("Mul", t("Log", u), high), t("Sub", u, 1.0))
-    high = t("Where", t("Equal", u, 1.0), high, away)
-    return t("Where", t("Less", x, -1.0), low, high)
+    scaled = x * math.sqrt(0.5)
+    below = scaled.op("Min", 0)
+    half = 0.5 * _erfcx(-below)
+    low = half.op("Log") - scaled * scaled
+    share = -0.5 * _erfc(scaled)
+    u = share + 1
+    # The logarithm of 1 + share, by Kahan's correction.
+    high = u.op("Log") * share / (u - 1)
+    high = u.op("Equal", 1).chosen(share, high)
+    return (x < -1).chosen(low, high)
+
+
+def _rule_of(function: Callable[[_Term], _Term]) -> Callable[[AtenCall], Value]:
+    def apply(c: AtenCall) -> Value:
+        x = c.tensor(dtype=c.dtype)
+        wide = c.cast(x, float64)
+        found = function(_Term(c, wide))
+        return c.cast(found.value, c.dtype)
+
+    return apply
+
+
+_FUNCTIONS: Final = {
+    "erfc": _erfc,
+    "special_erfc": _erfc,
+    "special_erfcx": _erfcx,
+    "erfinv": _erfinv,
+    "special_erfinv": _erfinv,
+    "special_ndtri": _ndtri,
+    "special_log_ndtr": _log_ndtr,
+    "lgamma": _lgamma,
+    "special_gammaln": _lgamma,
+    "digamma": _digamma,
+    "special_digamma": _digamma,
+}
+for _name, _apply in _FUNCTIONS.items():
+    rule(f"aten.{_name}")(_rule_of(_apply))
