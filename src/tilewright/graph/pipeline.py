@@ -22,6 +22,7 @@ from tilewright.graph.rules.padding_taps import PADDING_TAPS
 from tilewright.graph.rules.quantized import PRODUCTS, QUANTIZED
 from tilewright.graph.rules.quantized_concat import CONCAT_OF_BYTES
 from tilewright.graph.rules.rms_norm import RMS_NORM
+from tilewright.graph.rules.summed_filters import SUMMED_FILTERS
 from tilewright.graph.verify import verify
 from tilewright.ir.passes import Pass, Pipeline
 
@@ -135,6 +136,14 @@ class FoldBatchnorm(Pass[Graph]):
 
 
 @dataclass(frozen=True)
+class SumFilters(Pass[Graph]):
+    """Turn sums of convolutions of one image into one convolution."""
+
+    def run(self, program: Graph) -> Graph:
+        return rewrite(program, [SUMMED_FILTERS])
+
+
+@dataclass(frozen=True)
 class TrimWindows(Pass[Graph]):
     """Remove window positions of convolutions that only reach padding."""
 
@@ -210,7 +219,7 @@ def graph_pipeline(
     passes += opened
     passes += [FoldEmpty(), RemoveNoOps(), UserRules(math == "exact")]
     if math != "exact":
-        passes += [FoldBatchnorm(), TrimWindows()]
+        passes += [FoldBatchnorm(), SumFilters(), TrimWindows()]
     if less is not None:
         passes.append(less)
     passes += [Decompose(), fold, FoldEmpty(), RemoveNoOps(), MergeRepeated()]

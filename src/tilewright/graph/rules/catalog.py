@@ -14,10 +14,12 @@ from tilewright.graph.rules.quantized import PRODUCTS, QUANTIZED
 from tilewright.graph.rules.quantized_concat import CONCAT_OF_BYTES
 from tilewright.graph.rules.rms_norm import RMS_NORM
 from tilewright.graph.rules.rule import Rule
+from tilewright.graph.rules.summed_filters import SUMMED_FILTERS
 
 CATALOG: tuple[Rule, ...] = (
     *NO_OPS,
     BATCHNORM,
+    SUMMED_FILTERS,
     PADDING_TAPS,
     CONV_PRODUCT,
     *LAYER_NORM,
