@@ -15,6 +15,7 @@ from tilewright.graph.rules.attention import ATTENTION_RULE
 from tilewright.graph.rules.batchnorm import BATCHNORM
 from tilewright.graph.rules.block_weights import block_rules
 from tilewright.graph.rules.driver import rewrite
+from tilewright.graph.rules.group_norm import GROUP_NORM
 from tilewright.graph.rules.layer_norm import LAYER_NORM
 from tilewright.graph.rules.lower_precision import precision_rules
 from tilewright.graph.rules.no_ops import NO_OPS
@@ -156,7 +157,8 @@ class RecognizeIdioms(Pass[Graph]):
     """Turn operators that exporters spelled out back into one operator."""
 
     def run(self, program: Graph) -> Graph:
-        return rewrite(rewrite(program, [*LAYER_NORM, *RMS_NORM]), [ATTENTION_RULE])
+        norms = [*LAYER_NORM, *RMS_NORM, GROUP_NORM]
+        return rewrite(rewrite(program, norms), [ATTENTION_RULE])
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from tilewright.graph.rules.attention import ATTENTION_RULE
 from tilewright.graph.rules.batchnorm import BATCHNORM
 from tilewright.graph.rules.block_weights import BLOCK_WEIGHTS
 from tilewright.graph.rules.conv_product import CONV_PRODUCT
+from tilewright.graph.rules.group_norm import GROUP_NORM
 from tilewright.graph.rules.layer_norm import LAYER_NORM
 from tilewright.graph.rules.lower_precision import LOWER_PRECISION
 from tilewright.graph.rules.no_ops import NO_OPS
@@ -24,6 +25,7 @@ CATALOG: tuple[Rule, ...] = (
     CONV_PRODUCT,
     *LAYER_NORM,
     *RMS_NORM,
+    GROUP_NORM,
     ATTENTION_RULE,
     *QUANTIZED,
     CONCAT_OF_BYTES,
