@@ -45,11 +45,6 @@ def _wide(m: Match) -> bool:
     return m[x].dtype in (float32, float64)
 
 
-def _as_before(m: Match) -> bool:
-    """the result has the shape of x"""
-    return m.result.shape == m[x].shape
-
-
 def _neutral(m: Match) -> bool:
     """the scale is 1 and the bias 0"""
     return bool((m.array(scale) == 1).all() and (m.array(bias) == 0).all())
@@ -95,7 +90,7 @@ GROUP_NORM = Rule(
     "group-norm-by-channels",
     whole,
     _by_channels,
-    when=[_wide, _whole_channels, _as_before, _neutral],
+    when=[_wide, _whole_channels, _neutral],
     exact=False,
     samples=_samples,
 )
