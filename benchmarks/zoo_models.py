@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import torch
@@ -501,9 +501,10 @@ DRAWN: Final[tuple[Entry, ...]] = (
     _transformer("WavLMModel", _sound, **_WAVES),
     _transformer("Wav2Vec2ConformerModel", _sound, **_WAVES),
     _transformer("ViTMSNModel", _pixels, image_size=64),
-    _transformer("Swin2SRModel", _pixels, without=tuple(_SMALL), image_size=64, embed_dim=60,
-                 depths=[2, 2], num_heads=[6, 6],
-                 wide={"image_size": 64, "depths": [2, 2], "num_heads": [6, 6]}),
+    replace(_transformer("Swin2SRModel", _pixels, without=tuple(_SMALL), image_size=64,
+                         embed_dim=60, depths=[2, 2], num_heads=[6, 6],
+                         wide={"image_size": 64, "depths": [2, 2], "num_heads": [6, 6]}),
+            full_side=64),
     _transformer("M2M100Model", _pair, d_model=64, encoder_layers=2, decoder_layers=2,
                  encoder_attention_heads=4, decoder_attention_heads=4, encoder_ffn_dim=128,
                  decoder_ffn_dim=128),

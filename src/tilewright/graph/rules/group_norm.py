@@ -62,15 +62,18 @@ def _by_channels(m: Match, f: Fragment) -> Value:
         sums = f.op("ReduceSum", of, axes, keepdims=1)
         sums = f.reshape(sums, n, groups, channels // groups)
         total = f.op("ReduceSum", sums, f.ints(2), keepdims=1)
-        share = f.op("Div", total, f.constant(count, m[x].dtype))
-        wide = f.op("Expand", share, f.ints(n, groups, channels // groups))
-        return f.reshape(wide, n, channels, *[1] * len(spatial))
+        # Divided last: what the image is combined with is then a number per channel in memory.
+        wide = f.op("Expand", total, f.ints(n, groups, channels // groups))
+        wide = f.reshape(wide, n, channels, *[1] * len(spatial))
+        return f.op("Div", wide, f.constant(count, m[x].dtype))
 
-    away = f.op("Sub", m[x], mean(m[x]))
-    variance = mean(f.op("Mul", away, away))
+    center = mean(m[x])
+    # A difference for each reader: it is cheaper than another tensor of the size of x.
+    first, second = (f.op("Sub", m[x], center) for _ in range(2))
+    variance = mean(f.op("Mul", first, first))
     offset = f.constant(m.attribute(epsilon), m[x].dtype)
     deviation = f.op("Sqrt", f.op("Add", variance, offset))
-    return f.op("Mul", away, f.op("Reciprocal", deviation))
+    return f.op("Mul", second, f.op("Reciprocal", deviation))
 
 
 def _samples(rng: np.random.Generator) -> Sample:
