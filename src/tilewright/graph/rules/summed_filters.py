@@ -42,18 +42,25 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Filter:
-    """A convolution of `source`. bias: in float64. operations: those it is computed by.
-
-    terms: how many filters were summed.
+    """A convolution of `source`. factor, bias: per channel, in float64; the weight is still to be
+    multiplied by the factor. operations: those it is computed by. terms: how many filters were
+    summed.
     """
 
     source: Value
     windows: Windows
     group: int
     weight: Array
+    factor: Array
     bias: Array
     operations: tuple[Operation, ...] = ()
     terms: int = 1
+
+    def scaled(self) -> Array | None:
+        """The weight times the factor; None if its type cannot represent that."""
+        if np.array_equal(self.factor, np.ones_like(self.factor)):
+            return self.weight
+        return scaled(self.weight, self.factor)
 
 
 # ----------------------------------------------------------------- what a value is as a filter
@@ -93,20 +100,20 @@ def _itself(v: Value) -> Filter:
     none, one, whole = (0,) * len(spatial), (1,) * len(spatial), tuple(spatial)
     windows = Windows(whole, one, one, one, none, none, whole)
     weight = np.ones((channels, 1, *one), v.dtype.numpy)
-    return Filter(v, windows, channels, weight, np.zeros(channels))
+    return Filter(v, windows, channels, weight, np.ones(channels), np.zeros(channels))
 
 
 def _convolution(graph: Graph, op: Operation) -> Filter | None:
     x, w, *rest = op.inputs
     bias = rest[0] if rest else None
-    if x is None or not x.static or w not in graph.constants:
+    if x is None or w is None or not x.static or w not in graph.constants:
         return None
     if bias is not None and bias not in graph.constants:
         return None
     weight = graph.constants[w]
     shift = np.zeros(len(weight)) if bias is None else graph.constants[bias]
     shift = shift.astype(np.float64)
-    return Filter(x, windows_of(op), group_of(op), weight, shift)
+    return Filter(x, windows_of(op), group_of(op), weight, np.ones(len(weight)), shift)
 
 
 def _sum(sign: int) -> Callable[[Graph, Operation], Filter | None]:
@@ -189,12 +196,8 @@ def _per_channel(graph: Graph, v: Value, op: Operation) -> Array | None:
 
 
 def _times(f: Filter | None, factor: Any) -> Filter | None:
-    """The filter, times numbers per channel; None if its type cannot represent that."""
-    if f is None or np.array_equal(factor, 1):
-        return f
-    factor = np.broadcast_to(np.asarray(factor, np.float64), f.bias.shape)
-    weight = scaled(f.weight, factor)
-    return weight if weight is None else replace(f, weight=weight, bias=f.bias * factor)
+    """The filter, times numbers per channel."""
+    return f and replace(f, factor=f.factor * factor, bias=f.bias * factor)
 
 
 # ----------------------------------------------------------------------------------------- sums
@@ -206,11 +209,14 @@ def added(one: Filter, other: Filter | None) -> Filter | None:
     if other is None:
         return None
     large, small = sorted((one, other), key=lambda f: -f.weight.size)
-    inner = _grouped(small, large)
     start = _place(small.windows, large.windows)
-    if inner is None or start is None:
+    outer, inner = large.scaled(), small.scaled()
+    if start is None or outer is None or inner is None:
         return None
-    weight = large.weight.copy()
+    inner = _grouped(inner, small.group, large)
+    if inner is None:
+        return None
+    weight = outer.copy()
     taps = zip(start, small.windows.kernel, strict=True)
     at = tuple(slice(first, first + extent) for first, extent in taps)
     with np.errstate(all="ignore"):
@@ -218,25 +224,27 @@ def added(one: Filter, other: Filter | None) -> Filter | None:
     return replace(
         large,
         weight=weight,
+        factor=np.ones(len(weight)),
         bias=large.bias + small.bias,
         operations=(*one.operations, *other.operations),
         terms=one.terms + other.terms,
     )
 
 
-def _grouped(small: Filter, large: Filter) -> Array | None:
-    """The weight of `small` in the groups of `large`; None if it reads other channels.
+def _grouped(weight: Array, group: int, large: Filter) -> Array | None:
+    """A weight of so many groups in those of `large`; None if it reads other channels.
 
     A depthwise one may be in any groups, with zeros for the other channels of its group.
     """
-    if small.group == large.group:
-        return small.weight
-    channels, depth = len(small.weight), large.weight.shape[1]
-    if small.group != channels or small.weight.shape[1] != 1:
+    if group == large.group:
+        return weight
+    channels, own, *kernel = weight.shape
+    depth = large.weight.shape[1]
+    if group != channels or own != 1:
         return None
-    wide = np.zeros((channels, depth, *small.windows.kernel), small.weight.dtype)
+    wide = np.zeros((channels, depth, *kernel), weight.dtype)
     numbers = np.arange(channels)
-    wide[numbers, numbers % depth] = small.weight[:, 0]
+    wide[numbers, numbers % depth] = weight[:, 0]
     return wide
 
 
@@ -283,10 +291,11 @@ def _one_convolution(m: Match, f: Fragment) -> Value | None:
     found: Filter = m.kept["filter"]
     with np.errstate(over="ignore"):
         bias = found.bias.astype(found.weight.dtype)
-    if not (np.isfinite(found.weight).all() and np.isfinite(bias).all()):
+    weight = found.scaled()
+    if weight is None or not (np.isfinite(weight).all() and np.isfinite(bias).all()):
         return None
     how = attributes_of(found.windows, found.group)
-    return f.op("Conv", found.source, f.constant(found.weight), f.constant(bias), **how)
+    return f.op("Conv", found.source, f.constant(weight), f.constant(bias), **how)
 
 
 def _samples(draw: RandomGraph) -> list[Value]:
