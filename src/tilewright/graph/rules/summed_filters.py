@@ -41,7 +41,7 @@ Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
-class Filter:
+class ImageFilter:
     """A convolution of `source`. factor, bias: per channel, in float64; the weight is still to be
     multiplied by the factor. operations: those it is computed by. terms: how many filters were
     summed.
@@ -66,7 +66,7 @@ class Filter:
 # ----------------------------------------------------------------- what a value is as a filter
 
 
-def filter_of(graph: Graph, v: Value) -> Filter:
+def filter_of(graph: Graph, v: Value) -> ImageFilter:
     """The filter that an image of known shape is of another one, or of itself.
 
     An operation is part of it if nothing else reads its result.
@@ -79,7 +79,7 @@ def filter_of(graph: Graph, v: Value) -> Filter:
     return _itself(v)
 
 
-def computed(graph: Graph, op: Operation) -> Filter | None:
+def computed(graph: Graph, op: Operation) -> ImageFilter | None:
     """The filter that an operation and those before it compute; None if they compute none."""
     form = _FORMS.get(op.qualified)
     (result, *more) = op.outputs
@@ -94,16 +94,18 @@ def computed(graph: Graph, op: Operation) -> Filter | None:
 _TYPES: Final = (float32, float64)
 
 
-def _itself(v: Value) -> Filter:
+def _itself(v: Value) -> ImageFilter:
     assert v.dtype is not None
     _, channels, *spatial = v.extents
     none, one, whole = (0,) * len(spatial), (1,) * len(spatial), tuple(spatial)
     windows = Windows(whole, one, one, one, none, none, whole)
     weight = np.ones((channels, 1, *one), v.dtype.numpy)
-    return Filter(v, windows, channels, weight, np.ones(channels), np.zeros(channels))
+    return ImageFilter(
+        v, windows, channels, weight, np.ones(channels), np.zeros(channels)
+    )
 
 
-def _convolution(graph: Graph, op: Operation) -> Filter | None:
+def _convolution(graph: Graph, op: Operation) -> ImageFilter | None:
     x, w, *rest = op.inputs
     bias = rest[0] if rest else None
     if x is None or w is None or not x.static or w not in graph.constants:
@@ -113,11 +115,13 @@ def _convolution(graph: Graph, op: Operation) -> Filter | None:
     weight = graph.constants[w]
     shift = np.zeros(len(weight)) if bias is None else graph.constants[bias]
     shift = shift.astype(np.float64)
-    return Filter(x, windows_of(op), group_of(op), weight, np.ones(len(weight)), shift)
+    return ImageFilter(
+        x, windows_of(op), group_of(op), weight, np.ones(len(weight)), shift
+    )
 
 
-def _sum(sign: int) -> Callable[[Graph, Operation], Filter | None]:
-    def form(graph: Graph, op: Operation) -> Filter | None:
+def _sum(sign: int) -> Callable[[Graph, Operation], ImageFilter | None]:
+    def form(graph: Graph, op: Operation) -> ImageFilter | None:
         """x + sign * y; either may be a number per channel."""
         x, y = op.inputs
         assert x is not None and y is not None
@@ -136,7 +140,7 @@ def _sum(sign: int) -> Callable[[Graph, Operation], Filter | None]:
     return form
 
 
-def _product(graph: Graph, op: Operation) -> Filter | None:
+def _product(graph: Graph, op: Operation) -> ImageFilter | None:
     """x * c, with a number c per channel."""
     x, y = op.inputs
     assert x is not None and y is not None
@@ -147,7 +151,7 @@ def _product(graph: Graph, op: Operation) -> Filter | None:
     return None
 
 
-def _normalization(graph: Graph, op: Operation) -> Filter | None:
+def _normalization(graph: Graph, op: Operation) -> ImageFilter | None:
     x, *parameters = op.inputs
     (result, *_) = op.outputs
     assert result is not None
@@ -164,7 +168,7 @@ def _normalization(graph: Graph, op: Operation) -> Filter | None:
     return found and replace(found, bias=found.bias + shift)
 
 
-_FORMS: Final[Mapping[str, Callable[[Graph, Operation], Filter | None]]] = {
+_FORMS: Final[Mapping[str, Callable[[Graph, Operation], ImageFilter | None]]] = {
     "Conv": _convolution,
     "Add": _sum(1),
     "Sub": _sum(-1),
@@ -173,7 +177,7 @@ _FORMS: Final[Mapping[str, Callable[[Graph, Operation], Filter | None]]] = {
 }
 
 
-def _operand(graph: Graph, v: Value, op: Operation) -> Filter | None:
+def _operand(graph: Graph, v: Value, op: Operation) -> ImageFilter | None:
     """The filter of an operand; None if it is not of the result's shape."""
     (result, *_) = op.outputs
     assert result is not None
@@ -195,7 +199,7 @@ def _per_channel(graph: Graph, v: Value, op: Operation) -> Array | None:
     return np.broadcast_to(array.reshape(-1).astype(np.float64), (channels,))
 
 
-def _times(f: Filter | None, factor: Any) -> Filter | None:
+def _times(f: ImageFilter | None, factor: Any) -> ImageFilter | None:
     """The filter, times numbers per channel."""
     return f and replace(f, factor=f.factor * factor, bias=f.bias * factor)
 
@@ -203,7 +207,7 @@ def _times(f: Filter | None, factor: Any) -> Filter | None:
 # ----------------------------------------------------------------------------------------- sums
 
 
-def added(one: Filter, other: Filter | None) -> Filter | None:
+def added(one: ImageFilter, other: ImageFilter | None) -> ImageFilter | None:
     """The sum of two filters of one image, with results of one shape; None if neither has the
     sum's shape."""
     if other is None:
@@ -231,7 +235,7 @@ def added(one: Filter, other: Filter | None) -> Filter | None:
     )
 
 
-def _grouped(weight: Array, group: int, large: Filter) -> Array | None:
+def _grouped(weight: Array, group: int, large: ImageFilter) -> Array | None:
     """A weight of so many groups in those of `large`; None if it reads other channels.
 
     A depthwise one may be in any groups, with zeros for the other channels of its group.
@@ -288,7 +292,7 @@ class SumOfFilters:
 
 def _one_convolution(m: Match, f: Fragment) -> Value | None:
     """Conv(x, sum of the weights)"""
-    found: Filter = m.kept["filter"]
+    found: ImageFilter = m.kept["filter"]
     with np.errstate(over="ignore"):
         bias = found.bias.astype(found.weight.dtype)
     weight = found.scaled()
