@@ -1,4 +1,5 @@
-"""The timing process of `benchmarks.commits`: it serves the sources that its task names."""
+"""The timing process of `benchmarks.commits`: it serves the sources that its task names,
+or a peer."""
 
 from __future__ import annotations
 
@@ -11,4 +12,6 @@ if __name__ == "__main__":
     sys.path.insert(0, task["options"].pop("sources"))
     from tilewright.cli import worker
 
-    sys.exit(worker.main(json.dumps({**task, "engine": "tilewright"})))
+    if task["engine"] in ("before", "after"):
+        task["engine"] = "tilewright"
+    sys.exit(worker.main(json.dumps(task)))

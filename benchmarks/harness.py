@@ -195,10 +195,15 @@ def machine() -> dict[str, Any]:
     return facts | versions()
 
 
+def inputs_of(model: Path) -> Path:
+    """The file of a model's inputs (`in.<name>`), and of its outputs (`out.<number>`) if known."""
+    return model.with_name(f"{model.stem}.inputs.npz")
+
+
 def prepare(name: str, directory: Path) -> tuple[Path, Path]:
-    """The model file and the file of its inputs (`in.<name>`), created if missing."""
+    """The model file and the file of its inputs, created if missing."""
     path = models.build(name, directory)
-    inputs = directory / f"{name}.inputs.npz"
+    inputs = inputs_of(path)
     np.savez(inputs, **{f"in.{k}": v for k, v in models.inputs(name).items()})  # type: ignore[arg-type]
     return path, inputs
 

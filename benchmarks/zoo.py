@@ -4,6 +4,8 @@
     python -m benchmarks.zoo --check dynamo --only 'timm/*' # torch.compile(backend="tilewright")
     python -m benchmarks.zoo --check train                  # gradients through torch.compile
     python -m benchmarks.zoo --check speed                  # against PyTorch and ONNX Runtime
+    python -m benchmarks.zoo --check export --folder files  # for benchmarks.commits --models
+    python -m benchmarks.zoo --list drawn                   # another list, drawn by lot
 
 Each network has its own process, with limits of time and memory; a line of JSON is written when it
 ends, and finished networks are not run again. A result is correct if its distance from PyTorch in
@@ -31,7 +33,7 @@ import click
 
 from benchmarks.harness import child_environment
 
-CHECKS: Final = ("import", "dynamo", "train", "speed")
+CHECKS: Final = ("import", "dynamo", "train", "speed", "export")
 _GIGABYTE: Final = 1 << 30
 
 
@@ -74,16 +76,24 @@ def run(
 
 
 def serve(
-    name: str, check: str, full: bool, threads: Sequence[int], peers: Sequence[str]
+    name: str,
+    check: str,
+    full: bool,
+    threads: Sequence[int],
+    peers: Sequence[str],
+    folder: Path,
 ) -> dict[str, Any]:
     """The row of one network, in this process."""
-    from benchmarks import zoo_checks, zoo_models, zoo_speed
+    from benchmarks import zoo_checks, zoo_export, zoo_models, zoo_speed
 
-    (entry,) = [e for e in zoo_models.ENTRIES if e.name == name]
+    entry = zoo_models.named(name)
     if importlib.util.find_spec(entry.library) is None:
         return {"status": "skipped", "message": f"{entry.library} is not installed"}
     try:
         module, inputs = zoo_models.build(entry, full)
+        if check == "export":
+            path = folder / f"{name.replace('/', '.')}.onnx"
+            return zoo_export.written(module, inputs, path)
         timed = partial(zoo_speed.timed, peers=peers)
         checks = {**zoo_checks.CHECKS, "speed": timed}
         return checks[check](module, inputs, threads)
@@ -114,6 +124,8 @@ def summary(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
 @click.option("--memory", default=8.0, show_default=True, help="Gigabytes for each.")
 @click.option("--preload", default="", help="A module that is imported first.")
 @click.option("--peers", default="", help="Those to time, commas between; or all.")
+@click.option("--list", "which", type=click.Choice(("first", "drawn")), default="first")
+@click.option("--folder", type=click.Path(path_type=Path), default="zoo_files")
 @click.option("--serve", "served", hidden=True)
 def main(
     check: str,
@@ -126,6 +138,8 @@ def main(
     memory: float,
     preload: str,
     peers: str,
+    which: str,
+    folder: Path,
     served: str | None,
 ) -> None:
     """Run the networks, print each result, and write rows of JSON."""
@@ -135,19 +149,17 @@ def main(
     if served is not None:
         most = int(memory * _GIGABYTE)
         resource.setrlimit(resource.RLIMIT_DATA, (most, most))
-        print(
-            json.dumps(
-                serve(served, check, full, numbers, peers.split(",") if peers else ())
-            )
-        )
+        timed = peers.split(",") if peers else ()
+        print(json.dumps(serve(served, check, full, numbers, timed, folder)))
         return
-    from benchmarks.zoo_models import ENTRIES
+    from benchmarks import zoo_models
 
     options = ["--threads", threads, "--memory", str(memory), "--preload", preload]
     options += ["--full"] if full else []
     options += ["--peers", peers] if peers else []
+    options += ["--folder", str(folder)]
     known, rows = finished(out), []
-    for entry in ENTRIES:
+    for entry in zoo_models.LISTS[which]:
         if not any(fnmatch.fnmatch(entry.name, p) for p in only.split(",")):
             continue
         row = known.get((entry.name, check))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import torch
@@ -53,6 +53,12 @@ class Entry:
         """The extents of the inputs in either size: one sequence of usual length in the full
         one."""
         return Extents(self.full_side, 1, 96) if full else Extents(self.side)
+
+
+def named(name: str) -> Entry:
+    """The network of this name, of any list."""
+    (entry,) = [e for rows in LISTS.values() for e in rows if e.name == name]
+    return entry
 
 
 def build(entry: Entry, full: bool) -> tuple[nn.Module, dict[str, torch.Tensor]]:
@@ -450,3 +456,62 @@ ENTRIES: Final[tuple[Entry, ...]] = (
                  backbone_out_indices=[0, 1, 2, 3], neck_hidden_sizes=[16, 32, 32, 32],
                  fusion_hidden_size=32),
 )  # fmt: skip
+
+_WAVES: Final[Mapping[str, Any]] = {
+    "conv_dim": (32, 32, 32),
+    "conv_stride": (5, 2, 2),
+    "conv_kernel": (10, 3, 3),
+    "num_feat_extract_layers": 3,
+    "num_conv_pos_embeddings": 16,
+    "num_conv_pos_embedding_groups": 4,
+}
+
+# Networks drawn by lot. timm: of its modules, in an order drawn with seed 18, the first name of
+# each that is not above and has at most 60 million weights and 5 billion multiply-adds in its
+# default size. Transformers and torchvision: nine and three drawn from lists of usual ones, and one
+# segmentation network by hand, as none was drawn.
+DRAWN: Final[tuple[Entry, ...]] = (
+    _timm("darknet17", 64, 256),
+    _timm("efficientformer_l3", 224),
+    _timm("tf_mobilenetv3_small_075"),
+    _timm("repghostnet_058"),
+    _timm("densenetblur121d"),
+    _timm("fastvit_sa24", 64, 256),
+    _timm("legacy_xception"),
+    _timm("efficientvit_b1"),
+    _timm("lamhalobotnet50ts_256", 256, 256),
+    _timm("rexnetr_200"),
+    _timm("poolformerv2_s12"),
+    _timm("coat_lite_mini", img_size=64),
+    _timm("visformer_small", img_size=64),
+    _timm("mobileone_s1"),
+    _timm("vit_tiny_r_s16_p8_384", 64, 384, img_size=64),
+    _timm("shvit_s4", 64, 256),
+    _timm("inception_next_tiny"),
+    _timm("resnetblur18"),
+    _timm("maxvit_pico_rw_256", 64, 256, img_size=64),
+    _timm("ese_vovnet19b_slim_dw"),
+    _timm("levit_conv_128s", 224),
+    _timm("cpubone_nano"),
+    _transformer("SqueezeBertModel", embedding_size=64),
+    _transformer("MobileBertModel", embedding_size=32, intra_bottleneck_size=32,
+                 true_hidden_size=32),
+    _transformer("Starcoder2ForCausalLM", wide=_LLAMA, num_key_value_heads=2),
+    _transformer("Olmo2ForCausalLM", wide=_LLAMA, num_key_value_heads=2),
+    _transformer("WavLMModel", _sound, **_WAVES),
+    _transformer("Wav2Vec2ConformerModel", _sound, **_WAVES),
+    _transformer("ViTMSNModel", _pixels, image_size=64),
+    replace(_transformer("Swin2SRModel", _pixels, without=tuple(_SMALL), image_size=64,
+                         embed_dim=60, depths=[2, 2], num_heads=[6, 6],
+                         wide={"image_size": 64, "depths": [2, 2], "num_heads": [6, 6]}),
+            full_side=64),
+    _transformer("M2M100Model", _pair, d_model=64, encoder_layers=2, decoder_layers=2,
+                 encoder_attention_heads=4, decoder_attention_heads=4, encoder_ffn_dim=128,
+                 decoder_ffn_dim=128),
+    _torchvision("mnasnet1_0"),
+    _torchvision("squeezenet1_1"),
+    _torchvision("regnet_y_800mf"),
+    _torchvision("segmentation.fcn_resnet50", 64, full_side=128, weights_backbone=None),
+)  # fmt: skip
+
+LISTS: Final[Mapping[str, tuple[Entry, ...]]] = {"first": ENTRIES, "drawn": DRAWN}

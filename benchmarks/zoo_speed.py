@@ -17,7 +17,7 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from benchmarks import zoo_checks
+from benchmarks import zoo_checks, zoo_export
 from tilewright.cli import engines
 
 ROUNDS: Final = 11
@@ -147,20 +147,11 @@ _FILES: Final[dict[nn.Module, tempfile.TemporaryDirectory[str]]] = {}
 
 
 def _file(module: nn.Module, inputs: zoo_checks.Inputs) -> Path:
-    by_name = hasattr(module, "config")
     if module in _FILES:
         return Path(_FILES[module].name) / "model.onnx"
     folder = tempfile.TemporaryDirectory()
     path = Path(folder.name) / "model.onnx"
-    torch.onnx.export(
-        module,
-        () if by_name else tuple(inputs.values()),
-        path,
-        kwargs=dict(inputs) if by_name else None,
-        input_names=list(inputs),
-        dynamo=True,
-        verbose=False,
-    )
+    zoo_export.export(module, inputs, path)
     _FILES[module] = folder
     return path
 

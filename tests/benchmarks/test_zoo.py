@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 torch = pytest.importorskip("torch")
-from benchmarks import zoo_checks, zoo_speed  # noqa: E402
+from benchmarks import commits, harness, zoo_checks, zoo_export, zoo_models, zoo_speed  # noqa: E402
+from tilewright.cli import engines, rounds, worker  # noqa: E402
 
 
 class _Turned(torch.nn.Module):
@@ -48,3 +49,34 @@ def test_a_row_of_times_has_peers_failures_and_dear_kernels(monkeypatch) -> None
     monkeypatch.setattr(zoo_speed, "LOSS", float("inf"))
     kernels = zoo_speed.timed(module, inputs, [1])["kernels"]
     assert kernels and all(isinstance(name, str) and time > 0 for name, time in kernels)
+
+
+def test_names_of_all_lists_differ() -> None:
+    names = [e.name for rows in zoo_models.LISTS.values() for e in rows]
+    assert len(set(names)) == len(names)
+    assert zoo_models.named("timm/darknet17") is zoo_models.DRAWN[0]
+
+
+def test_an_exported_network_is_what_commits_time(tmp_path) -> None:
+    """A network whose results are a dictionary, with its float64 results beside it."""
+
+    class Net(torch.nn.Module):
+        config = None
+
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> dict[str, torch.Tensor]:
+            return {"sum": x + 2 * y, "product": x * y}
+
+    path = tmp_path / "net.onnx"
+    inputs = {"x": torch.randn(2, 3), "y": torch.randn(2, 3)}
+    row = zoo_export.written(Net(), inputs, path)
+    assert row["status"] == "ok"
+    feeds = worker.read_feeds(harness.inputs_of(path))
+    right = commits.reference(harness.inputs_of(path))
+    assert right is not None and all(y.dtype == "float64" for y in right)
+    for engine, file in (
+        ("tilewright", path),
+        ("torch_eager", path.with_suffix(".pt2")),
+    ):
+        trust = {"trust": True} if engine == "torch_eager" else {}
+        found = engines.ENGINES[engine](file, 1, {}, **trust)(feeds)
+        assert rounds.difference(found, right) < 1e-6, engine

@@ -103,6 +103,8 @@ def test_which_rows_may_round_otherwise() -> None:
         "batchnorm-into-conv",
         "conv-of-few-positions-as-product",
         "conv-without-padding-taps",
+        "group-norm-by-channels",
+        "sum-of-filters",
         "dequantized-blocks",
         "packed-blocks",
         "product-in-bytes",

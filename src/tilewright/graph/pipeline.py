@@ -15,6 +15,7 @@ from tilewright.graph.rules.attention import ATTENTION_RULE
 from tilewright.graph.rules.batchnorm import BATCHNORM
 from tilewright.graph.rules.block_weights import block_rules
 from tilewright.graph.rules.driver import rewrite
+from tilewright.graph.rules.group_norm import GROUP_NORM
 from tilewright.graph.rules.layer_norm import LAYER_NORM
 from tilewright.graph.rules.lower_precision import precision_rules
 from tilewright.graph.rules.no_ops import NO_OPS
@@ -22,6 +23,7 @@ from tilewright.graph.rules.padding_taps import PADDING_TAPS
 from tilewright.graph.rules.quantized import PRODUCTS, QUANTIZED
 from tilewright.graph.rules.quantized_concat import CONCAT_OF_BYTES
 from tilewright.graph.rules.rms_norm import RMS_NORM
+from tilewright.graph.rules.summed_filters import SUMMED_FILTERS
 from tilewright.graph.verify import verify
 from tilewright.ir.passes import Pass, Pipeline
 
@@ -135,6 +137,14 @@ class FoldBatchnorm(Pass[Graph]):
 
 
 @dataclass(frozen=True)
+class SumFilters(Pass[Graph]):
+    """Turn sums of convolutions of one image into one convolution."""
+
+    def run(self, program: Graph) -> Graph:
+        return rewrite(program, [SUMMED_FILTERS])
+
+
+@dataclass(frozen=True)
 class TrimWindows(Pass[Graph]):
     """Remove window positions of convolutions that only reach padding."""
 
@@ -147,7 +157,8 @@ class RecognizeIdioms(Pass[Graph]):
     """Turn operators that exporters spelled out back into one operator."""
 
     def run(self, program: Graph) -> Graph:
-        return rewrite(rewrite(program, [*LAYER_NORM, *RMS_NORM]), [ATTENTION_RULE])
+        norms = [*LAYER_NORM, *RMS_NORM, GROUP_NORM]
+        return rewrite(rewrite(program, norms), [ATTENTION_RULE])
 
 
 @dataclass(frozen=True)
@@ -210,7 +221,7 @@ def graph_pipeline(
     passes += opened
     passes += [FoldEmpty(), RemoveNoOps(), UserRules(math == "exact")]
     if math != "exact":
-        passes += [FoldBatchnorm(), TrimWindows()]
+        passes += [FoldBatchnorm(), SumFilters(), TrimWindows()]
     if less is not None:
         passes.append(less)
     passes += [Decompose(), fold, FoldEmpty(), RemoveNoOps(), MergeRepeated()]

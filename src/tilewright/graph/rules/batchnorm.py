@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from tilewright.base.dataclass import dataclass
-from tilewright.graph.nodes import Value, constant
+from tilewright.graph.nodes import Operation, Value, constant
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.norm import normalizes_by_batch
 from tilewright.graph.rules.match import Match
@@ -69,33 +69,44 @@ def _parameters(m: Match) -> _Parameters | None:
 
 
 def _folded(m: Match) -> tuple[Array, Array] | None:
-    """The new weight and bias; None if their type cannot represent them.
-
-    Every new number is finite: a weight that overflows would turn finite values into `inf - inf` or
-    `0 * inf`. In each channel that is not all 0, the largest number is normal, so the loss of
-    subnormal ones is below its rounding.
-    """
+    """The new weight and bias; None if their type cannot represent them."""
     p = _parameters(m)
     if p is None:
         return None
-    epsilon = float(m.root.attributes.get("epsilon", 1e-5))
     with np.errstate(all="ignore"):
-        factor = p.scale / np.sqrt(p.var + epsilon)
-        shift = p.bias + (p.old - p.mean) * factor
-        shift = shift.astype(p.weight.dtype)
-        new, largest_before = _scaled(p.weight, factor)
+        factor, shift = factor_and_shift(m.root, p.scale, p.bias, p.mean, p.var)
+        shift = (shift + p.old * factor).astype(p.weight.dtype)
+    new = scaled(p.weight, factor)
+    return (new, shift) if new is not None and np.isfinite(shift).all() else None
+
+
+def factor_and_shift(
+    norm: Operation, scale: Array, bias: Array, mean: Array, var: Array
+) -> tuple[Array, Array]:
+    """What a normalization at inference multiplies by and then adds, one number per channel."""
+    factor = scale / np.sqrt(var + float(norm.attributes.get("epsilon", 1e-5)))
+    return factor, bias - mean * factor
+
+
+def scaled(weight: Array, factor: Array) -> Array | None:
+    """A weight whose channels (its first axis) are multiplied by numbers in float64.
+
+    None if its type cannot represent it: a weight that overflows would turn finite values into
+    `inf - inf` or `0 * inf`. In each channel that is not all 0, the largest number must be normal,
+    so the loss of subnormal ones is below its rounding.
+    """
+    with np.errstate(all="ignore"):
+        new, largest_before = _products(weight, factor)
         # Rounding is monotone: the largest stays the largest.
-        largest_after = np.abs(largest_before * factor).astype(p.weight.dtype)
+        largest_after = np.abs(largest_before * factor).astype(weight.dtype)
     # If a channel has a weight that is NaN or infinite, so is the largest.
-    finite = np.isfinite(largest_after).all() and np.isfinite(shift).all()
+    finite = np.isfinite(largest_after).all()
     not_normal = largest_after < np.finfo(_real(new)).tiny
     lost = not_normal & (largest_before != 0) & (factor != 0)
-    if finite and not lost.any():
-        return (new, shift)
-    return None
+    return new if finite and not lost.any() else None
 
 
-def _scaled(weight: Array, factor: Array) -> tuple[Array, Array]:
+def _products(weight: Array, factor: Array) -> tuple[Array, Array]:
     """Each channel times its factor, and the largest magnitude of each channel before.
 
     In float64, but without a float64 copy of the weights: in blocks of channels that a cache holds,

@@ -6,6 +6,7 @@ from tilewright.graph.rules.attention import ATTENTION_RULE
 from tilewright.graph.rules.batchnorm import BATCHNORM
 from tilewright.graph.rules.block_weights import BLOCK_WEIGHTS
 from tilewright.graph.rules.conv_product import CONV_PRODUCT
+from tilewright.graph.rules.group_norm import GROUP_NORM
 from tilewright.graph.rules.layer_norm import LAYER_NORM
 from tilewright.graph.rules.lower_precision import LOWER_PRECISION
 from tilewright.graph.rules.no_ops import NO_OPS
@@ -14,14 +15,17 @@ from tilewright.graph.rules.quantized import PRODUCTS, QUANTIZED
 from tilewright.graph.rules.quantized_concat import CONCAT_OF_BYTES
 from tilewright.graph.rules.rms_norm import RMS_NORM
 from tilewright.graph.rules.rule import Rule
+from tilewright.graph.rules.summed_filters import SUMMED_FILTERS
 
 CATALOG: tuple[Rule, ...] = (
     *NO_OPS,
     BATCHNORM,
+    SUMMED_FILTERS,
     PADDING_TAPS,
     CONV_PRODUCT,
     *LAYER_NORM,
     *RMS_NORM,
+    GROUP_NORM,
     ATTENTION_RULE,
     *QUANTIZED,
     CONCAT_OF_BYTES,
