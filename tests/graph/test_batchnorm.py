@@ -24,7 +24,7 @@ def test_weights_are_scaled_in_blocks(
     with np.errstate(all="ignore"):
         along = factor.reshape(-1, *[1] * (weight.ndim - 1))
         expected = (weight * along).astype(np.float32)
-        new, largest = batchnorm._scaled(weight, factor)
+        new, largest = batchnorm._products(weight, factor)
     np.testing.assert_array_equal(new.view(np.int32), expected.view(np.int32))
     assert new.shape == weight.shape
     rows = np.abs(weight.reshape(shape[0], math.prod(shape[1:])))
