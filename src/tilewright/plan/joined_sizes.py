@@ -5,11 +5,11 @@ Kernels of some units or positions at a time then have one rest, instead of one 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from tilewright.compute.nodes import CC, Computation, Dim, Output
+from tilewright.compute.nodes import Computation, Dim, Output
 from tilewright.compute.transforms import map_loads
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, Var, as_expr
 from tilewright.ir.node import postorder, substitute
@@ -48,13 +48,36 @@ def _joinable(group: Sequence[Computation]) -> Iterator[tuple[Axes, Dims]]:
     tensors = dict.fromkeys(b for c in group for b in _tensors(c))
     pairs = dict.fromkeys(pair for b in tensors for pair in _pairs(b))
     for pair in pairs:
-        axes = {b: _axis(b, pair) for b in tensors if pair in _pairs(b)}
-        dims = {c: _dims(c, axes, pair) for c in group if axes.keys() & _tensors(c)}
-        if None not in axes.values() and None not in dims.values():
-            yield (
-                {b: axis for b, axis in axes.items() if axis is not None},
-                {c: both for c, both in dims.items() if both is not None},
-            )
+        axes = _axes(tensors, pair)
+        dims = None if axes is None else _all_dims(group, axes, pair)
+        if axes is not None and dims is not None:
+            yield axes, dims
+
+
+def _axes(tensors: Iterable[Buffer], pair: Pair) -> Axes | None:
+    """The tensors of a pair; None if one of them has another axis of such an extent, too."""
+    found = {}
+    for b in tensors:
+        if pair not in _pairs(b):
+            continue
+        places = [n for n, e in enumerate(b.extents) if e in pair]
+        if len(places) != 2:
+            return None
+        found[b] = places[0]
+    return found
+
+
+def _all_dims(group: Sequence[Computation], axes: Axes, pair: Pair) -> Dims | None:
+    """The dimensions of all Computations on such tensors; None if one is not as required."""
+    found = {}
+    for c in group:
+        if axes.keys().isdisjoint(_tensors(c)):
+            continue
+        dims = _dims(c, axes, pair)
+        if dims is None:
+            return None
+        found[c] = dims
+    return found
 
 
 def _tensors(c: Computation) -> dict[Buffer, None]:
@@ -67,15 +90,7 @@ def _pairs(b: Buffer) -> list[Pair]:
     return [(m, n) for m, n in neighbors if isinstance(m, Expr) and isinstance(n, Expr)]
 
 
-def _axis(b: Buffer, pair: Pair) -> int | None:
-    """The first of the axes; None if another one has such an extent, too."""
-    places = [n for n, e in enumerate(b.extents) if e in pair]
-    return places[0] if len(places) == 2 else None
-
-
-def _dims(
-    c: Computation, axes: Mapping[Buffer, int | None], pair: Pair
-) -> tuple[Dim, Dim] | None:
+def _dims(c: Computation, axes: Axes, pair: Pair) -> tuple[Dim, Dim] | None:
     """The two dimensions, if they index the tensors as required and occur nowhere else."""
     arguments, values = c.function
     read = dict(zip(c.accesses, arguments, strict=True))
@@ -83,22 +98,35 @@ def _dims(
     rest = list(values)
     for b, whole in _accesses(c):
         index = tuple(substitute(i, read) for i in whole)
-        axis = axes.get(b)
-        if axis is None:
-            rest += index
-        else:
-            found.add(index[axis : axis + 2])
-            rest += (*index[:axis], *index[axis + 2 :])
-    by_var = {d.var: d for d in c.dims if d.combine == CC}
-    both = [by_var.get(i) for index in found for i in index if isinstance(i, Var)]
-    match both:
-        case [Dim() as first, Dim() as second] if first is not second:
-            names = {first.var, second.var}
-        case _:
-            return None
+        if b in axes:
+            axis = axes[b]
+            both = index[axis : axis + 2]
+            found.add(both)
+            rest += index[:axis]
+            index = index[axis + 2 :]
+        rest += index
+    if len(found) != 1:
+        return None
+    both = found.pop()
+    first = _dim_of(c, both[0])
+    second = _dim_of(c, both[1])
+    if first is None or second is None:
+        return None
+    if first is second:
+        return None
+    names = {first.var, second.var}
     used = any(node in names for e in rest for node in postorder(e))
-    same = (first.size, second.size) == pair
-    return (first, second) if same and not used else None
+    if used or (first.size, second.size) != pair:
+        return None
+    return first, second
+
+
+def _dim_of(c: Computation, index: Expr) -> Dim | None:
+    """The concatenated dimension whose variable an index is."""
+    for d in c.parallel_dims:
+        if d.var is index:
+            return d
+    return None
 
 
 def _accesses(c: Computation) -> Iterator[tuple[Buffer, Index]]:
@@ -111,39 +139,58 @@ def _accesses(c: Computation) -> Iterator[tuple[Buffer, Index]]:
 def _joined(
     group: Sequence[Computation], axes: Axes, dims: Dims
 ) -> tuple[tuple[Computation, ...], dict[Buffer, Buffer]]:
-    views = {}
-    for b, axis in axes.items():
-        m, n = (as_expr(e, INDEX) for e in b.extents[axis : axis + 2])
-        extents = (*b.extents[:axis], m * n, *b.extents[axis + 2 :])
-        views[b] = Buffer(b.name, extents, b.dtype, b.scope)
+    views = {b: _view(b, axis) for b, axis in axes.items()}
     found = []
     for c in group:
-        found.append(_over_both(c, axes, views, *dims[c]) if c in dims else c)
+        if c in dims:
+            first, second = dims[c]
+            over = _OverBoth(axes, views, first, second)
+            c = over.computation(c)
+        found.append(c)
     return tuple(found), views
 
 
-def _over_both(
-    c: Computation, axes: Axes, views: Views, first: Dim, second: Dim
-) -> Computation:
-    size = as_expr(first.size, INDEX) * as_expr(second.size, INDEX)
-    both = replace(first, var=Var(first.var.name, first.var.dtype), size=size)
+def _view(b: Buffer, axis: int) -> Buffer:
+    before = b.extents[:axis]
+    behind = b.extents[axis + 2 :]
+    m, n = b.extents[axis : axis + 2]
+    both = as_expr(m, INDEX) * as_expr(n, INDEX)
+    return Buffer(b.name, (*before, both, *behind), b.dtype, b.scope)
 
-    def place(b: Buffer, index: Index) -> Index:
-        if b not in axes:
+
+class _OverBoth:
+    """Moves a Computation onto the views, with one dimension for two."""
+
+    def __init__(self, axes: Axes, views: Views, first: Dim, second: Dim) -> None:
+        self._axes = axes
+        self._views = views
+        self._first = first
+        self._second = second
+        size = as_expr(first.size, INDEX) * as_expr(second.size, INDEX)
+        var = Var(first.var.name, first.var.dtype)
+        self._both = replace(first, var=var, size=size)
+
+    def computation(self, c: Computation) -> Computation:
+        """The moved Computation."""
+        dims = []
+        for d in c.dims:
+            if d is not self._second:
+                dims.append(self._both if d is self._first else d)
+        outputs = tuple(map(self._output, c.outputs))
+        return replace(c, dims=tuple(dims), outputs=outputs)
+
+    def _output(self, o: Output) -> Output:
+        moves = dict.fromkeys(self._axes, self._load)
+        value = map_loads(o.value, moves)
+        index = self._place(o.tensor, o.index)
+        return Output(self._views.get(o.tensor, o.tensor), index, value)
+
+    def _load(self, load: Load) -> Expr:
+        index = self._place(load.buffer, load.index)
+        return Load(self._views[load.buffer], index)
+
+    def _place(self, b: Buffer, index: Index) -> Index:
+        axis = self._axes.get(b)
+        if axis is None:
             return index
-        axis = axes[b]
-        return (*index[:axis], both.var, *index[axis + 2 :])
-
-    def moved(load: Load) -> Expr:
-        return Load(views[load.buffer], place(load.buffer, load.index))
-
-    outputs = tuple(
-        Output(
-            views.get(o.tensor, o.tensor),
-            place(o.tensor, o.index),
-            map_loads(o.value, dict.fromkeys(axes, moved)),
-        )
-        for o in c.outputs
-    )
-    dims = tuple(both if d is first else d for d in c.dims if d is not second)
-    return replace(c, dims=dims, outputs=outputs)
+        return (*index[:axis], self._both.var, *index[axis + 2 :])
