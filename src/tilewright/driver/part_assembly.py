@@ -72,8 +72,9 @@ def packed_alike(one: HoistedKernel, other: HoistedKernel) -> bool:
 
 
 def packed_shape(work: HoistedKernel) -> tuple[int, ...]:
-    """The shape of the largest packed constant of a kernel; () if it has none."""
-    made = [k.outputs[0] for k in work.prepare]
+    """The shape of the largest packed constant that a kernel reads; () if it reads none."""
+    read = set(work.kernel.params)
+    made = [b for k in work.prepare for b in k.outputs if b in read]
     return max(made, key=lambda b: b.size).shape if made else ()
 
 
