@@ -1,6 +1,6 @@
 """One executable for a range of shapes against one per shape: time ratios on 20 shapes each.
 
-    python -m benchmarks.shape_range [--shapes 20] [--rounds 15] [--models image,resnet]
+    python -m benchmarks.shape_range [--shapes 20] [--rounds 15] [--models bert,resnet]
 
 Both run interleaved on one thread and are timed by its processor time; a ratio only counts if both
 outputs agree with PyTorch's. Above 1, the shared code is slower.
@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -20,28 +21,44 @@ from torch import nn
 import tilewright as tw
 
 TOLERANCE = {"rtol": 2e-4, "atol": 2e-5}
+CALLS: Final = 0.005  # seconds of calls at a time
 
 
 class Encoder(nn.Module):
-    """One layer of a transformer on [1, length, 64]."""
+    """One layer of a transformer on [batch, length, width], with 4 heads."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int = 64) -> None:
         super().__init__()
-        self.q, self.k, self.v, self.o = (nn.Linear(64, 64) for _ in range(4))
-        self.norm = nn.LayerNorm(64)
-        self.up, self.down = nn.Linear(64, 256), nn.Linear(256, 64)
+        self.q, self.k, self.v, self.o = (nn.Linear(width, width) for _ in range(4))
+        self.norm = nn.LayerNorm(width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x: Any) -> Any:
-        """The layer, with 4 heads."""
+        """The layer, with a softmax of scores scaled by the root of a head's width."""
         b, t, d = x.shape
         q, k, v = (
-            part(x).view(b, t, 4, 16).transpose(1, 2)
+            part(x).view(b, t, 4, d // 4).transpose(1, 2)
             for part in (self.q, self.k, self.v)
         )
-        weights = torch.softmax(q @ k.transpose(-1, -2) / 4, -1)
+        weights = torch.softmax(q @ k.transpose(-1, -2) / (d // 4) ** 0.5, -1)
         mixed = (weights @ v).transpose(1, 2).reshape(b, t, d)
         x = self.norm(x + self.o(mixed))
         return x + self.down(nn.functional.gelu(self.up(x)))
+
+
+class Bert(nn.Module):
+    """Embeddings of words and their places, and two layers, on [batch, length] of words."""
+
+    def __init__(self, width: int = 256) -> None:
+        super().__init__()
+        self.words, self.places = nn.Embedding(1000, width), nn.Embedding(4096, width)
+        self.norm = nn.LayerNorm(width)
+        self.layers = nn.Sequential(Encoder(width), Encoder(width))
+
+    def forward(self, words: Any) -> Any:
+        """The last layer's result."""
+        places = self.places(torch.arange(words.shape[1]))
+        return self.layers(self.norm(self.words(words) + places))
 
 
 def mlp() -> nn.Module:
@@ -112,52 +129,89 @@ def resnet() -> nn.Module:
     )
 
 
-# Model, shape of its input, the axes that are open, their least extent, and the step to the next.
-Case = tuple[Callable[[], nn.Module], tuple[int, ...], tuple[int, ...], int, int]
+@dataclass(frozen=True)
+class Case:
+    """A model and the shapes it is timed at.
+
+    shape: of an example. ends: the least and the greatest extent of each open axis. words: the
+    input is numbers of words; extents are then spaced by factors, as those of sentences are.
+    """
+
+    make: Callable[[], nn.Module]
+    shape: tuple[int, ...]
+    ends: dict[int, tuple[int, int]]
+    words: bool = False
+
+    def extents(self, count: int) -> list[dict[int, int]]:
+        """The extents of the open axes; of two, the second one falls as the first one rises."""
+        spaced = np.geomspace if self.words else np.linspace
+        lines = [
+            spaced(*ends, count).round().astype(int) for ends in self.ends.values()
+        ]
+        if len(lines) > 1:
+            lines[1] = lines[1][::-1]
+        return [
+            dict(zip(self.ends, map(int, point), strict=True))
+            for point in zip(*lines, strict=True)
+        ]
+
+    def input(self, extents: dict[int, int]) -> torch.Tensor:
+        """A random one."""
+        shape = [extents.get(a, d) for a, d in enumerate(self.shape)]
+        return torch.randint(0, 1000, shape) if self.words else torch.randn(shape)
+
+
 CASES: dict[str, Case] = {
-    "encoder": (Encoder, (1, 16, 64), (1,), 2, 2),
-    "mlp": (mlp, (16, 64), (0,), 2, 2),
-    "cnn": (cnn, (4, 3, 16, 16), (0,), 2, 2),
-    "image": (image, (1, 3, 32, 32), (2,), 16, 2),
-    "resnet": (resnet, (1, 3, 96, 96), (2, 3), 64, 7),
+    "encoder": Case(Encoder, (1, 16, 64), {1: (2, 40)}),
+    "bert": Case(Bert, (2, 16), {0: (1, 64), 1: (1, 4096)}, words=True),
+    "mlp": Case(mlp, (16, 64), {0: (2, 40)}),
+    "cnn": Case(cnn, (4, 3, 16, 16), {0: (2, 40)}),
+    "image": Case(image, (1, 3, 32, 32), {2: (16, 54)}),
+    "resnet": Case(resnet, (1, 3, 96, 96), {2: (64, 197), 3: (64, 197)}),
 }
 
 
-def ratios(name: str, shapes: int, rounds: int) -> list[tuple[int, float, float]]:
-    """The extent, microseconds of code for it alone, and the ratio, for each shape.
-
-    Of two open axes, the second one has the extents in the opposite order.
-    """
-    make, shape, axes, least, step = CASES[name]
-    module = make().eval()
-    dims = {a: torch.export.Dim(f"n{a}", min=least, max=512) for a in axes}
-    example = (torch.randn(shape),)
+def ratios(name: str, shapes: int, rounds: int) -> list[tuple[str, float, float]]:
+    """The extents, microseconds of code for them alone, and the ratio, for each shape."""
+    case = CASES[name]
+    module = case.make().eval()
+    dims = {
+        a: torch.export.Dim(f"n{a}", min=least, max=2 * most)
+        for a, (least, most) in case.ends.items()
+    }
+    example = (case.input({}),)
     how: dict[str, Any] = {"threads": 1, "dynamic_shapes": (dims,)}
-    most = least + step * (shapes - 1)
-    open_dims = {f"n{a}": (least, most + 1) for a in axes}
+    open_dims = {f"n{a}": ends for a, ends in case.ends.items()}
     shared = tw.compile(module, example, dims=open_dims, jit=False, **how)
     found = []
-    for n in range(least, most + 1, step):
-        extents = dict(zip(axes, (n, most + least - n), strict=False))
-        x = torch.randn([extents.get(a, d) for a, d in enumerate(shape)])
+    for extents in case.extents(shapes):
+        x = case.input(extents)
         fixed = {f"n{a}": extent for a, extent in extents.items()}
         alone = tw.compile(module, example, dims=fixed, **how)
         with torch.no_grad():
             want = module(x).numpy()
-        runs = [run.specialized({run.inputs[0].name: x.numpy()}) for run in (shared,)]
-        runs.append(alone)
+        runs = [shared.specialized({shared.inputs[0].name: x.numpy()}), alone]
         for run in (shared, alone):
             np.testing.assert_allclose(run(x.numpy()), want, **TOLERANCE)
-        times: list[list[float]] = [[], []]
-        for _ in range(rounds):
-            for run, taken in zip(runs, times, strict=True):
-                began = time.thread_time()
-                for _ in range(10):
-                    run(x.numpy())
-                taken.append((time.thread_time() - began) / 10)
-        generic, special = (float(np.median(t)) for t in times)
-        found.append((n, special * 1e6, generic / special))
+        generic, special = medians(runs, x.numpy(), rounds)
+        shown = " x ".join(map(str, extents.values()))
+        found.append((shown, special * 1e6, generic / special))
     return found
+
+
+def medians(runs: Sequence[Any], x: Any, rounds: int) -> list[float]:
+    """Seconds of processor time per call, interleaved."""
+    times: list[list[float]] = [[] for _ in runs]
+    began = time.thread_time()
+    runs[-1](x)
+    calls = 1 + int(CALLS / max(time.thread_time() - began, 1e-6))
+    for _ in range(rounds):
+        for run, taken in zip(runs, times, strict=True):
+            began = time.thread_time()
+            for _ in range(calls):
+                run(x)
+            taken.append((time.thread_time() - began) / calls)
+    return [float(np.median(t)) for t in times]
 
 
 def main() -> None:
@@ -169,8 +223,8 @@ def main() -> None:
     given = parser.parse_args()
     for name in given.models.split(","):
         rows = ratios(name, given.shapes, given.rounds)
-        for n, micros, ratio in rows:
-            print(f"{name:8} n = {n:3}  {micros:8.1f} us alone  ratio {ratio:.2f}")
+        for shown, micros, ratio in rows:
+            print(f"{name:8} {shown:9} {micros:8.1f} us alone  ratio {ratio:.2f}")
         mean = float(np.exp(np.mean([np.log(r) for *_, r in rows])))
         print(
             f"{name:8} geometric mean {mean:.2f}, worst {max(r for *_, r in rows):.2f}"

@@ -185,3 +185,26 @@ def test_weights_of_parts_without_sizes_are_packed() -> None:
     packed = [t for t in constants if t.name.startswith(("packing_", "prepare_"))]
     assert any(t.nbytes == 48 * 16 * 4 for t in packed)
     agree(exe, source, (4, 4), (9, 5))
+
+
+def test_all_numbers_of_positions_read_weights_as_the_first_one_packs_them() -> None:
+    """In Winograd's form there is one copy of the transformed weights."""
+    source = of_one_image(
+        [
+            ("Conv", {}, (64, 16, 1, 1)),
+            ("Conv", {"pads": [1] * 4}, (64, 64, 3, 3)),
+            ("GlobalAveragePool", {}, ()),
+        ]
+    )
+    how: Any = {"jit": False, "cache": False, "threads": 1}
+    with events.record() as log:
+        exe: Any = tw.compile(source, dims={"h": (12, 40), "w": (12, 40)}, **how)
+    found = [e.fields for e in log if e.kind == "positions" and e.fields["points"] > 1]
+    assert len(found) == 1 and len(found[0]["at_a_time"]) > 2
+    values = exe.model.shared[0].opened.step.values
+    transformed = [
+        s.at
+        for s in values
+        if s.kind == "constant" and s.tensor.nbytes == 16 * 64 * 64 * 4
+    ]
+    assert len(set(transformed)) == 1

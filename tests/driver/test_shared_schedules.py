@@ -47,7 +47,7 @@ def test_a_convolution_runs_by_positions_and_a_pooling_whole() -> None:
 @pytest.mark.parametrize(
     ("name", "way", "said"),
     [
-        ("convolution", "units", "units of n, so many at a time: 16, the rest by "),
+        ("convolution", "units", "units of n, so many at a time: 64, the rest by "),
         ("attention", "rows", "rows, so many at a time: "),
     ],
 )

@@ -163,10 +163,11 @@ def at_a_time(kernel: Kernel) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("costs", "counts"),
     [
-        ({}, [16, 4, 2, 1]),
-        ({"many_units": 8}, [8, 4, 2, 1]),
+        ({}, [4, 1]),
+        ({"many_units": 8}, [4, 2, 1]),
+        ({"block_gain": 4.0}, [1]),
         ({"unit_gain": 4.0}, [1]),
-        ({"few_units": 40}, []),
+        ({"few_units": 100}, []),
     ],
 )
 def test_costs_of_the_machine_say_how_many_at_a_time(
@@ -217,7 +218,7 @@ def counts_of(group: Group) -> list[int]:
 def test_how_many_at_a_time() -> None:
     assert counts_of(convolution()) == [1]  # an image has all its rows
     first, *_, last = counts_of(product(64, 256))
-    assert (first, last) == (16, 1)  # products want rows
+    assert (first, last) == (32, 1)  # products want rows
     assert counts_of(product(256, 10)) == []  # one row takes as long as 16
 
 
@@ -273,11 +274,7 @@ def test_a_kernel_that_is_worth_all_threads_has_them() -> None:
 def test_packed_constants_have_names_of_their_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    scheduled = units._Parts.scheduled
     monkeypatch.setattr(units, "counts_of", lambda *_: [16, 4, 1])
-    monkeypatch.setattr(
-        units._Parts, "scheduled", lambda of, count, _: scheduled(of, count, True)
-    )
     group = product(96, 256)
     work = parted(group, target("cpu", "x86-64-v3"))
     assert work is not None
@@ -287,6 +284,23 @@ def test_packed_constants_have_names_of_their_own(
     assert w not in work.kernel.params or len(names) < 3
     for n in (1, 21):
         compare(group, work, n)
+
+
+@pytest.mark.parametrize("mcpu", ["x86-64-v3", "x86-64-v4", "neoverse-n1"])
+def test_all_numbers_of_units_read_constants_as_the_first_one_packs_them(
+    mcpu: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(units, "counts_of", lambda *_: [32, 8, 2, 1])
+    work = parted(product(96, 256), target("cpu", mcpu))
+    assert work is not None
+    made = [[k.outputs[0].shape for k in kernels] for kernels in work.prepare]
+    assert len(made) == 4 and made.count(made[0]) == 4
+    monkeypatch.setattr(units, "packed_alike", lambda *_: False)
+    group = product(96, 256)
+    work = parted(group, target("cpu", mcpu))
+    assert work is not None
+    assert len(work.prepare) == 1 and group[2][0] in work.kernel.params
+    compare(group, work, 43)
 
 
 def test_a_shape_that_cannot_be_undone_keeps_the_group_whole(

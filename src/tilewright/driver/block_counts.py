@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
 from tilewright.base.dataclass import dataclass
-from tilewright.expr.nodes import INDEX, Expr, Max, const
+from tilewright.compute.nodes import Computation
+from tilewright.expr.nodes import INDEX, Buffer, Expr, Max, const
+from tilewright.plan.questions import OpenCosts
 
 POINTS: Final = 32  # totals by which numbers are compared, at most
 Cost = Callable[[int], float]
@@ -29,12 +31,14 @@ class BlockCounts:
     def of(
         counts: Sequence[int],
         cost: Cost,
+        exact: bool = False,
     ) -> BlockCounts:
-        """These numbers, with what costs least to leave."""
+        """These numbers, with what costs least to leave; exact: with nothing computed for nothing,
+        if the last number is 1."""
         costs = tuple(map(cost, counts))
         found = BlockCounts((counts[-1],), (0,), costs[-1:])
         for count, here in reversed(list(zip(counts[:-1], costs, strict=False))):
-            rests = (n for n in range(count) if found.cost(n) <= here)
+            rests = (n for n in range(count) if exact or found.cost(n) <= here)
             left = max(rests)
             found = BlockCounts(
                 (count, *found.counts), (left, *found.left), (here, *found.costs)
@@ -73,11 +77,17 @@ class BlockCounts:
 
 
 def block_counts(
-    least: int, most: int, counts: Sequence[int], cost: Cost, gain: float
+    least: int,
+    most: int,
+    counts: Sequence[int],
+    cost: Cost,
+    gain: float,
+    exact: bool = False,
 ) -> BlockCounts:
     """The numbers, out of `counts`, for totals from `least` to `most`.
 
     counts: descending. gain: times the speed, on average over totals, that another number needs.
+    exact: as for `BlockCounts.of`; the last number is then one of those chosen.
     """
     ratio = max(most, 1) / max(least, 1)
     totals = {round(max(least, 1) * ratio ** (n / (POINTS - 1))) for n in range(POINTS)}
@@ -85,10 +95,10 @@ def block_counts(
     def average(
         chosen: Sequence[int],
     ) -> float:
-        found = BlockCounts.of(chosen, cost)
+        found = BlockCounts.of(chosen, cost, exact)
         return math.fsum(math.log(found.cost(n)) for n in totals) / len(totals)
 
-    alone = {count: average([count]) for count in counts}
+    alone = {count: average([count]) for count in (counts[-1:] if exact else counts)}
     chosen = [min(alone, key=alone.__getitem__)]
     now = min(alone.values())
     while len(chosen) < len(counts):
@@ -98,4 +108,17 @@ def block_counts(
         if wishes[best] > now - math.log(gain):
             break
         chosen, now = list(best), wishes[best]
-    return BlockCounts.of(chosen, cost)
+    return BlockCounts.of(chosen, cost, exact)
+
+
+def rereading(
+    computations: Iterable[Computation], constants: Collection[Buffer], costs: OpenCosts
+) -> float:
+    """The nanoseconds that each block takes to read all constants of its Computations again.
+
+    Not those that grow with a size, of which a block reads its own part.
+    """
+    inputs = {b for c in computations for b in c.inputs}
+    read = {b for b in inputs.intersection(constants) if b.static}
+    weights = sum(b.size * b.dtype.itemsize for b in read)
+    return weights * (costs.near_ns if weights <= costs.kept else costs.far_ns)

@@ -24,6 +24,7 @@ from tilewright.loops.lower import lower
 from tilewright.loops.nodes import SIZE, If, Kernel, Stmt, loop
 from tilewright.loops.sizes import formula, statement
 from tilewright.loops.verify import verify
+from tilewright.plan.joined_sizes import join_sizes
 from tilewright.plan.nodes import FusionGroup, Plan
 from tilewright.plan.normalize import with_own_names
 from tilewright.plan.passes.winograd import open_forms, product_flops
@@ -101,8 +102,10 @@ def _code(
     tiles: Sequence[int],
 ) -> OpenCode:
     try:
-        kernel = _proven(kernel_of(plan, group), plan)
-        work = _scheduled(kernel, group, plan, target, tiles)
+        forms = forms_of(plan, group, tiles)
+        unscheduled, joined = kernel_of(plan, group, len(forms) == 1)
+        kernel = _proven(unscheduled, plan)
+        work = _scheduled(kernel, [*forms[:-1], joined], plan, target)
         if flags.DEBUG.get():
             verify(work.kernel)
         symbol = f"{kernel.name}_{number}"
@@ -126,19 +129,18 @@ def _code(
         formula(made.thread_workspace),
         tuple(position[b.name] for b in work.kernel.params),
         tuple(packs),
-        _flops(kernel, group, plan, tiles, work.form),
+        _flops(kernel, forms, plan, work.form),
         work.form,
     )
 
 
 def _flops(
-    kernel: Kernel, group: FusionGroup, plan: Plan, tiles: Sequence[int], form: int
+    kernel: Kernel, forms: Sequence[FusionGroup], plan: Plan, form: int
 ) -> Formula:
     """The flops at any sizes; those of its products in Winograd's form."""
     if form == -1:
-        return flops_formula(kernel, group.flops, plan.open)
-    taken = forms_of(plan, group, tiles)[form]
-    return formula(product_flops(taken.computations))
+        return flops_formula(kernel, forms[-1].flops, plan.open)
+    return formula(product_flops(forms[form].computations))
 
 
 def _pack(
@@ -155,15 +157,24 @@ def _pack(
     return CompiledGroup("", kept, 0, 0, preparations, b"", codes), names
 
 
-def kernel_of(plan: Plan, group: FusionGroup) -> Kernel:
-    """The unscheduled kernel of the group, with all sizes of the plan, in order."""
-    if group.kernel is None:
-        params = plan.touched(group)
-        outputs = params[len(group.reads) :]
-        kernel = lower(_word(group.name), unique(group).computations, params, outputs)
-    else:
-        kernel = group.kernel
-    return _around(plan, kernel, statement(kernel))
+def kernel_of(
+    plan: Plan, group: FusionGroup, join: bool = True
+) -> tuple[Kernel, FusionGroup]:
+    """The unscheduled kernel of a group, with all sizes of the plan, in order, and what it lowers.
+
+    join: sizes may be joined, and tensors have other shapes in the same memory.
+    """
+    if group.kernel is not None:
+        return _around(plan, group.kernel, statement(group.kernel)), group
+    named = unique(group)
+    computations, views = (
+        join_sizes(named.computations) if join else (named.computations, {})
+    )
+    params = [views.get(b, b) for b in plan.touched(group)]
+    outputs = params[len(group.reads) :]
+    kernel = lower(_word(group.name), computations, params, outputs)
+    joined = replace(named, computations=computations)
+    return _around(plan, kernel, statement(kernel)), joined
 
 
 def _around(plan: Plan, kernel: Kernel, body: Stmt) -> Kernel:
@@ -193,27 +204,24 @@ def unique(group: FusionGroup) -> FusionGroup:
 
 
 def _scheduled(
-    kernel: Kernel,
-    group: FusionGroup,
-    plan: Plan,
-    target: Target,
-    tiles: Sequence[int] = (),
+    kernel: Kernel, forms: Sequence[FusionGroup], plan: Plan, target: Target
 ) -> PartedWork:
     """As for one size if none changes the group; by units if all units of the sizes are alike, else
     by positions or rows, else at once."""
-    named, data = unique(group), plan.data
+    *others, group = forms
+    data = plan.data
 
     def positions() -> PartedWork | None:
-        forms = [*map(unique, forms_of(plan, group, tiles))]
-        return by_positions(kernel, forms, data, target, plan.open)
+        found = [*map(unique, others), group]
+        return by_positions(kernel, found, data, target, plan.open)
 
     def rows() -> PartedWork | None:
-        found = by_rows(kernel, named, target)
+        found = by_rows(kernel, group, target)
         return None if found is None else PartedWork(full_tiles(found))
 
     ways: dict[str, Callable[[], PartedWork | None]] = {
-        "one size": lambda: of_one_size(kernel, named, data, target),
-        "units": lambda: by_units(kernel, named, data, target),
+        "one size": lambda: of_one_size(kernel, group, data, target),
+        "units": lambda: by_units(kernel, group, data, target),
         "positions": positions,
         "rows": rows,
     }
@@ -225,7 +233,7 @@ def _scheduled(
                 told.set(way=way)
                 return found
         told.set(way="whole")
-        made = target.default_schedule(kernel, named.computations, ()).kernel
+        made = target.default_schedule(kernel, group.computations, ()).kernel
         return PartedWork(full_tiles(made))
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from tilewright.base import events
 from tilewright.base.dataclass import dataclass
 from tilewright.base.names import fresh
+from tilewright.compute.canonical import canonical
 from tilewright.expr.nodes import INDEX, Buffer, Var
 from tilewright.loops.analysis.access import environment
 from tilewright.loops.analysis.effects import reads
@@ -44,20 +45,37 @@ def scheduled_part(
     constants: Collection[Buffer],
     target: Target,
     local: Collection[str] = (),
+    packed: tuple[int, ...] = (),
 ) -> HoistedKernel:
     """The kernel of fixed sizes in its default schedule, on tensors of their own shapes.
 
     constants: the parameters that are packed at compile time. local: names of values that may
-    have the shapes of the parameters instead.
+    have the shapes of the parameters instead. packed: as for `Target.default_schedule`.
     """
     plain = found.plain()
     verify(plain)
-    made = target.default_schedule(plain, found.computations, constants)
+    made = target.default_schedule(plain, found.computations, constants, packed)
     for b, p in zip(found.values, found.params, strict=True):
         if p is not b and b.name not in local:
             made.reshape(p.name, *b.shape)
     of_name = {b.name: b for b in made.kernel.params}
     return hoist(made.kernel, {of_name[p.name] for p in constants})
+
+
+def packed_alike(one: HoistedKernel, other: HoistedKernel) -> bool:
+    """Whether both kernels read the same results of the same work on constants."""
+    texts = set()
+    for work in (one, other):
+        ends = [b for k in work.prepare for b in k.params]
+        texts.add(canonical([k.body for k in work.prepare], ends))
+    return len(texts) == 1
+
+
+def packed_shape(work: HoistedKernel) -> tuple[int, ...]:
+    """The shape of the largest packed constant that a kernel reads; () if it reads none."""
+    read = set(work.kernel.params)
+    made = [b for k in work.prepare for b in k.outputs if b in read]
+    return max(made, key=lambda b: b.size).shape if made else ()
 
 
 def of_one_size(

@@ -16,10 +16,11 @@ from math import isqrt
 from tilewright.base import events
 from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ScheduleError, UnsupportedError, VerifyError
-from tilewright.driver.block_counts import BlockCounts, block_counts
+from tilewright.driver.block_counts import BlockCounts, block_counts, rereading
 from tilewright.driver.part_assembly import (
     PartedWork,
     decline,
+    packed_shape,
     scheduled_part,
 )
 from tilewright.driver.position_blocks import assembled, prod_of
@@ -194,11 +195,8 @@ class PositionKernels:
         Each block reads all weights again.
         """
         costs = self.target.open_costs
-        found = self.positions
-        read = {b for c in found.dims for b in c.inputs if b in self.constants}
-        weights = sum(b.size * b.dtype.itemsize for b in read)
-        rate = costs.near_ns if weights <= costs.kept else costs.far_ns
-        return self.work(count) + weights * rate
+        again = rereading(self.positions.dims, self.constants, costs)
+        return self.work(count) + again
 
     def ends(
         self,
@@ -273,14 +271,18 @@ class PositionKernels:
     ) -> HoistedKernel | str:
         """The scheduled kernel of so many positions; why there is none.
 
-        A schedule of some numbers may reshape a tensor irreversibly, and one of others not.
+        A schedule of some numbers may reshape a tensor irreversibly, and one of others not. Where
+        possible, all kernels read the constants as the first one packs them.
         """
         if count not in self._scheduled:
             found, constants = self.signature(count)
+            made = (w for w in self._scheduled.values() if not isinstance(w, str))
+            packed = next(map(packed_shape, made), ())
             try:
                 local = {b.name for b in self.parts(count).values()}
-                made = scheduled_part(found, constants, self.target, local)
-                self._scheduled[count] = made
+                self._scheduled[count] = scheduled_part(
+                    found, constants, self.target, local, packed
+                )
             except (ScheduleError, UnsupportedError, VerifyError) as error:
                 reason = str(error)
                 name = self.kernel.name

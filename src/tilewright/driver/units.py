@@ -18,10 +18,13 @@ from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ScheduleError, UnsupportedError, VerifyError
 from tilewright.base.names import fresh
 from tilewright.compute.regions import written
+from tilewright.driver.block_counts import block_counts, rereading
 from tilewright.driver.part_assembly import (
     PartAssembly,
     PartedWork,
     decline,
+    packed_alike,
+    packed_shape,
     scheduled_part,
 )
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, const
@@ -56,18 +59,16 @@ def by_units(
         return None
     of = _Parts(group, kernel.outputs, found, constants, target)
     costs = target.open_costs
-    counts = counts_of(of.work, costs.many_units, costs)
+    again = rereading(group.computations, constants, costs)
+    counts = counts_of(of.work, again, costs)
     sizes = [repr(size) for size in found.sizes]
     events.emit("units", kernel=kernel.name, sizes=sizes, at_a_time=counts)
     why = _why_not(kernel, of, counts)
     if why is not None:
         decline(kernel, "units", why)
         return None
-    # Packing weights for each number of units would make as many copies.
-    pack = len(counts) == 1 or not all(c.sizes for c in group.computations)
     try:
-        parts = {count: of.scheduled(count, pack) for count in counts}
-        return _assembled(kernel, found, parts)
+        return _assembled(kernel, found, of.all_scheduled(counts))
     except (ScheduleError, UnsupportedError, VerifyError) as error:
         events.emit("kept-whole", kernel=kernel.name, reason=str(error))
         return None
@@ -121,32 +122,51 @@ class _Parts:
         found, constants = self.of(count)
         return self.target.predicted_work(found.computations, constants)
 
-    def scheduled(self, count: int, pack: bool) -> HoistedKernel:
-        """The kernel of `count` units. pack: pack constants at compile time."""
+    def all_scheduled(self, counts: Sequence[int]) -> dict[int, HoistedKernel]:
+        """The kernels of these numbers of units, by number.
+
+        They read the constants as the first one packs them, or unpacked: packing them for each
+        number of units would make as many copies.
+        """
+        first, *others = counts
+        found = {first: self.scheduled(first)}
+        # Work on constants alone is done once in any case.
+        own = not all(c.sizes for c in self.group.computations)
+        for count in others:
+            made = self.scheduled(count, packed_shape(found[first]))
+            if not own and made.prepare and not packed_alike(made, found[first]):
+                made = self.scheduled(count, pack=False)
+            found[count] = made
+        return found
+
+    def scheduled(
+        self, count: int, packed: tuple[int, ...] = (), pack: bool = True
+    ) -> HoistedKernel:
         found, constants = self.of(count)
-        return scheduled_part(found, constants if pack else set(), self.target)
+        known = constants if pack else set()
+        return scheduled_part(found, known, self.target, packed=packed)
 
 
-def counts_of(work: Callable[[int], float], most: int, costs: OpenCosts) -> list[int]:
-    """The numbers of units per kernel, from `most` down to 1; empty if units do not pay.
+def counts_of(
+    work: Callable[[int], float], again: float, costs: OpenCosts
+) -> list[int]:
+    """The numbers of units per kernel, descending to 1; empty if units do not pay.
 
-    work: the nanoseconds that the target expects for so many units.
+    work: the nanoseconds that the target expects for so many units. again: those that each kernel
+    takes to read the constants.
     """
-    gain = costs.unit_gain
-    one, many = work(1), work(most)
-    if one * most <= many * gain:
+    most, few = costs.many_units, costs.few_units
+    one = work(1)
+    if one * most <= work(most) * costs.unit_gain:
         return [1]
-    if one * costs.few_units > many:
+    if one * few > work(min(most, few**2)):
         return []
-    counts, last = [1], one
-    few = 2
-    while few < most:
-        taken = work(few)
-        if taken / few * gain < last / counts[-1]:
-            counts.append(few)
-            last = taken
-        few *= 2
-    return [most, *reversed(counts)]
+    wished = [1 << n for n in reversed(range(most.bit_length()))]
+    counts = [most, *(n for n in wished if n < most)]
+    ends = 1, most * most
+    gain = costs.block_gain
+    found = block_counts(*ends, counts, lambda n: work(n) + again, gain, exact=True)
+    return list(found.counts)
 
 
 def _assembled(

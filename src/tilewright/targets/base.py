@@ -311,8 +311,12 @@ class Target:
         kernel: Kernel,
         computations: Sequence[Computation],
         constants: Collection[Buffer],
+        packed: tuple[int, ...] = (),
     ) -> Schedule:
         """A schedule that is good without tuning; `constants` are known at compile time.
+
+        packed: the shape in which a schedule for other sizes packs the largest constant. One that
+        packs it alike is preferred; () for none.
 
         Without Computations the kernel is one that an operator gives, of any form. That of a
         target with sketches is the default of the best one that applies.

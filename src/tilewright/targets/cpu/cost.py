@@ -393,7 +393,7 @@ class CostModel:
 
     # Ranges of shapes: units, such as the images of a batch, in kernels of fixed sizes.
     many_units: int = _constant(
-        16, "units", "of products at a time: any tile has fewer rows", RANGES
+        64, "units", "of products at a time, at most: more gain nothing", RANGES
     )
     unit_gain: float = _constant(
         1.1, "times the speed", "per unit that a kernel of more units needs", RANGES

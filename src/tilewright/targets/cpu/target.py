@@ -85,11 +85,11 @@ class CpuTarget(Target):
         kernel: Kernel,
         computations: Sequence[Computation],
         constants: Collection[Buffer],
+        packed: tuple[int, ...] = (),
     ) -> Schedule:
         """The first of `sketches` that no primitive refuses, with its default parameters."""
-        return default(
-            kernel, computations, Context(self.machine, constants, self.exact)
-        )
+        at = Context(self.machine, constants, self.exact, packed=packed)
+        return default(kernel, computations, at)
 
     def sketches(
         self,

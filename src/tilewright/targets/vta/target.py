@@ -94,6 +94,7 @@ class Vta(Target):
         kernel: Kernel,
         computations: Sequence[Computation],
         constants: Collection[Buffer],
+        packed: tuple[int, ...] = (),
     ) -> Schedule:
         """The blocks that a model of the machine expects to be the fastest.
 

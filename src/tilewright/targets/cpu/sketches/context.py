@@ -18,13 +18,15 @@ class Context:
     """machine: supplies the numbers. constants: buffers known at compile time. exact: keep every
     reduction in order. around: loops over blocks around a nest, outermost first. reshaped: tensors
     temporarily have different shapes than in the kernel; overlapping tiles are refused when the
-    original shapes are restored."""
+    original shapes are restored. packed: the shape of a constant as another kernel has packed it,
+    which kernels of the same columns can read, too; () if there is none."""
 
     machine: CpuMachine
     constants: Collection[Buffer] = ()
     exact: bool = False
     around: tuple[str, ...] = ()
     reshaped: bool = False
+    packed: tuple[int, ...] = ()
 
     @property
     def costs(self) -> CostModel:

@@ -37,6 +37,12 @@ class Tile:
         """The tile as the value of a parameter."""
         return (*self.rows, self.vectors)
 
+    def fits(self, packed: Sequence[int]) -> bool:
+        """Whether columns of this shape may have been packed for such tiles: the vectors of a tile
+        are last, and an axis of one vector is left out."""
+        last = (self.lanes,) if self.vectors == 1 else (self.vectors, self.lanes)
+        return tuple(packed[-len(last) :]) == last
+
     def divides(self, rows: Sequence[int], columns: int) -> bool:
         """Whether no tile overlaps another one, with these extents."""
         factors = zip((*rows, columns), (*self.rows, self.width), strict=True)
@@ -131,8 +137,8 @@ class RowData:
     filled: cycles until a vector of theirs is there. dots: whether a dot product takes the place of
     each multiply-add. column: bytes of one column of the column operand, and itemsize of one
     element; panel: bytes of a panel of columns that the second cache keeps from one tile of rows to
-    the next. whole: tiles must
-    divide the extents if any do.
+    the next. whole: tiles must divide the extents if any do. packed: the shape of columns that are
+    packed already, which tiles must fit if any do.
     """
 
     streams: bool = False
@@ -149,6 +155,7 @@ class RowData:
     itemsize: int = float32.itemsize
     panel: float = math.inf
     whole: bool = False
+    packed: tuple[int, ...] = ()
 
     def far(self, rows: Sequence[int], tile: Tile) -> bool:
         """Whether each tile of rows fetches its columns again from after the second cache."""
@@ -268,6 +275,9 @@ def _best_of(
     possible = list(tiles)
     if data.whole:
         possible = [t for t in possible if t.divides(rows, columns)] or possible
+    fitting = [t for t in possible if t.fits(data.packed)]
+    most = max((t.vectors for t in fitting), default=0)
+    possible = [t for t in fitting if t.vectors == most] or possible
     found: tuple[float, Tile] | None = None
     for tile in possible:
         score = _score(rows, columns, tile, costs, data)

@@ -98,7 +98,7 @@ def plan(
             lanes = _narrowed(lanes, v.extent, r.name, choose)
         shape = [d.extent for d in roles.rows], v.extent, lanes, at.costs
         data = _data(r, roles, at, _across(pattern, v))
-        data = replace(data, dots=dots, whole=at.reshaped)
+        data = replace(data, dots=dots, whole=at.reshaped, packed=at.packed)
         tile = choose_tile(choose, f"{r.name}.tile", *shape, data)
     else:
         tile = Tile((*[1] * (len(roles.rows) - 1), fixed[0]), fixed[1] // lanes, lanes)

@@ -40,7 +40,11 @@ from tilewright.schedule.space.patterns import (
 )
 from tilewright.targets.cpu.cost import CostModel
 from tilewright.targets.cpu.sketches.context import Context
-from tilewright.targets.cpu.sketches.register_tile_model import Tile, choose_tile
+from tilewright.targets.cpu.sketches.register_tile_model import (
+    RowData,
+    Tile,
+    choose_tile,
+)
 from tilewright.targets.cpu.sketches.roles import TilePlan
 from tilewright.targets.cpu.sketches.tiled_reduction import reduce_in_registers
 
@@ -132,6 +136,7 @@ def winograd(
         panel,
         lanes,
         costs,
+        RowData(packed=at.packed),
     )
     _products(s, pattern, tile, nest.panels)
     sums = [_loop(product, d) for d in reduction_dims(product)]

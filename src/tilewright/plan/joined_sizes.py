@@ -1,0 +1,196 @@
+"""Two sizes as one: a map over all rows of all sequences of a batch is a map over rows.
+
+Kernels of some units or positions at a time then have one rest, instead of one per sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from tilewright.compute.nodes import Computation, Dim, Output
+from tilewright.compute.transforms import map_loads
+from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, Var, as_expr
+from tilewright.ir.node import postorder, substitute
+
+Pair = tuple[Expr, Expr]  # extents of neighboring axes
+Views = Mapping[Buffer, Buffer]
+Index = tuple[Expr, ...]
+
+
+def join_sizes(group: Sequence[Computation]) -> tuple[tuple[Computation, ...], Views]:
+    """The group with joined sizes, and its view of each tensor that changed shape.
+
+    Two neighboring axes of extents m and n are one of m * n, and so are the dimensions i of m and
+    j of n points, if in the whole group
+
+        a tensor with these axes has no other axis of m or n, and is indexed by i and j there, each
+        a variable of its own of a dimension whose results are concatenated (cc)
+        i and j occur nowhere else
+
+    The element i * n + j of the view is the element i, j of the tensor.
+    """
+    views: dict[Buffer, Buffer] = {}
+    current = tuple(group)
+    while (found := next(_joinable(current), None)) is not None:
+        current, own = _joined(current, *found)
+        views = {b: own.pop(v, v) for b, v in views.items()} | own
+    return current, views
+
+
+# The tensors of a pair with the first of its axes, and the dimensions of each Computation.
+Axes = Mapping[Buffer, int]
+Dims = Mapping[Computation, tuple[Dim, Dim]]
+
+
+def _joinable(group: Sequence[Computation]) -> Iterator[tuple[Axes, Dims]]:
+    tensors = dict.fromkeys(b for c in group for b in _tensors(c))
+    pairs = dict.fromkeys(pair for b in tensors for pair in _pairs(b))
+    for pair in pairs:
+        axes = _axes(tensors, pair)
+        dims = None if axes is None else _all_dims(group, axes, pair)
+        if axes is not None and dims is not None:
+            yield axes, dims
+
+
+def _axes(tensors: Iterable[Buffer], pair: Pair) -> Axes | None:
+    """The tensors of a pair; None if one of them has another axis of such an extent, too."""
+    found = {}
+    for b in tensors:
+        if pair not in _pairs(b):
+            continue
+        places = [n for n, e in enumerate(b.extents) if e in pair]
+        if len(places) != 2:
+            return None
+        found[b] = places[0]
+    return found
+
+
+def _all_dims(group: Sequence[Computation], axes: Axes, pair: Pair) -> Dims | None:
+    """The dimensions of all Computations on such tensors; None if one is not as required."""
+    found = {}
+    for c in group:
+        if axes.keys().isdisjoint(_tensors(c)):
+            continue
+        dims = _dims(c, axes, pair)
+        if dims is None:
+            return None
+        found[c] = dims
+    return found
+
+
+def _tensors(c: Computation) -> dict[Buffer, None]:
+    return dict.fromkeys((*c.inputs, *(o.tensor for o in c.outputs)))
+
+
+def _pairs(b: Buffer) -> list[Pair]:
+    """Extents of neighboring axes, both of which sizes change."""
+    neighbors = pairwise(b.extents)
+    return [(m, n) for m, n in neighbors if isinstance(m, Expr) and isinstance(n, Expr)]
+
+
+def _dims(c: Computation, axes: Axes, pair: Pair) -> tuple[Dim, Dim] | None:
+    """The two dimensions, if they index the tensors as required and occur nowhere else."""
+    arguments, values = c.function
+    read = dict(zip(c.accesses, arguments, strict=True))
+    found: set[Index] = set()
+    rest = list(values)
+    for b, whole in _accesses(c):
+        index = tuple(substitute(i, read) for i in whole)
+        if b in axes:
+            axis = axes[b]
+            both = index[axis : axis + 2]
+            found.add(both)
+            rest += index[:axis]
+            index = index[axis + 2 :]
+        rest += index
+    if len(found) != 1:
+        return None
+    both = found.pop()
+    first = _dim_of(c, both[0])
+    second = _dim_of(c, both[1])
+    if first is None or second is None:
+        return None
+    if first is second:
+        return None
+    names = {first.var, second.var}
+    used = any(node in names for e in rest for node in postorder(e))
+    if used or (first.size, second.size) != pair:
+        return None
+    return first, second
+
+
+def _dim_of(c: Computation, index: Expr) -> Dim | None:
+    """The concatenated dimension whose variable an index is."""
+    for d in c.parallel_dims:
+        if d.var is index:
+            return d
+    return None
+
+
+def _accesses(c: Computation) -> Iterator[tuple[Buffer, Index]]:
+    for o in c.outputs:
+        yield o.tensor, o.index
+    for load in c.accesses:
+        yield load.buffer, load.index
+
+
+def _joined(
+    group: Sequence[Computation], axes: Axes, dims: Dims
+) -> tuple[tuple[Computation, ...], dict[Buffer, Buffer]]:
+    views = {b: _view(b, axis) for b, axis in axes.items()}
+    found = []
+    for c in group:
+        if c in dims:
+            first, second = dims[c]
+            over = _OverBoth(axes, views, first, second)
+            c = over.computation(c)
+        found.append(c)
+    return tuple(found), views
+
+
+def _view(b: Buffer, axis: int) -> Buffer:
+    before = b.extents[:axis]
+    behind = b.extents[axis + 2 :]
+    m, n = b.extents[axis : axis + 2]
+    both = as_expr(m, INDEX) * as_expr(n, INDEX)
+    return Buffer(b.name, (*before, both, *behind), b.dtype, b.scope)
+
+
+class _OverBoth:
+    """Moves a Computation onto the views, with one dimension for two."""
+
+    def __init__(self, axes: Axes, views: Views, first: Dim, second: Dim) -> None:
+        self._axes = axes
+        self._views = views
+        self._first = first
+        self._second = second
+        size = as_expr(first.size, INDEX) * as_expr(second.size, INDEX)
+        var = Var(first.var.name, first.var.dtype)
+        self._both = replace(first, var=var, size=size)
+
+    def computation(self, c: Computation) -> Computation:
+        """The moved Computation."""
+        dims = []
+        for d in c.dims:
+            if d is not self._second:
+                dims.append(self._both if d is self._first else d)
+        outputs = tuple(map(self._output, c.outputs))
+        return replace(c, dims=tuple(dims), outputs=outputs)
+
+    def _output(self, o: Output) -> Output:
+        moves = dict.fromkeys(self._axes, self._load)
+        value = map_loads(o.value, moves)
+        index = self._place(o.tensor, o.index)
+        return Output(self._views.get(o.tensor, o.tensor), index, value)
+
+    def _load(self, load: Load) -> Expr:
+        index = self._place(load.buffer, load.index)
+        return Load(self._views[load.buffer], index)
+
+    def _place(self, b: Buffer, index: Index) -> Index:
+        axis = self._axes.get(b)
+        if axis is None:
+            return index
+        return (*index[:axis], self._both.var, *index[axis + 2 :])
