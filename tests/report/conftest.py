@@ -29,9 +29,15 @@ def model():
     node = helper.make_node
     nodes = [
         node("Identity", ["x"], ["same"], "nothing"),
-        node("Conv", ["same", "block.0.weight"], ["c"], ODD, pads=[1, 1, 1, 1]),
+        node(
+            "Conv",
+            ["same", "block.0.weight"],
+            ["c"],
+            "blocks.0.conv",
+            pads=[1, 1, 1, 1],
+        ),
         node("Add", ["c", "same"], ["shortcut"], "blocks.0.add"),
-        node("Relu", ["shortcut"], [f"{ODD} tensor"], "blocks.0.relu"),
+        node("Relu", ["shortcut"], [f"{ODD} tensor"], ODD),
         node("Flatten", [f"{ODD} tensor"], ["flat"], "flatten"),
         node("MatMul", ["flat", "head.weight"], ["y"], "blocks.0.o"),
     ]

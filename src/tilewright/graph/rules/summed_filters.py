@@ -282,7 +282,7 @@ class SumOfFilters:
         found = computed(graph, op)
         if found is None or found.terms < 2:
             return
-        if any(inner.op_type == "Conv" for inner in found.operations):
+        if any(inner.qualified == "Conv" for inner in found.operations):
             kept = {"filter": found}
             yield Match(graph, op, dict(enumerate(found.operations)), kept)
 
