@@ -1,8 +1,8 @@
 """Products and convolutions of quantized integers: MatMulInteger, ConvInteger, QLinear forms.
 
 They accumulate in int32, wrapping around; QLinearMatMul and QLinearConv scale the sum in float32.
-Only products and convolutions of plain uint8 by int8 are native; the others are these plus the
-terms of their zero points (`offsets`).
+Only products and convolutions of bytes by int8 without zero points are native; the others are these
+plus the terms of their zero points (`offsets`). `on_unsigned` makes both factors uint8 by int8.
 """
 
 from __future__ import annotations
@@ -30,9 +30,11 @@ Buffers = Sequence[Buffer]
 
 
 def _is_plain(call: OpCall) -> bool:
-    """Whether the inputs are uint8 and int8 without zero points."""
-    return (call.dtype(0), call.dtype(1)) == (uint8, int8) and not (
-        call.has(2) or call.has(3)
+    """Whether the inputs are bytes and int8 without zero points."""
+    return (
+        _is_byte(call.dtype(0))
+        and call.dtype(1) is int8
+        and not (call.has(2) or call.has(3))
     )
 
 
@@ -83,15 +85,19 @@ def _multiplied(
     b: Value | None,
     a_zero: Value | None,
     b_zero: Value | None,
+    data: DType | None = None,
 ) -> Value:
-    """(a - its zero point) @ (b - its zero point), in int32."""
+    """(a - its zero point) @ (b - its zero point), in int32.
+
+    data: the dtype that `a` is converted to; None: it stays as it is.
+    """
     assert a is not None and b is not None
     vectors = [n for n, x in ((-2, a), (-1, b)) if len(x.extents) == 1]
     if len(a.extents) == 1:
         a = f.op("Unsqueeze", a, f.ints(0))
     if len(b.extents) == 1:
         b = f.op("Unsqueeze", b, f.ints(1))
-    left = factor(f, a, _rows(f, a_zero), uint8)
+    left = factor(f, a, _rows(f, a_zero), data)
     right = factor(f, b, _scalar(f, b_zero), int8)
     product = f.op("MatMulInteger", left.value, right.value)
     sums = (
@@ -236,15 +242,17 @@ def _convolved(
     w_zero: Value | None,
     shape: Windows,
     bias: Value | None = None,
+    dtype: DType | None = None,
 ) -> Value:
     """The int32 convolution of x and w minus their zero points; padding equals the zero point.
 
-    w_zero: one number, or one per output channel. bias: int32, one per output channel.
+    w_zero: one number, or one per output channel. bias: int32, one per output channel. dtype: that
+    `x` is converted to; None: it stays as it is.
     """
     assert x is not None and w is not None
     group = call.attr("group", 1)
     weights = w.extents
-    data = factor(f, x, _scalar(f, x_zero), uint8)
+    data = factor(f, x, _scalar(f, x_zero), dtype)
     taps = factor(f, w, _channels(f, _scalar(f, w_zero), len(weights)), int8)
     pads = (*shape.begin, *shape.end)
     inside = data.value
@@ -349,3 +357,18 @@ register(
         traits=SPATIAL,
     )
 )
+
+
+# -------------------------------------------------------------------------- unsigned by signed
+
+
+def on_unsigned(call: OpCall, f: Fragment) -> Value | None:
+    """A native product or convolution of int8 as one of uint8, for targets that multiply only
+    these; None for any other."""
+    if not _is_plain(call) or call.dtype(0) is not int8:
+        return None
+    a, b = call.value(0), call.value(1)
+    if call.operation.op_type == "MatMulInteger":
+        return _multiplied(f, a, b, None, None, uint8)
+    windows = _windows(call, 0, 1)
+    return _convolved(call, f, a, b, None, None, windows, dtype=uint8)

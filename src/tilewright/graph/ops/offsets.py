@@ -1,4 +1,4 @@
-"""Zero points moved out of products of bytes, so that plain uint8 by int8 remains.
+"""Zero points moved out of products of bytes, so that plain bytes by int8 remain.
 
     sum (a - p)(b - q)  =  sum a*b  -  p * (sum b - n*q)  -  q * sum a      over n terms
 
@@ -38,9 +38,15 @@ def factor(
     f: Fragment,
     x: Value,
     zero: Value | None,
-    dtype: DType,
+    dtype: DType | None,
 ) -> Factor:
-    """`x - zero` with `x` of `dtype`, uint8 or int8; `x` and `zero` have one of these dtypes."""
+    """`x - zero` with `x` of `dtype`, uint8 or int8; `x` and `zero` have one of these dtypes.
+
+    None: the dtype that `x` has.
+    """
+    if dtype is None:
+        assert x.dtype is not None
+        dtype = x.dtype
     if zero is None:
         zero = f.constant(0, x.dtype)
     value, point = (v if v.dtype is dtype else _moved(f, v, dtype) for v in (x, zero))
