@@ -76,7 +76,8 @@ def _product(
 def _product_parts(call: OpCall, f: Fragment) -> Sequence[Value] | None:
     if _is_plain(call) and min(call.rank(0), call.rank(1)) > 1:
         return None
-    return [_multiplied(f, *(_optional(call, n) for n in range(4)))]
+    a, b, a_zero, b_zero = (_optional(call, n) for n in range(4))
+    return [_multiplied(f, a, b, a_zero, b_zero)]
 
 
 def _multiplied(
