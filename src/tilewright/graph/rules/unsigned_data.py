@@ -29,7 +29,7 @@ def _signed(m: Match) -> bool:
     return m[a].dtype is int8 and m[b].dtype is int8
 
 
-def _on_unsigned(m: Match, f: Fragment) -> Value | None:
+def _on_unsigned(m: Match, f: Fragment) -> Value:
     """a product of uint8 by int8"""
     return on_unsigned(OpCall(m.root, f.known), f)
 
@@ -42,32 +42,34 @@ def _whole(m: Match) -> bool:
     return m.result.dtype is int32 and m.known(x) is None
 
 
-_PRODUCTS = (
-    (SampleApplication({}, (), onnx.MatMulInteger), (2, 4, 6), (6, 5)),
-    (SampleApplication({}, (), onnx.MatMulInteger), (1, 1), (1, 1)),
-    (SampleApplication({}, (), onnx.ConvInteger), (1, 2, 4, 4), (3, 2, 2, 2)),
-    (
-        SampleApplication({"pads": [1, 0, 0, 1], "group": 2}, (), onnx.ConvInteger),
-        (2, 4, 5, 5),
-        (4, 2, 3, 3),
-    ),
-)
-
-
-def _bytes(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    return rng.integers(-128, 128, shape).astype(np.int8)
+_PADDED = {
+    "pads": [1, 0, 0, 1],
+    "group": 2,
+}
 
 
 def _product_samples(rng: np.random.Generator) -> Sample:
-    given, left, right = _PRODUCTS[int(rng.integers(len(_PRODUCTS)))]
-    return {a: _bytes(rng, left), b: _bytes(rng, right), product: given}
+    left: tuple[int, ...] = (2, 4, 6)
+    right: tuple[int, ...] = (6, 5)
+    given = SampleApplication({}, operator=onnx.MatMulInteger)
+    if rng.integers(2):
+        left, right = (2, 4, 5, 5), (4, 2, 3, 3)
+        given = SampleApplication(_PADDED, operator=onnx.ConvInteger)
+    return {
+        a: rng.integers(-128, 128, left).astype(np.int8),
+        b: rng.integers(-128, 128, right).astype(np.int8),
+        product: given,
+    }
 
 
 def _sum_samples(rng: np.random.Generator) -> Sample:
-    def drawn(*shape: int) -> np.ndarray:
-        return rng.integers(-(2**31), 2**31, shape).astype(np.int32)
-
-    return {x: Value("x", int32, (3, 4)), c: drawn(4), d: drawn(3, 1)}
+    numbers = rng.integers(-(2**31), 2**31, (2, 3, 4))
+    one, other = numbers.astype(np.int32)
+    return {
+        x: Value("x", int32, (3, 4)),
+        c: one[0],
+        d: other[:, :1],
+    }
 
 
 UNSIGNED_DATA = Rule(
