@@ -67,6 +67,11 @@ class Compilation:
         device = DeviceCompiler(target, store_for(target, options))
         return Compilation(options, target, host, device)
 
+    @property
+    def multiplies(self) -> Target:
+        """Whose instructions decide the form of products: the device's, if it takes any group."""
+        return self.target if self.target.fuses else self.host
+
     def adapted(self, graph: Graph) -> tuple[Graph, Sequence[Placement]]:
         """The graph adapted to the target, and the placements of its operations."""
         with events.span("adapt"):
@@ -125,16 +130,19 @@ def optimize(
 ) -> Graph:
     """The graph after its passes, verified after each under TILEWRIGHT_DEBUG.
 
-    less: an additional pass, as for `graph_pipeline`.
+    target: see `Compilation.multiplies`. less: an additional pass, as for `graph_pipeline`.
     """
-    byte_products = bool(target.products(uint8, int8, int32))
+    unsigned = target.products(uint8, int8, int32)
+    signed = target.products(int8, int8, int32)
     pipeline = graph_pipeline(
         options.math,
         onnx_fallback(),
-        byte_products,
+        bool(unsigned),
         lower=_lower_precision(options, target),
         idioms=options.fusion,
         less=less,
+        # Where fewer instructions take int8 by int8, the others would be lost.
+        signed=bool(signed) and len(signed) >= len(unsigned),
     )
     return pipeline.run(graph, check=flags.DEBUG.get())
 

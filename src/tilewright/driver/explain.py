@@ -115,7 +115,7 @@ def explained(graph: Graph, options: Options) -> ExplainedModel:
     host = compiling.host
     with exclusive(), events.record() as log:
         adapted, _ = compiling.adapted(graph)
-        after, _ = passed(adapted, options, host)
+        after, _ = passed(adapted, options, compiling.multiplies)
         plan = compiling.planned(after)
         choose = chosen_schedules(plan, host, options)
         store = store_for(host, options)
@@ -141,7 +141,7 @@ def explained_range(
         steps.ranged(*steps.open_graph(graph, (), dims, options), options)
     with exclusive(), events.record() as log:
         adapted, _ = compiling.adapted(here)
-        after, _ = passed(adapted, options, compiling.host)
+        after, _ = passed(adapted, options, compiling.multiplies)
         asked = ReplayedQuestions(
             questions(compiling.host), in_parts=are_batches(graph, dims)
         )
@@ -156,7 +156,7 @@ def optimized(graph: Graph, options: Options) -> Graph:
     compiling = Compilation.of(target_of(options), options)
     with exclusive():
         adapted, _ = compiling.adapted(graph)
-        return passed(adapted, options, compiling.host)[0]
+        return passed(adapted, options, compiling.multiplies)[0]
 
 
 def _kernels(

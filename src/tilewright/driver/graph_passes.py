@@ -15,6 +15,7 @@ from tilewright.graph.substitute.greedy import LowerArithmetic
 from tilewright.graph.substitute.pricing import Pricing
 from tilewright.graph.substitute.steps import Substitution
 from tilewright.ir.passes import Pass
+from tilewright.runtime.device import HOST
 from tilewright.targets.base import Target
 
 # The number of edges around a substitution to include in its cost: it may be fused with them.
@@ -22,22 +23,23 @@ RADIUS: Final = 1
 
 
 def passed(
-    graph: Graph, options: Options, host: Target
+    graph: Graph, options: Options, target: Target
 ) -> tuple[Graph, tuple[Substitution, ...]]:
     """The graph after its passes, and the substitutions that they applied.
 
-    Raises InputError if a search is requested for a graph with symbolic extents.
+    target: see `Compilation.multiplies`. Raises InputError if a search is requested for a graph
+    with symbolic extents.
     """
     taken: list[Substitution] = []
     less: Pass[Graph] | None = None
     if options.optimize == "fast":
-        if options.target == host.name:
+        if options.target == target.name and target.device == HOST:
             rules = [r for r in SUBSTITUTIONS if r.allowed(options.math)]
             pricing = Pricing(GraphCost(options, TIME), RADIUS)
             less = LowerArithmetic(rules, pricing, onnx_fallback(), taken)
     elif options.optimize != "off":
         less = Search(options, taken)
-    return optimize(graph, options, host, less), tuple(taken)
+    return optimize(graph, options, target, less), tuple(taken)
 
 
 @dataclass(frozen=True)

@@ -210,7 +210,7 @@ def build(
     known = facts(graph)
     compiling = Compilation.of(target, options)
     graph, placements = compiling.adapted(graph)
-    graph, substitutions = passed(graph, options, compiling.host)
+    graph, substitutions = passed(graph, options, compiling.multiplies)
     known["substitutions"] = list(map(asdict, substitutions))
     folder = flags.DUMP.get()
     observe = None
@@ -386,7 +386,7 @@ def text(
         )
     compiling = Compilation.of(target_of(options), options)
     graph, _ = compiling.adapted(_sized(source, example_inputs, dims, options))
-    graph, _ = passed(graph, options, compiling.host)
+    graph, _ = passed(graph, options, compiling.multiplies)
     if kind == "graph":
         return str(graph)
     return show(_static_plan(graph, compiling), compiling, kind, kernel)
@@ -424,7 +424,7 @@ def planned(
     """
     compiling = Compilation.of(target_of(options), options)
     graph, _ = compiling.adapted(_sized(source, example_inputs, dims, options))
-    graph, _ = passed(graph, options, compiling.host)
+    graph, _ = passed(graph, options, compiling.multiplies)
     return _static_plan(graph, compiling), compiling.host
 
 

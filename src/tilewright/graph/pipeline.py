@@ -24,6 +24,7 @@ from tilewright.graph.rules.quantized import PRODUCTS, QUANTIZED
 from tilewright.graph.rules.quantized_concat import CONCAT_OF_BYTES
 from tilewright.graph.rules.rms_norm import RMS_NORM
 from tilewright.graph.rules.summed_filters import SUMMED_FILTERS
+from tilewright.graph.rules.unsigned_data import CONSTANTS_ONCE, UNSIGNED_DATA
 from tilewright.graph.verify import verify
 from tilewright.ir.passes import Pass, Pipeline
 
@@ -170,6 +171,20 @@ class Decompose(Pass[Graph]):
 
 
 @dataclass(frozen=True)
+class UnsignedData(Pass[Graph]):
+    """Turn products of int8 by int8 into products of uint8 by int8."""
+
+    fallback: FallbackProvider | None = field(default=None, repr=False)
+
+    def run(self, program: Graph) -> Graph:
+        found = rewrite(program, [UNSIGNED_DATA])
+        if found is program:
+            return program
+        found = simplify.fold_constants(found, self.fallback)
+        return rewrite(found, [CONSTANTS_ONCE])
+
+
+@dataclass(frozen=True)
 class MergeRepeated(Pass[Graph]):
     """Compute common subexpressions once."""
 
@@ -203,13 +218,14 @@ def graph_pipeline(
     lower: LowerPrecision | None = None,
     idioms: bool = True,
     less: Pass[Graph] | None = None,
+    signed: bool = False,
 ) -> Pipeline[Graph]:
     """The passes before lowering.
 
     math: "exact" keeps every operator as written. byte_products: whether the target multiplies
-    bytes faster than floats. lower: the precision that weights are stored in, if another. idioms:
-    whether spelled-out operators become one. less: substitutions, applied after BatchNorm is folded
-    and while integers are still packed.
+    bytes faster than floats; signed: int8 by int8 as well as uint8 by int8. lower: the precision
+    that weights are stored in, if another. idioms: whether spelled-out operators become one. less:
+    substitutions, applied after BatchNorm is folded and while integers are still packed.
     """
     fold = FoldConstants(fallback)
     passes: list[Pass[Graph]] = [] if lower is None else [lower]
@@ -224,7 +240,10 @@ def graph_pipeline(
         passes += [FoldBatchnorm(), SumFilters(), TrimWindows()]
     if less is not None:
         passes.append(less)
-    passes += [Decompose(), fold, FoldEmpty(), RemoveNoOps(), MergeRepeated()]
+    passes.append(Decompose())
+    if not signed:
+        passes.append(UnsignedData(fallback))
+    passes += [fold, FoldEmpty(), RemoveNoOps(), MergeRepeated()]
     if math != "exact" and idioms:
         passes.append(RecognizeIdioms())
     passes.append(RemoveUnused())

@@ -21,6 +21,7 @@ from tilewright.runtime.device_steps import (
     Transfers,
     open_devices,
 )
+from tilewright.runtime.device_tensor import DeviceTensor
 from tilewright.runtime.loader import CodeImage
 from tilewright.runtime.model import (
     OBJECT,
@@ -167,7 +168,10 @@ class CallValues:
             return self._view(slot)
         store = self._store_of(slot)
         value = store[slot.at]
-        if value is None:
+        if isinstance(value, DeviceTensor):  # which a step on the host uses
+            queue = self.frame.devices[value.device.name].queue(self.timed)
+            value = value.copied(queue)
+        elif value is None:
             value = buffer.empty(slot.tensor.extents, dtype_of(slot.tensor.dtype).numpy)
         else:
             value = np.require(_conforming(value, slot.tensor), None, ["C", "A"])
@@ -176,10 +180,13 @@ class CallValues:
 
     def read(self, slot: ValueSlot) -> Any:
         """A value for Python: arrays as read-only views."""
+        value: Any
         if slot.kind in ("arena", "constant"):
             value = self._view(slot)
         else:
             value = self._store_of(slot)[slot.at]
+        if isinstance(value, DeviceTensor):
+            value = self.array(slot)
         if isinstance(value, np.ndarray):
             value = value.view()
             value.flags.writeable = False

@@ -1,20 +1,15 @@
-"""Reading DLPack capsules of element types that NumPy rejects: bfloat16 and the 8-bit floats.
-
-The structure is DLPack's unversioned one (dlpack.h, struct DLManagedTensor).
-"""
+"""Reading tensors in host memory by DLPack, of the types that NumPy rejects, too."""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.base import dtypes
-from tilewright.base.dtypes import DType
 from tilewright.base.errors import InputError
+from tilewright.runtime.capsule import OTHER_DTYPES, view
 
 CPU: Final = 1
 CUDA_HOST: Final = 3
@@ -27,31 +22,6 @@ DEVICES: Final = {
     8: "metal",
 }
 
-# (type code, bits) -> dtype, for the types that NumPy's own reader does not take.
-_DTYPES: Final[Mapping[tuple[int, int], DType]] = {
-    (4, 16): dtypes.bfloat16,
-    (10, 8): dtypes.float8_e4m3fn,
-    (11, 8): dtypes.float8_e4m3fnuz,
-    (12, 8): dtypes.float8_e5m2,
-    (13, 8): dtypes.float8_e5m2fnuz,
-    (14, 8): dtypes.float8_e8m0fnu,
-}
-
-
-class _Tensor(ctypes.Structure):
-    _fields_ = [
-        ("data", ctypes.c_void_p),
-        ("device_type", ctypes.c_int32),
-        ("device_id", ctypes.c_int32),
-        ("ndim", ctypes.c_int32),
-        ("code", ctypes.c_uint8),
-        ("bits", ctypes.c_uint8),
-        ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("strides", ctypes.POINTER(ctypes.c_int64)),
-        ("byte_offset", ctypes.c_uint64),
-    ]
-
 
 def device_of(value: Any) -> tuple[int, str]:
     """The DLPack device type and a name for it. Raises InputError if the value will not tell."""
@@ -59,9 +29,12 @@ def device_of(value: Any) -> tuple[int, str]:
         kind, number = value.__dlpack_device__()
     except Exception as error:
         raise InputError(f"its device is unknown: {error}") from error
-    return int(
-        kind
-    ), f"{DEVICES.get(int(kind), f'device type {int(kind)}')}:{int(number)}"
+    return int(kind), named(int(kind), int(number))
+
+
+def named(kind: int, number: int) -> str:
+    """A DLPack device for messages."""
+    return f"{DEVICES.get(kind, f'device type {kind}')}:{number}"
 
 
 def read(value: Any) -> NDArray[Any]:
@@ -87,30 +60,21 @@ def read(value: Any) -> NDArray[Any]:
 
 
 def _view(capsule: Any) -> NDArray[Any]:
-    get = ctypes.pythonapi.PyCapsule_GetPointer
-    get.restype = ctypes.c_void_p
-    get.argtypes = [ctypes.py_object, ctypes.c_char_p]
-    try:
-        pointer = get(capsule, b"dltensor")
-    except ValueError as error:
-        raise InputError(f"its DLPack capsule is of another kind: {error}") from error
-    tensor = _Tensor.from_address(pointer)
-    dtype = _DTYPES.get((tensor.code, tensor.bits))
+    tensor = view(capsule)
+    dtype = OTHER_DTYPES.get(tensor.code)
     if dtype is None or tensor.lanes != 1:
+        code, bits = tensor.code
         raise InputError(
-            f"its DLPack type (code {tensor.code}, {tensor.bits} bits, {tensor.lanes} lanes) "
+            f"its DLPack type (code {code}, {bits} bits, {tensor.lanes} lanes) "
             "has no NumPy equal"
         )
-    shape = tuple(tensor.shape[n] for n in range(tensor.ndim))
-    numpy_dtype = dtype.numpy
+    shape, numpy_dtype = tensor.shape, dtype.numpy
     if 0 in shape:
         return np.empty(shape, numpy_dtype)
     strides = None
     span = numpy_dtype.itemsize
     if tensor.strides:
-        strides = tuple(
-            tensor.strides[n] * numpy_dtype.itemsize for n in range(tensor.ndim)
-        )
+        strides = tuple(s * numpy_dtype.itemsize for s in tensor.strides)
         if any(s < 0 for s in strides):
             raise InputError(
                 "it has a negative stride", hint="Make it contiguous first"
@@ -118,7 +82,7 @@ def _view(capsule: Any) -> NDArray[Any]:
         span += sum((n - 1) * s for n, s in zip(shape, strides))
     else:
         span *= int(np.prod(shape, dtype=np.int64))
-    memory: Any = (ctypes.c_char * span).from_address(tensor.data + tensor.byte_offset)
+    memory: Any = (ctypes.c_char * span).from_address(tensor.address)
     # The unused capsule owns the tensor and frees it when destroyed; so it lives as long as the
     # view.
     memory.capsule = capsule

@@ -13,7 +13,7 @@ import numpy as np
 
 from tilewright.base.errors import ArtifactError, InputError
 from tilewright.base.text import human_bytes, plural
-from tilewright.runtime import abi, inputs, machine, outputs
+from tilewright.runtime import abi, device_call, inputs, machine, outputs
 from tilewright.runtime.call import CallFrame, CallPlan, run
 from tilewright.runtime.fast_call import InPlace, bound, in_place, shortest
 from tilewright.runtime.loader import CodeImage, link
@@ -137,6 +137,8 @@ class Executable:
         called as it was traced, or by the names of its tensors, and returns the same structure.
         `out`: an array or CPU tensor (or a sequence or mapping of them, None for new ones) that
         receives the outputs and is returned in their place.
+        Tensors on the model's own GPU, by DLPack, are read and written in their own memory, and
+        results stay there if an input is there (see `runtime.device_tensor.DeviceTensor`).
         For `aliases` of the compiled model, the input's array is overwritten and returned.
         The first call that passes a given set of `defaults` compiles a variant with these inputs.
         Raises InputError for a wrong name, dtype or shape, ExecutionError if a kernel refuses a
@@ -267,6 +269,13 @@ class Executable:
         if others:
             form, given = self._overridden(values, others)
             return form(given, out=out)
+        if device_call.is_on_device(self._plan, values, out):
+            frame = self._frame()
+            try:
+                results = device_call.call(self._plan, frame, values, out)
+            finally:
+                self._frames.append(frame)
+            return results[0] if len(results) == 1 else tuple(results)
         converted = [inputs.convert(v, t) for v, t in zip(values, self.model.inputs)]
         wanted, arrays = outputs.targets(out, self.model.outputs)
         if self.model.aliases:

@@ -14,6 +14,7 @@ from tilewright.base.dtypes import dtype_of
 from tilewright.base.errors import InputError
 from tilewright.base.text import plural
 from tilewright.runtime import buffer, dlpack
+from tilewright.runtime.device_tensor import DeviceTensor
 from tilewright.runtime.model import CompiledModel, Tensor, listed
 
 
@@ -22,16 +23,24 @@ def targets(out: Any, outputs: Sequence[Tensor]) -> tuple[list[Any], list[Any]]:
 
     None in both where a new array is wanted. Raises InputError.
     """
-    given = _in_order(out, outputs)
+    given = in_order(out, outputs)
     arrays = [
-        None if target is None else _checked(target, tensor)
+        None if target is None else checked(target, tensor)
         for target, tensor in zip(given, outputs)
     ]
-    _check_apart(arrays, outputs)
+    check_apart(arrays, outputs)
     return given, arrays
 
 
-def _in_order(out: Any, outputs: Sequence[Tensor]) -> list[Any]:
+def listed_out(out: Any) -> list[Any]:
+    """What `out=` has, in any order."""
+    if isinstance(out, Mapping):
+        return list(out.values())
+    return list(out) if isinstance(out, (list, tuple)) else [out]
+
+
+def in_order(out: Any, outputs: Sequence[Tensor]) -> list[Any]:
+    """What the caller gave for each output; None where nothing. Raises InputError."""
     if out is None:
         return [None] * len(outputs)
     if isinstance(out, Mapping):
@@ -42,7 +51,7 @@ def _in_order(out: Any, outputs: Sequence[Tensor]) -> list[Any]:
                 f"no output is called {unknown[0]!r}: expected {listed(outputs)}"
             )
         return [out.get(name) for name in names]
-    given = list(out) if isinstance(out, (list, tuple)) else [out]
+    given = listed_out(out)
     if len(given) != len(outputs):
         raise InputError(
             f"out= has {plural(len(given), 'array')}, the model {plural(len(outputs), 'output')}"
@@ -50,12 +59,24 @@ def _in_order(out: Any, outputs: Sequence[Tensor]) -> list[Any]:
     return given
 
 
-def _checked(target: Any, tensor: Tensor) -> NDArray[Any]:
-    where = f"out= for {tensor.name!r}"
+def check_target(target: Any, tensor: Tensor) -> None:
+    """Raise InputError for an output of unknown shape, and a target that cannot be written."""
     if not tensor.is_static:
-        raise InputError(
-            "the shape is known only at run time: take the result instead"
-        ).at(where)
+        raise InputError("the shape is known only at run time: take the result instead")
+    if getattr(target, "requires_grad", False):
+        raise InputError("it requires gradients", hint="give its .detach()")
+    if hasattr(target, "is_neg") and target.is_neg():
+        raise InputError("it is a negated view", hint="give a tensor of its own")
+
+
+def checked(target: Any, tensor: Tensor) -> NDArray[Any]:
+    """The memory of a target on the host. Raises InputError unless the output can be copied
+    there."""
+    where = f"out= for {tensor.name!r}"
+    try:
+        check_target(target, tensor)
+    except InputError as error:
+        raise error.at(where) from None
     array = _memory(target, where)
     if array.dtype != dtype_of(tensor.dtype).numpy or array.shape != tensor.extents:
         raise InputError(
@@ -79,12 +100,6 @@ def _memory(target: Any, where: str) -> NDArray[Any]:
         raise InputError(
             f"expected an array or a tensor, got {type(target).__name__}"
         ).at(where)
-    if getattr(target, "requires_grad", False):
-        raise InputError("it requires gradients", hint="give its .detach()").at(where)
-    if hasattr(target, "is_neg") and target.is_neg():
-        raise InputError("it is a negated view", hint="give a tensor of its own").at(
-            where
-        )
     try:
         return dlpack.read(target)
     except InputError as error:
@@ -104,7 +119,8 @@ def _elements_apart(array: NDArray[Any]) -> bool:
     return True
 
 
-def _check_apart(given: Sequence[Any], outputs: Sequence[Tensor]) -> None:
+def check_apart(given: Sequence[Any], outputs: Sequence[Tensor]) -> None:
+    """Raise InputError if two of the arrays share memory; None for those that are not there."""
     arrays = [(a, t.name) for a, t in zip(given, outputs) if a is not None]
     for (one, name), (other, second) in combinations(arrays, 2):
         # Comparing their ranges is cheap; the elements matter only if the ranges overlap.
@@ -135,6 +151,10 @@ def donate(
     for output, given in model.aliases:
         tensor, name = model.inputs[given], model.outputs[output].name
         where = f"input {tensor.name!r}, in whose memory {name!r} is written"
+        try:
+            check_target(values[given], tensor)
+        except InputError as error:
+            raise error.at(where) from None
         _check_donated(_memory(values[given], where), tensor, where)
         array = converted[given]  # the same memory, as it needs no conversion
         asked = arrays[output]
@@ -185,6 +205,8 @@ def writable(target: Any, values: Sequence[Any]) -> Any:
 def to_torch(array: Any) -> Any:
     """An output as a PyTorch tensor that shares its memory; only numeric arrays change."""
     torch: Any = sys.modules["torch"]
+    if isinstance(array, DeviceTensor):
+        return torch.from_dlpack(array)
     if not isinstance(array, np.ndarray) or array.dtype == object:
         return array
     name = dtype_of(array.dtype).name

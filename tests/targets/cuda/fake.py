@@ -7,6 +7,12 @@ from enum import IntEnum
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+
+from tilewright.testing.ptx.machine import run
+from tilewright.testing.ptx.memory import CallerMemory
+from tilewright.testing.ptx.text import kernels
+
 
 class CUresult(IntEnum):
     CUDA_SUCCESS = 0
@@ -38,6 +44,7 @@ class Fake:
         self.fails = dict(fails or {})
         self.memory: dict[int, Any] = {}
         self.freed: list[int] = []
+        self.freed_on: list[Any] = []  # the stream of each
         self.capturing = False
         attributes = {f"CU_DEVICE_ATTRIBUTE_{k}": v for k, v in {**OF, **has}.items()}
         self.CUdevice_attribute = SimpleNamespace(**attributes)
@@ -59,6 +66,9 @@ class Fake:
 
         return call
 
+    def _StreamCreate(self, flags: int) -> tuple[int]:
+        return (STREAM,)
+
     def _DeviceGetCount(self) -> tuple[int]:
         return (1,)
 
@@ -66,12 +76,15 @@ class Fake:
         return (value,)
 
     def _MemAllocAsync(self, nbytes: int, stream: Any) -> tuple[int]:
-        held = ctypes.create_string_buffer(nbytes)
+        whole = ctypes.create_string_buffer(nbytes + ALIGNED)
+        shift = -ctypes.addressof(whole) % ALIGNED
+        held = (ctypes.c_char * nbytes).from_buffer(whole, shift)
         self.memory[ctypes.addressof(held)] = held
         return (ctypes.addressof(held),)
 
     def _MemFreeAsync(self, address: int, stream: Any) -> tuple[()]:
         self.freed.append(address)
+        self.freed_on.append(stream)
         return ()
 
     def _MemsetD8Async(
@@ -97,4 +110,50 @@ class Fake:
         return []
 
 
+STREAM = 4096
+ALIGNED = 256  # bytes, of all memory
 TWO = ("cuMemAllocAsync", "cuModuleLoadData")
+
+
+class RunningFake(Fake):
+    """A double that runs its kernels, by the interpreter of PTX, on its memory."""
+
+    def _ModuleLoadData(self, image: bytes) -> tuple[Any]:
+        return (kernels(image.rstrip(b"\0").decode()),)
+
+    def _ModuleGetFunction(self, module: Any, name: bytes) -> tuple[Any]:
+        return (module[name.decode()],)
+
+    def _StreamBeginCapture(self, stream: Any, mode: Any) -> tuple[()]:
+        self.captured: list[tuple[Any, ...]] = []
+        self.capturing = True
+        return ()
+
+    def _StreamEndCapture(self, stream: Any) -> tuple[Any]:
+        self.capturing = False
+        return (self.captured,)
+
+    def _GraphInstantiate(self, graph: Any, flags: int) -> tuple[Any]:
+        return (graph,)
+
+    def _GraphLaunch(self, graph: Any, stream: Any) -> tuple[()]:
+        for arguments in graph:
+            self._LaunchKernel(*arguments)
+        return ()
+
+    def _LaunchKernel(self, *arguments: Any) -> tuple[()]:
+        if self.capturing:
+            self.captured.append(arguments)
+            return ()
+        self.launches.append(arguments)
+        kernel, x, y, z, a, b, c, dynamic, _, (addresses, _), _ = arguments
+        bases = [max(m for m in self.memory if m <= at) for at in addresses]
+        blocks = list(dict.fromkeys(bases))
+        arrays = [np.frombuffer(self.memory[m], np.uint8) for m in blocks]
+        held = CallerMemory(arrays)
+        start = dict(zip(blocks, held.addresses, strict=True))
+        moved = [start[m] + at - m for m, at in zip(bases, addresses, strict=True)]
+        run(kernel, (x, y, z), (a, b, c), held, moved, dynamic)
+        for n, array in enumerate(arrays):
+            np.copyto(array, held.array(n, array))
+        return ()

@@ -15,6 +15,7 @@ from tests.targets.cuda.running import SM80, load_counted
 from tests.targets.simt.products import expected, interpreted
 from tilewright.base.dtypes import DType, int8, int32, uint8
 from tilewright.compute.build import cast, map_, reduce_
+from tilewright.driver.compile import text
 from tilewright.expr.nodes import Buffer, Select, const
 from tilewright.runtime import devices
 from tilewright.schedule.space.patterns import classify
@@ -128,6 +129,58 @@ def test_a_model_of_bytes_is_on_tensor_cores_and_exact(monkeypatch, name):
     # Sums are exact; the reference multiplies by the scales one by one, and rounds each time.
     assert np.abs(found.astype(int) - want.astype(int)).max() <= 1
     assert (found != want).mean() < 0.001
+
+
+def sums(op: str, shape: list[int], taps: list[int], **attributes: Any) -> Any:
+    """An integer product of int8 in int32, with zero points other than 0."""
+    w = np.random.default_rng(1).integers(-128, 128, taps).astype(np.int8)
+    node = helper.make_node(op, ["x", "w", "xz", "wz"], ["y"], **attributes)
+    made = _model([node], shape, SIGNED, [], w=w, xz=np.int8(-5), wz=np.int8(3))
+    result = helper.make_tensor_value_info("y", TensorProto.INT32, None)
+    made.graph.output[0].CopyFrom(result)
+    return made
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        sums("MatMulInteger", [256, 256], [256, 256]),
+        pytest.param(
+            sums("ConvInteger", [1, 64, 28, 28], [64, 64, 3, 3], pads=[1, 1, 1, 1]),
+            marks=pytest.mark.slow,
+        ),
+    ],
+    ids=["product", "convolution"],
+)
+def test_int8_stays_signed_and_sums_have_the_bits_of_the_reference(monkeypatch, model):
+    monkeypatch.setattr(devices, "_makers", {"cuda": device.make})
+    devices.find.cache_clear()
+    exe = tw.compile(model, target="cuda", cache=False)
+    programs = [DeviceProgram.from_bytes(p, PTX).text for p in exe.model.programs]
+    assert any("s32.s8.s8.s32" in text for text in programs)
+    shape = [d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim]
+    x = np.random.default_rng(2).integers(-128, 128, shape).astype(np.int8)
+    (want,) = ReferenceEvaluator(model).run(None, {"x": x})
+    found = np.asarray(exe(x))
+    devices.find.cache_clear()
+    assert found.dtype == np.int32 and np.array_equal(found, want)
+
+
+@pytest.mark.parametrize(
+    ("target", "mcpu", "signed"),
+    [
+        ("cuda", "sm_80", True),
+        ("cuda", "sm_75", False),  # no instruction for either
+        ("cpu", "sapphirerapids", False),  # fewer for int8 by int8
+        ("cpu", "x86-64-v3", False),
+    ],
+)
+def test_the_target_decides_whether_data_stay_signed(target, mcpu, signed):
+    model = convolution(SIGNED, 6, 8)
+    graph = text(model, "graph", target=target, mcpu=mcpu)
+    assert ("BitwiseXor" in graph) is not signed
+    # The terms of both zero points are in the bias.
+    assert graph.count("= Add(") == 1
 
 
 # -- one product

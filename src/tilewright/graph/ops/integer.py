@@ -1,8 +1,8 @@
 """Products and convolutions of quantized integers: MatMulInteger, ConvInteger, QLinear forms.
 
 They accumulate in int32, wrapping around; QLinearMatMul and QLinearConv scale the sum in float32.
-Only products and convolutions of plain uint8 by int8 are native; the others are these plus the
-terms of their zero points (`offsets`).
+Only products and convolutions of bytes by int8 without zero points are native; the others are these
+plus the terms of their zero points (`offsets`). `on_unsigned` makes both factors uint8 by int8.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tilewright.base.dtypes import DType, float32, int8, int32, int64, uint8
+from tilewright.base.dtypes import float32, int8, int32, int64, uint8
 from tilewright.compute.build import cast, reduce_
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer, Expr
@@ -21,25 +21,33 @@ from tilewright.graph.ops.casts import number_of
 from tilewright.graph.ops.conv import convolution, geometry
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.matmul import matmul_shape
-from tilewright.graph.ops.offsets import corrected, factor, shaped, total
+from tilewright.graph.ops.offsets import HALF, corrected, factor, moved, shaped, total
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
 from tilewright.graph.ops.traits import SPATIAL
 from tilewright.graph.ops.windows import Windows
 
 Buffers = Sequence[Buffer]
+_Factors = tuple[Value, Value, Value | None, Value | None]
+_BYTES = {uint8, int8}
 
 
 def _is_plain(call: OpCall) -> bool:
-    """Whether the inputs are uint8 and int8 without zero points."""
-    return (call.dtype(0), call.dtype(1)) == (uint8, int8) and not (
-        call.has(2) or call.has(3)
-    )
+    """Whether the inputs are bytes and int8 without zero points."""
+    if call.has(2) or call.has(3):
+        return False
+    return call.dtype(0) in _BYTES and call.dtype(1) is int8
 
 
 def _optional(call: OpCall, i: int) -> Value | None:
     if call.has(i):
         return call.value(i)
     return None
+
+
+def _factors(call: OpCall) -> _Factors:
+    """Both factors, and their zero points."""
+    zeros = _optional(call, 2), _optional(call, 3)
+    return call.value(0), call.value(1), *zeros
 
 
 # ------------------------------------------------------------------------------------- products
@@ -74,24 +82,23 @@ def _product(
 def _product_parts(call: OpCall, f: Fragment) -> Sequence[Value] | None:
     if _is_plain(call) and min(call.rank(0), call.rank(1)) > 1:
         return None
-    return [_multiplied(f, *(_optional(call, n) for n in range(4)))]
+    return [_multiplied(f, *_factors(call))]
 
 
 def _multiplied(
     f: Fragment,
-    a: Value | None,
-    b: Value | None,
+    a: Value,
+    b: Value,
     a_zero: Value | None,
     b_zero: Value | None,
 ) -> Value:
     """(a - its zero point) @ (b - its zero point), in int32."""
-    assert a is not None and b is not None
     vectors = [n for n, x in ((-2, a), (-1, b)) if len(x.extents) == 1]
     if len(a.extents) == 1:
         a = f.op("Unsqueeze", a, f.ints(0))
     if len(b.extents) == 1:
         b = f.op("Unsqueeze", b, f.ints(1))
-    left = factor(f, a, _rows(f, a_zero), uint8)
+    left = factor(f, a, _rows(f, a_zero))
     right = factor(f, b, _scalar(f, b_zero), int8)
     product = f.op("MatMulInteger", left.value, right.value)
     sums = (
@@ -153,7 +160,7 @@ def requantized(
 
 def _qlinear_matmul(call: OpCall, f: Fragment) -> Sequence[Value] | None:
     """inputs: a, its scale and zero point, b, its scale and zero point, then the result's two."""
-    if not all(_is_byte(call.dtype(n)) for n in (0, 3, 7)):
+    if not _in_bytes(call):
         return None
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (
         call.value(n) for n in range(8)
@@ -171,8 +178,10 @@ def _qlinear_matmul(call: OpCall, f: Fragment) -> Sequence[Value] | None:
     return [requantized(f, product, first, second, last, zero, -2)]
 
 
-def _is_byte(dtype: DType) -> bool:
-    return dtype in (uint8, int8)
+def _in_bytes(call: OpCall) -> bool:
+    """Whether both factors and the result of a QLinear form are bytes."""
+    dtypes = {call.dtype(n) for n in (0, 3, 7)}
+    return dtypes <= _BYTES
 
 
 register(
@@ -223,15 +232,15 @@ def _conv_shape(
 def _conv_parts(call: OpCall, f: Fragment) -> Sequence[Value] | None:
     if _is_plain(call):
         return None
-    x, w, x_zero, w_zero = (_optional(call, n) for n in range(4))
-    return [_convolved(call, f, x, w, x_zero, w_zero, _windows(call, 0, 1))]
+    windows = _windows(call, 0, 1)
+    return [_convolved(call, f, *_factors(call), windows)]
 
 
 def _convolved(
     call: OpCall,
     f: Fragment,
-    x: Value | None,
-    w: Value | None,
+    x: Value,
+    w: Value,
     x_zero: Value | None,
     w_zero: Value | None,
     shape: Windows,
@@ -241,10 +250,9 @@ def _convolved(
 
     w_zero: one number, or one per output channel. bias: int32, one per output channel.
     """
-    assert x is not None and w is not None
     group = call.attr("group", 1)
     weights = w.extents
-    data = factor(f, x, _scalar(f, x_zero), uint8)
+    data = factor(f, x, _scalar(f, x_zero))
     taps = factor(f, w, _channels(f, _scalar(f, w_zero), len(weights)), int8)
     pads = (*shape.begin, *shape.end)
     inside = data.value
@@ -317,7 +325,7 @@ def _qlinear_conv_type(call: OpCall) -> Sequence[Type]:
 
 def _qlinear_conv(call: OpCall, f: Fragment) -> Sequence[Value] | None:
     """inputs: x, its scale and zero point, w, its scale and zero point, the result's, the bias."""
-    if not all(_is_byte(call.dtype(n)) for n in (0, 3, 7)):
+    if not _in_bytes(call):
         return None
     operands = [call.value(n) for n in range(8)]
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = operands
@@ -349,3 +357,17 @@ register(
         traits=SPATIAL,
     )
 )
+
+
+# -------------------------------------------------------------------------- unsigned by signed
+
+
+def on_unsigned(call: OpCall, f: Fragment) -> Value:
+    """A native product or convolution of int8 as one of uint8, with the zero point 128."""
+    data = moved(f, call.value(0), uint8)
+    zero = f.constant(HALF, uint8)
+    weights = call.value(1)
+    if call.operation.op_type == "MatMulInteger":
+        return _multiplied(f, data, weights, zero, None)
+    windows = _windows(call, 0, 1)
+    return _convolved(call, f, data, weights, zero, None, windows)

@@ -1,4 +1,4 @@
-"""Zero points moved out of products of bytes, so that plain uint8 by int8 remains.
+"""Zero points moved out of products of bytes, so that plain bytes by int8 remain.
 
     sum (a - p)(b - q)  =  sum a*b  -  p * (sum b - n*q)  -  q * sum a      over n terms
 
@@ -38,12 +38,17 @@ def factor(
     f: Fragment,
     x: Value,
     zero: Value | None,
-    dtype: DType,
+    dtype: DType | None = None,
 ) -> Factor:
-    """`x - zero` with `x` of `dtype`, uint8 or int8; `x` and `zero` have one of these dtypes."""
+    """`x - zero` with `x` of `dtype`, uint8 or int8; `x` and `zero` have one of these dtypes.
+
+    None: the dtype that `x` has.
+    """
+    dtype = dtype or x.dtype
+    assert dtype is not None
     if zero is None:
         zero = f.constant(0, x.dtype)
-    value, point = (v if v.dtype is dtype else _moved(f, v, dtype) for v in (x, zero))
+    value, point = (v if v.dtype is dtype else moved(f, v, dtype) for v in (x, zero))
     known = f.known.get(zero)
     low = 0 if x.dtype is dtype else HALF if x.dtype is uint8 else -HALF
     if known is not None and (known == low).all():
@@ -55,7 +60,7 @@ def factor(
     )
 
 
-def _moved(f: Fragment, x: Value, dtype: DType) -> Value:
+def moved(f: Fragment, x: Value, dtype: DType) -> Value:
     """x + 128 of an int8, x - 128 of a uint8: flips only the first bit."""
     bits = f.op("Cast", x, to=number_of("uint8"))
     return f.op(

@@ -16,6 +16,7 @@ from tilewright.graph.rules.quantized_concat import CONCAT_OF_BYTES
 from tilewright.graph.rules.rms_norm import RMS_NORM
 from tilewright.graph.rules.rule import Rule
 from tilewright.graph.rules.summed_filters import SUMMED_FILTERS
+from tilewright.graph.rules.unsigned_data import CONSTANTS_ONCE, UNSIGNED_DATA
 
 CATALOG: tuple[Rule, ...] = (
     *NO_OPS,
@@ -32,4 +33,6 @@ CATALOG: tuple[Rule, ...] = (
     *PRODUCTS,
     *BLOCK_WEIGHTS,
     *LOWER_PRECISION,
+    UNSIGNED_DATA,
+    CONSTANTS_ONCE,
 )

@@ -18,13 +18,20 @@ from typing import Any, Final
 import numpy as np
 
 from tilewright.base.dataclass import dataclass
-from tilewright.base.errors import ArtifactError, ExecutionError, MemoryLimitError
+from tilewright.base.errors import (
+    ArtifactError,
+    ExecutionError,
+    InputError,
+    MemoryLimitError,
+)
 from tilewright.runtime.device import Bytes, Duration, MemoryRange
 from tilewright.targets.cuda.driver import Driver, bindings
 from tilewright.targets.cuda.machine import STATIC, machine
 from tilewright.targets.simt.code import PTX, DeviceProgram, KernelLaunch
 
 NAME: Final = "cuda"
+CUDA: Final = 2  # in DLPack
+LEGACY: Final = 1  # the default stream, in DLPack and in the driver
 _GRAPHS: Final = 16  # sequences that are kept as graphs
 _PREFIX: Final = "CU_DEVICE_ATTRIBUTE_"
 # Queried of the GPU: limits that code can exceed, and features that the driver must have.
@@ -39,10 +46,16 @@ _ATTRIBUTES: Final = {
 
 @dataclass(eq=False)
 class Allocation:
-    """Memory of the GPU from `address` on."""
+    """Memory of the GPU from `address` on.
+
+    readers: streams of other libraries, as DLPack numbers them, that may use it. owner: what keeps
+    memory of another library alive.
+    """
 
     address: int
     nbytes: int
+    readers: set[int] = field(default_factory=set)
+    owner: object = None
 
 
 @dataclass(eq=False, slots=True)
@@ -59,16 +72,17 @@ class LoadedKernels:
         return (*given, *(w.address for w in self.workspace))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class PendingRun:
-    """A program to run on buffers, which it keeps alive until it has finished."""
+    """A program to run on buffers, which it keeps alive until it is submitted."""
 
     program: LoadedKernels
     addresses: tuple[int, ...]
-    arguments: tuple[MemoryRange, ...] = field(compare=False)
+    arguments: tuple[MemoryRange, ...]
 
-    def __hash__(self) -> int:
-        return hash((id(self.program), self.addresses))
+
+# What a recorded graph runs: programs, and the addresses of their buffers.
+_Sequence = tuple[tuple[LoadedKernels, tuple[int, ...]], ...]
 
 
 class CudaDevice:
@@ -78,6 +92,7 @@ class CudaDevice:
     """
 
     name: Final = NAME
+    dlpack: Final = (CUDA, 0)
 
     def __init__(self, api: Any) -> None:
         self.driver: Final = Driver(api)
@@ -103,6 +118,7 @@ class CudaDevice:
         self._context = self.driver("DevicePrimaryCtxRetain", number)
         self.enter()
         self.stream: Final = self.driver("StreamCreate", 1)  # not ordered with stream 0
+        self.stream_handle: Final = int(self.stream)
         self.status: Final = self.allocate(8)
         self.driver("MemsetD8Async", self.status.address, 0, 8, self.stream)
 
@@ -123,8 +139,28 @@ class CudaDevice:
         except MemoryLimitError as error:
             raise error.at(f"{nbytes:,} bytes") from error.__cause__
         made = Allocation(address, nbytes)
-        weakref.finalize(made, _free, self, address).atexit = False
+        weakref.finalize(made, _free, self, address, made.readers).atexit = False
         return made
+
+    def adopt(self, address: int, nbytes: int, owner: object) -> Allocation:
+        """Memory of another library, which `owner` keeps alive."""
+        return Allocation(address, nbytes, owner=owner)
+
+    def lend(self, memory: Allocation, stream: int | None) -> int:
+        """The address of memory for another library's stream: None and 1: the default one, 2: that
+        of its thread, -1: one that it does not tell.
+
+        Raises InputError for anything else that is no stream.
+        """
+        number = LEGACY if stream is None else stream
+        if type(number) is not int or number < -1 or number == 0:
+            raise InputError(
+                f"stream={stream!r} is no CUDA stream",
+                hint="give None or 1 for the default stream, 2 for that of the thread, or a handle",
+            )
+        if number != self.stream_handle:
+            memory.readers.add(number)
+        return memory.address
 
     def load(self, code: bytes) -> LoadedKernels:
         """Load a program. Raises ArtifactError for malformed bytes, and for code that this GPU
@@ -178,9 +214,16 @@ class CudaDevice:
         return CudaQueue(self, timed)
 
 
-def _free(device: CudaDevice, address: int) -> None:
+def _free(device: CudaDevice, address: int, readers: set[int]) -> None:
+    """Free memory after what other libraries' streams do with it.
+
+    The default stream does so in its order; any other one may no longer exist.
+    """
     device.enter()
-    device.driver("MemFreeAsync", address, device.stream)
+    if readers - {LEGACY}:
+        device.driver("CtxSynchronize")
+    stream = LEGACY if readers == {LEGACY} else device.stream
+    device.driver("MemFreeAsync", address, stream)
 
 
 def _destroy(device: CudaDevice, event: Any) -> None:
@@ -232,7 +275,7 @@ class CudaQueue:
         self.device: Final = device
         self.timed: Final = timed
         self._pending: list[PendingRun] = []
-        self._graphs: OrderedDict[tuple[PendingRun, ...], Any] = OrderedDict()
+        self._graphs: OrderedDict[_Sequence, Any] = OrderedDict()
 
     def write(self, target: MemoryRange, source: Bytes) -> CudaEvent:
         """Copy to the GPU."""
@@ -251,6 +294,15 @@ class CudaQueue:
             "MemcpyDtoHAsync", target.ctypes.data, address, source.nbytes, self._stream
         )
         end = self._mark() if self.timed else None
+        return CudaEvent(self, begin, end, self._status())
+
+    def finish(self) -> None:
+        """Wait for all commands. Raises ExecutionError as `CudaEvent.wait`."""
+        self.flush()
+        CudaEvent(self, None, None, self._status()).wait()
+
+    def _status(self) -> Bytes:
+        """What went wrong, once the stream has arrived here."""
         status = np.zeros(8, np.uint8)
         self._driver(
             "MemcpyDtoHAsync",
@@ -259,7 +311,7 @@ class CudaQueue:
             8,
             self._stream,
         )
-        return CudaEvent(self, begin, end, status)
+        return status
 
     def launch(
         self, program: LoadedKernels, arguments: Sequence[MemoryRange]
@@ -285,15 +337,16 @@ class CudaQueue:
         found, self._pending = tuple(self._pending), []
         if not found:
             return
-        known = found in self._graphs
-        graph = self._graphs.pop(found, None)
+        key = tuple((p.program, p.addresses) for p in found)
+        known = key in self._graphs
+        graph = self._graphs.pop(key, None)
         if known and graph is None:
             graph = self._recorded(found)
         if graph is None:
             self._run(found)
         else:
             self._driver("GraphLaunch", graph, self._stream)
-        self._graphs[found] = graph
+        self._graphs[key] = graph
         if len(self._graphs) > _GRAPHS:
             _, old = self._graphs.popitem(last=False)
             if old is not None:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
+from tilewright.base.dtypes import DType
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.launch import LaunchProgram
@@ -15,7 +16,7 @@ from tilewright.schedule.space import Sketch
 from tilewright.targets.base import Artifact, TargetSettings
 from tilewright.targets.cuda.attention_cost import KEYS
 from tilewright.targets.cuda.emit import llvm_ir, ptx
-from tilewright.targets.cuda.intrinsics import FEATURE
+from tilewright.targets.cuda.intrinsics import FEATURE, PRODUCTS
 from tilewright.targets.cuda.machine import (
     STATIC,
     CudaMachine,
@@ -48,6 +49,15 @@ class Cuda(LlvmGpuTarget[CudaMachine]):
     def tensor_cores(self) -> tuple[TensorCores, ...]:
         """The machine's tensor cores, by each kind of unit."""
         return tuple(TensorCores(self.machine, self.exact, k) for k in (WARPS, GROUPS))
+
+    def products(self, a: DType, b: DType, out: DType) -> Sequence[str]:
+        """The `mma.sync` of the architecture for these."""
+        return [
+            i.name
+            for i in PRODUCTS
+            if tuple(t.dtype for t in i.tensors) == (a, b, out)
+            and all(map(self.machine.has, i.features))
+        ]
 
     def sketches(
         self,
