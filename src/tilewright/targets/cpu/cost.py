@@ -188,6 +188,13 @@ class CostModel:
     latency: float = _constant(
         4.4, "cycles", "from a multiply-add to the next one of its accumulator"
     )
+    # What a Zen 4 keeps until it is done; others keep 224 (Skylake) to 512 (Golden Cove). Of tiles
+    # with fewer, one's products hide another's stores.
+    begun: int = _constant(
+        320,
+        "instructions",
+        "that a core begins before the first of them is done",
+    )
     broadcast: float = _constant(
         0.1,
         "cycles",

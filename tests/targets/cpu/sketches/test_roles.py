@@ -345,11 +345,19 @@ def test_short_rows_of_results_leave_tiles_transposed(
 def test_a_transposed_vector_is_stored_in_parts() -> None:
     """Squares of its tile have sides of powers of two: seven rows are four, two, and one."""
     data = RowData(crossed=True)
-    steps = [data.leaving(Tile((m,), 1, 16)) for m in (32, 16, 8, 4, 2, 6, 7)]
+    steps = [data.leaving(Tile((m,), 1, 16), True) for m in (32, 16, 8, 4, 2, 6, 7)]
     assert steps == pytest.approx([2, 2, 3, 5, 9, 1 + 16 / 3, 1 + 3 * 16 / 7])
-    assert data.leaving(Tile((2, 8), 1, 16)) == 2
-    masked = [RowData().leaving(Tile((8,), 1, n)) for n in (16, 8, 7, 1)]
-    assert masked == [1, 1, 2, 1]
+    assert data.leaving(Tile((2, 8), 1, 16), True) == 2
+
+
+@pytest.mark.parametrize(
+    ("masks", "steps"), [(False, [1, 4, 1, 3, 2, 1]), (True, [1, 2, 1, 2, 2, 1])]
+)
+def test_a_part_of_a_register_is_stored_under_a_mask_or_in_parts(
+    masks: bool, steps: list[int]
+) -> None:
+    tiles = [Tile((8,), 1, lanes) for lanes in (16, 15, 8, 7, 6, 1)]
+    assert [RowData().leaving(t, masks) for t in tiles] == steps
 
 
 @pytest.mark.parametrize("change", [{"line": 1.0}, {"evicted": 1.0}, {"stored": 1.0}])
@@ -358,6 +366,40 @@ def test_every_cost_of_leaving_a_tile_counts(change: dict[str, float]) -> None:
     assert gain(*shape, RowData(crossed=True, **change)) < 0.97 * gain(
         *shape, RowData()
     )
+
+
+@pytest.mark.parametrize(
+    ("columns", "steps", "tile"),
+    [(64, 3, (5, 2)), (64, 256, (6, 2)), (7, 3, (4, 1)), (7, 256, (14, 1))],
+)
+def test_tiles_of_few_steps_are_small(
+    columns: int, steps: int, tile: tuple[int, ...]
+) -> None:
+    """The core begins the next one while the results of one are stored; and it stores them as fast
+    as it can, if a result takes three stores and three products."""
+    costs = cost_model(machine("x86-64-v3"))
+    data = RowData(stored=costs.stored / steps, column=4 * steps)
+    assert best([840], columns, 8, costs, data).value == tile
+
+
+@pytest.mark.parametrize(
+    ("steps", "change", "rows"),
+    [
+        (4, {}, {28, 12, 7}),
+        (4, {"streams": True}, {28}),
+        (4096, {}, {28}),
+        (0, {}, {28}),
+    ],
+)
+def test_a_tile_is_begun_early_if_the_core_begins_more_than_one(
+    steps: int, change: dict[str, bool], rows: set[int]
+) -> None:
+    """Not if one has more instructions than that, and not if rows stream. What a vector of this
+    dimension gains assumes that none is begun early."""
+    costs = [replace(COSTS, begun=n) for n in (1, 320, 1000)]
+    data = RowData(stored=COSTS.stored / max(1, steps), column=4 * steps, **change)
+    assert {best([840], 16, 16, c, data).rows[0] for c in costs} == rows
+    assert len({gain([840], 16, 16, c, data) for c in costs}) == 1
 
 
 def test_columns_of_an_image_of_whole_pages_evict_one_another() -> None:

@@ -67,6 +67,17 @@ def test_a_sum_runs_with_its_terms_in_the_memory_of_the_result(
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("level", "width", "together"),
+    [("v2", 7, 4), ("v2", 8, 2), ("v3", 15, 4), ("v3", 16, 2), ("v4", 15, 4)],
+)
+def test_rows_of_one_partial_result_are_interleaved_by_four(
+    level: str, width: int, together: int
+) -> None:
+    point = best(softmax(512, width), Context(machine(f"x86-64-{level}"))).default()
+    assert point.values["div.rows"] == together
+
+
 @pytest.mark.parametrize(("rows", "in_place"), [(8, False), (256, True), (4096, False)])
 def test_a_large_result_holds_the_terms_if_it_does_not_pass_the_caches_by(
     rows: int, in_place: bool

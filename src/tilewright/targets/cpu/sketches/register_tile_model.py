@@ -157,6 +157,11 @@ class RowData:
     whole: bool = False
     packed: tuple[int, ...] = ()
 
+    @property
+    def depth(self) -> int:
+        """Steps of the reduction; 0 if that is not known."""
+        return self.column // self.itemsize
+
     def far(self, rows: Sequence[int], tile: Tile) -> bool:
         """Whether each tile of rows fetches its columns again from after the second cache."""
         again = any(
@@ -164,12 +169,14 @@ class RowData:
         )
         return again and self.column * tile.width > self.panel
 
-    def leaving(self, tile: Tile) -> float:
+    def leaving(self, tile: Tile, masks: bool) -> float:
         """Steps by which a vector of results leaves the tile. One that does not fill a register is
-        stored under a mask; a transposed one is loaded again and stored in parts."""
+        stored under a mask, if masks have registers of their own, else in parts; a transposed one
+        is loaded again and stored in parts."""
         if self.crossed:
             return 1 + _parts(math.prod(tile.rows), tile.lanes)
-        return 1 if tile.lanes & (tile.lanes - 1) == 0 else 2
+        parts = tile.lanes.bit_count()
+        return min(parts, 2) if masks else parts
 
     def loads(self, rows: Sequence[int], vectors: int) -> float:
         """Loads of rows of a tile per step of the reduction."""
@@ -228,7 +235,7 @@ def best(
     data: RowData = NO_ROW_DATA,
 ) -> Tile:
     """The best of `candidates` by the model."""
-    return _best(tuple(rows), columns, lanes, costs, data)[1]
+    return _best(tuple(rows), columns, lanes, costs, data, hidden=True)[1]
 
 
 def gain(
@@ -238,13 +245,19 @@ def gain(
     costs: CostModel,
     data: RowData = NO_ROW_DATA,
 ) -> float:
-    """What part of the multiply-adds that could issue are useful ones, with the best tile."""
-    return _best(tuple(rows), columns, lanes, costs, data)[0]
+    """What part of the multiply-adds that could issue are useful ones, with the best tile, if none
+    hides the end of another."""
+    return _best(tuple(rows), columns, lanes, costs, data, hidden=False)[0]
 
 
 @lru_cache(maxsize=256)
 def _best(
-    rows: tuple[int, ...], columns: int, lanes: int, costs: CostModel, data: RowData
+    rows: tuple[int, ...],
+    columns: int,
+    lanes: int,
+    costs: CostModel,
+    data: RowData,
+    hidden: bool,
 ) -> tuple[float, Tile]:
     """The score and the best tile; passes ask about one shape many times over."""
     possible = candidates(rows, columns, lanes, costs)
@@ -255,14 +268,14 @@ def _best(
             if t.rows[-2] <= costs.rows_above
             and math.prod(t.rows) * t.vectors <= costs.results_above
         ]
-    return _best_of(possible, rows, columns, costs, data)
+    return _best_of(possible, rows, columns, costs, data, hidden)
 
 
 def best_of(
     tiles: Iterable[Tile], rows: Sequence[int], columns: int, costs: CostModel
 ) -> Tile:
     """The best of some tiles by the model."""
-    return _best_of(tiles, rows, columns, costs, RowData())[1]
+    return _best_of(tiles, rows, columns, costs, RowData(), hidden=True)[1]
 
 
 def _best_of(
@@ -271,6 +284,7 @@ def _best_of(
     columns: int,
     costs: CostModel,
     data: RowData,
+    hidden: bool,
 ) -> tuple[float, Tile]:
     possible = list(tiles)
     if data.whole:
@@ -280,7 +294,7 @@ def _best_of(
     possible = [t for t in fitting if t.vectors == most] or possible
     found: tuple[float, Tile] | None = None
     for tile in possible:
-        score = _score(rows, columns, tile, costs, data)
+        score = _score(rows, columns, tile, costs, data, hidden)
         if found is None or score > found[0] + 1e-9:
             found = (score, tile)
     assert found is not None
@@ -288,7 +302,12 @@ def _best_of(
 
 
 def _score(
-    rows: Sequence[int], columns: int, tile: Tile, costs: CostModel, data: RowData
+    rows: Sequence[int],
+    columns: int,
+    tile: Tile,
+    costs: CostModel,
+    data: RowData,
+    hidden: bool,
 ) -> float:
     m = math.prod(tile.rows)
     v = tile.vectors
@@ -304,14 +323,17 @@ def _score(
     # stream their rows never issue at it.
     latency = costs.latency * (1.0 if data.streams else most / per_cycle)
     loads = data.loads(tile.rows, v)
-    taken = max(work / per_cycle, (loads + v) / costs.loads, latency)
+    leaving = data.leaving(tile, costs.machine.has("avx512f"))
+    alone = _alone(tile, loads, leaving, costs, data) if hidden else 1.0
+    taken = max(work / per_cycle, (loads + v) / costs.loads, alone * latency)
     # A column vector comes from the second cache where its panel stays there, a broadcast from the
     # first where its row does; they and the loop's own cycle hide behind the arithmetic but for a
     # part. What comes from further away does not.
     near = _row_cycles(costs, data) * loads + costs.column_vector * v
     loop = 1 / data.steps(tile.rows)
-    late = (data.stored * data.leaving(tile) + data.line * tile.lanes / m) * work
-    late += data.evicted
+    stored = data.stored * leaving * work
+    late = stored - (1.0 - alone) * min(stored, taken)
+    late += data.line * tile.lanes / m * work + data.evicted
     fills = data.fills(tile.rows, v) - costs.hidden_fills * work / per_cycle
     late += costs.exposed_traffic * max(0.0, fills)
     if data.far(rows, tile):
@@ -330,6 +352,19 @@ def _issued(tile: Tile, costs: CostModel, data: RowData) -> tuple[float, float]:
         return costs.dot_products, costs.dot_products
     itemsize = max(data.itemsize, float32.itemsize)
     return costs.multiply_rate(tile.lanes, itemsize), costs.multiply_adds
+
+
+def _alone(
+    tile: Tile, loads: float, leaving: float, costs: CostModel, data: RowData
+) -> float:
+    """The part of a tile in which nothing of the next one is done: the core begins so many
+    instructions ahead, and those of a sum of few steps are not many."""
+    if data.streams or not data.depth:
+        return 1.0
+    work = math.prod(tile.rows) * tile.vectors
+    steps = data.depth * (work + loads + tile.vectors)
+    begun = steps + 2 * work * leaving
+    return min(1.0, begun / costs.begun)
 
 
 def _row_cycles(costs: CostModel, data: RowData) -> float:

@@ -161,12 +161,15 @@ def _together(
     near: bool,
     choose: Choices,
 ) -> int:
-    """Rows that are interleaved, statement by statement."""
+    """Rows that are interleaved, statement by statement. One of less than two vectors has a single
+    partial result, others have several vectors of them."""
     widest = max(math.prod(d.extent for d in c.dims) for c in computations)
     width = max(1, widest // max(1, math.prod(d.extent for d in row_dims)))
     costs = at.costs
-    in_registers = at.machine.registers // (2 * costs.in_flight)
-    itemsize = computations[-1].outputs[0].tensor.dtype.itemsize
+    dtype = computations[-1].outputs[0].tensor.dtype
+    itemsize = dtype.itemsize
+    partial = costs.in_flight if width >= 2 * at.machine.lanes(dtype) else 1
+    in_registers = at.machine.registers // (2 * partial)
     in_cache = at.machine.l1 // (costs.half * itemsize * width)
     most = min(in_cache, in_registers)
     if not outer:
