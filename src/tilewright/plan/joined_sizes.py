@@ -5,16 +5,16 @@ Kernels of some units or positions at a time then have one rest, instead of one 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
 from tilewright.compute.nodes import Computation, Dim, Output
 from tilewright.compute.transforms import map_loads
-from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, Var, as_expr
+from tilewright.expr.nodes import INDEX, Buffer, Expr, Extent, Load, as_expr
 from tilewright.ir.node import postorder, substitute
 
-Pair = tuple[Expr, Expr]  # extents of neighboring axes
+Pair = tuple[Extent, Extent]  # of neighboring axes
 Views = Mapping[Buffer, Buffer]
 Index = tuple[Expr, ...]
 
@@ -25,8 +25,8 @@ def join_sizes(group: Sequence[Computation]) -> tuple[tuple[Computation, ...], V
     Two neighboring axes of extents m and n are one of m * n, and so are the dimensions i of m and
     j of n points, if in the whole group
 
-        a tensor with these axes has no other axis of m or n, and is indexed by i and j there, each
-        a variable of its own of a dimension whose results are concatenated (cc)
+        a tensor with these axes is indexed by i and j at the first of them, each a variable of its
+        own of a dimension whose results are concatenated (cc)
         i and j occur nowhere else
 
     The element i * n + j of the view is the element i, j of the tensor.
@@ -46,25 +46,16 @@ Dims = Mapping[Computation, tuple[Dim, Dim]]
 
 def _joinable(group: Sequence[Computation]) -> Iterator[tuple[Axes, Dims]]:
     tensors = dict.fromkeys(b for c in group for b in _tensors(c))
-    pairs = dict.fromkeys(pair for b in tensors for pair in _pairs(b))
-    for pair in pairs:
-        axes = _axes(tensors, pair)
-        dims = None if axes is None else _all_dims(group, axes, pair)
-        if axes is not None and dims is not None:
-            yield axes, dims
-
-
-def _axes(tensors: Iterable[Buffer], pair: Pair) -> Axes | None:
-    """The tensors of a pair; None if one of them has another axis of such an extent, too."""
-    found = {}
+    found: dict[Pair, dict[Buffer, int]] = {}
     for b in tensors:
-        if pair not in _pairs(b):
-            continue
-        places = [n for n, e in enumerate(b.extents) if e in pair]
-        if len(places) != 2:
-            return None
-        found[b] = places[0]
-    return found
+        for axis, pair in enumerate(pairwise(b.extents)):
+            # Sizes change both.
+            if all(isinstance(e, Expr) for e in pair):
+                found.setdefault(pair, {}).setdefault(b, axis)
+    for pair, axes in found.items():
+        dims = _all_dims(group, axes, pair)
+        if dims is not None:
+            yield axes, dims
 
 
 def _all_dims(group: Sequence[Computation], axes: Axes, pair: Pair) -> Dims | None:
@@ -82,12 +73,6 @@ def _all_dims(group: Sequence[Computation], axes: Axes, pair: Pair) -> Dims | No
 
 def _tensors(c: Computation) -> dict[Buffer, None]:
     return dict.fromkeys((*c.inputs, *(o.tensor for o in c.outputs)))
-
-
-def _pairs(b: Buffer) -> list[Pair]:
-    """Extents of neighboring axes, both of which sizes change."""
-    neighbors = pairwise(b.extents)
-    return [(m, n) for m, n in neighbors if isinstance(m, Expr) and isinstance(n, Expr)]
 
 
 def _dims(c: Computation, axes: Axes, pair: Pair) -> tuple[Dim, Dim] | None:
@@ -167,8 +152,7 @@ class _OverBoth:
         self._first = first
         self._second = second
         size = as_expr(first.size, INDEX) * as_expr(second.size, INDEX)
-        var = Var(first.var.name, first.var.dtype)
-        self._both = replace(first, var=var, size=size)
+        self._both = replace(first, size=size)
 
     def computation(self, c: Computation) -> Computation:
         """The moved Computation."""
