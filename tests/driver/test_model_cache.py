@@ -392,7 +392,7 @@ def test_a_file_is_identified_in_another_process_while_the_compiler_is_loaded(
     monkeypatch.setattr(version, "_compiler", refused)
     monkeypatch.setattr(version, "FOUND", {})
     monkeypatch.setattr(model_cache, "MANY", 0)
-    monkeypatch.delitem(sys.modules, "tilewright.driver.steps")
+    monkeypatch.delitem(sys.modules, "tilewright.driver.steps", raising=False)
     assert not found(path)[1]
     assert identified == []  # here
     assert version.FOUND == {(): "0.1"}
@@ -400,3 +400,18 @@ def test_a_file_is_identified_in_another_process_while_the_compiler_is_loaded(
     assert identified == []
     assert found(copy)[1]  # its digest is remembered
     assert identified == [here]
+
+
+def test_a_file_is_identified_here_if_no_process_can_be_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> int:
+        raise OSError("no more processes")
+
+    path = tmp_path / "m.onnx"
+    onnx.save(model(), path)
+    monkeypatch.setattr(os, "fork", refuse)
+    monkeypatch.setattr(model_cache, "MANY", 0)
+    for kept in (False, True):
+        monkeypatch.delitem(sys.modules, "tilewright.driver.steps", raising=False)
+        assert found(path)[1] == kept
