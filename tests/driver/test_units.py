@@ -217,6 +217,18 @@ def counts_of(group: Group) -> list[int]:
     return [] if work is None else [int(n) for n, _ in at_a_time(work.kernel)]
 
 
+def test_numbers_are_compared_with_those_that_fill_a_tile() -> None:
+    """16 units that take as long as 4 leave most of a tile empty, however long 64 take."""
+    costs = target("cpu").open_costs
+    costs = replace(costs, many_units=64, few_units=4, unit_gain=1.1)
+
+    def filled(at_once: int) -> list[int]:
+        return units.counts_of(lambda n: max(9.0, n * 9.0 / at_once), 0.0, costs)
+
+    assert filled(at_once=8) == []
+    assert filled(at_once=2)[-1] == 1
+
+
 def test_how_many_at_a_time() -> None:
     assert counts_of(convolution()) == [1]  # an image has all its rows
     first, *_, last = counts_of(product(64, 256))
