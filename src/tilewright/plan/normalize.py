@@ -119,9 +119,10 @@ class SharedSignatures:
         """As `kernel_signature(group, live)`."""
         if group.kernel is not None or group.name in self._apart:
             return kernel_signature(group, live)
+        tensors = (*group.reads, *group.writes)
         key = (
             tuple(c.name for c in group.computations),
-            tuple(b in live for b in (*group.reads, *group.writes)),
+            tuple(b in live for b in tensors),
             canonical(group.computations, ()),
         )
         known = self._known.get(key)
