@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from tilewright.driver.block_counts import BlockCounts, block_counts
+from tilewright.base.dtypes import float32
+from tilewright.compute.build import map_
+from tilewright.driver.block_counts import BlockCounts, block_counts, rereading
 from tilewright.expr.interp import evaluate
-from tilewright.expr.nodes import INDEX, Var
+from tilewright.expr.nodes import INDEX, Buffer, Var
+from tilewright.targets.registry import target
 
 N = Var("n", INDEX)
 
@@ -61,3 +66,13 @@ def test_numbers_are_those_that_pay_for_the_totals_of_a_range() -> None:
     assert chosen(3, 4, 30.0) == (4,)
     assert 1 in chosen(1, 3, 0.0)
     assert len(chosen(1, 4096, 0.0, gain=10.0)) == 1
+
+
+def test_a_block_reads_all_constants_but_those_of_its_own_part() -> None:
+    x, table, y = (Buffer(name, (N, 8), float32) for name in ("x", "table", "y"))
+    w = Buffer("w", (8,), float32)
+    made = map_("f", y, lambda n, i: x[n, i] * w[i] + table[n, i] * w[i])
+    costs = replace(target("cpu").open_costs, kept=32, near_ns=2.0, far_ns=3.0)
+    assert rereading([made, made], {w, table}, costs) == 64.0
+    assert rereading([made], {w, table}, replace(costs, kept=31)) == 96.0
+    assert rereading([made], {table}, costs) == 0.0

@@ -19,7 +19,7 @@ import tilewright as tw
 from tilewright.base import events
 from tilewright.base.errors import MemoryLimitError, ModelError, TilewrightWarning
 from tilewright.base.store import FileStore
-from tilewright.driver import compile_lock, file_digest, model_cache, version
+from tilewright.driver import compile_lock, file_digest, model_cache, steps, version
 from tilewright.runtime import bundle
 
 W = np.random.default_rng(0).standard_normal((40, 30)).astype(np.float32)
@@ -180,8 +180,6 @@ def test_weights_that_were_just_written_keep_a_model_out(
 def test_a_model_that_changes_meanwhile_is_not_kept(
     tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tilewright.driver import steps
-
     path = tmp_path / "m.onnx"
     onnx.save(model(), path)
     executable = steps.executable
@@ -392,7 +390,7 @@ def test_a_file_is_identified_in_another_process_while_the_compiler_is_loaded(
     monkeypatch.setattr(version, "_compiler", refused)
     monkeypatch.setattr(version, "FOUND", {})
     monkeypatch.setattr(model_cache, "MANY", 0)
-    monkeypatch.delitem(sys.modules, "tilewright.driver.steps")
+    monkeypatch.delitem(sys.modules, steps.__name__)
     assert not found(path)[1]
     assert identified == []  # here
     assert version.FOUND == {(): "0.1"}
@@ -400,3 +398,18 @@ def test_a_file_is_identified_in_another_process_while_the_compiler_is_loaded(
     assert identified == []
     assert found(copy)[1]  # its digest is remembered
     assert identified == [here]
+
+
+def test_a_file_is_identified_here_if_no_process_can_be_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> int:
+        raise OSError("no more processes")
+
+    path = tmp_path / "m.onnx"
+    onnx.save(model(), path)
+    monkeypatch.setattr(os, "fork", refuse)
+    monkeypatch.setattr(model_cache, "MANY", 0)
+    monkeypatch.delitem(sys.modules, steps.__name__)
+    for kept in (False, True):
+        assert found(path)[1] == kept

@@ -268,6 +268,7 @@ def test_a_model_compiled_by_several_processes_is_the_same(
 
 def test_a_job_is_done_meanwhile(made: list[int]) -> None:
     def job() -> bytes:
+        time.sleep(0.05)  # the result is awaited
         events.emit("did")
         return f"{os.getpid()}".encode()
 

@@ -16,9 +16,11 @@ import tilewright as tw
 from tilewright.base import events
 from tilewright.base.dtypes import float32, int64
 from tilewright.base.errors import ScheduleError
+from tilewright.compute.build import map_
 from tilewright.compute.interp import evaluate
 from tilewright.compute.nodes import Computation, Dim, Output
 from tilewright.compute.reducer import reducer
+from tilewright.compute.transforms import on_tensors
 from tilewright.driver import units
 from tilewright.driver.part_assembly import PartedWork
 from tilewright.driver.units import by_units
@@ -215,6 +217,18 @@ def counts_of(group: Group) -> list[int]:
     return [] if work is None else [int(n) for n, _ in at_a_time(work.kernel)]
 
 
+def test_numbers_are_compared_with_those_that_fill_a_tile() -> None:
+    """16 units that take as long as 4 leave most of a tile empty, however long 64 take."""
+    costs = target("cpu").open_costs
+    costs = replace(costs, many_units=64, few_units=4, unit_gain=1.1)
+
+    def filled(at_once: int) -> list[int]:
+        return units.counts_of(lambda n: max(9.0, n * 9.0 / at_once), 0.0, costs)
+
+    assert filled(at_once=8) == []
+    assert filled(at_once=2)[-1] == 1
+
+
 def test_how_many_at_a_time() -> None:
     assert counts_of(convolution()) == [1]  # an image has all its rows
     first, *_, last = counts_of(product(64, 256))
@@ -303,6 +317,21 @@ def test_all_numbers_of_units_read_constants_as_the_first_one_packs_them(
     compare(group, work, 43)
 
 
+def test_work_on_constants_alone_is_done_at_compile_time_for_each_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(units, "counts_of", lambda *_: [32, 1])
+    monkeypatch.setattr(units, "packed_alike", lambda *_: False)
+    (p, relu), inputs, (w,), outputs = product(8, 24)
+    scaled = Buffer("scaled", w.shape, float32)
+    made = map_(scaled.name, scaled, lambda k, j: w[k, j] * 3.0)
+    group = [made, on_tensors(p, {w: scaled}), relu], inputs, [w], outputs
+    work = parted(group, target("cpu", "x86-64-v3"))
+    assert work is not None
+    assert len(work.prepare) == 2 and w not in work.kernel.params
+    compare(group, work, 43)
+
+
 def test_a_shape_that_cannot_be_undone_keeps_the_group_whole(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -384,3 +413,25 @@ def test_a_model_of_any_batch_is_the_one_of_each(
         want = session.run(None, {"x": x})[0]
         for run_ in (exe, loaded):
             np.testing.assert_allclose(run_(x), want, rtol=1e-3, atol=1e-4)
+
+
+def test_rows_of_all_sequences_are_units_of_one_size() -> None:
+    """A sum with what all sequences share has two sizes, and the products around it one."""
+    v, w = (helper.make_node("MatMul", [a, b], [c]) for a, b, c in ("xva", "bwy"))
+    shared = helper.make_node("Add", ["a", "p"], ["c"])
+    nodes = [v, shared, helper.make_node("Tanh", ["c"], ["b"]), w]
+    rng = np.random.default_rng(6)
+    weights = {"v": drawn(rng, 8, 64), "w": drawn(rng, 64, 32)}
+    model = chained(nodes, weights, ("t", 8))
+    given = helper.make_tensor_value_info("p", 1, ["t", 64])
+    model.graph.input.append(given)
+    dims = {"n": (2, 9), "t": (3, 40)}
+    with events.record() as heard:
+        exe: Any = tw.compile(model, dims=dims, jit=False, threads=2, cache=False)
+    sizes = [e.fields["sizes"] for e in heard if e.kind == "units"]
+    assert ["n * t"] in sizes and ["n", "t"] in sizes
+    session = onnx.reference.ReferenceEvaluator(model)
+    for n, t in ((2, 3), (9, 40), (5, 13), (4, 8), (3, 11)):
+        x, p = drawn(rng, n, t, 8), drawn(rng, t, 64)
+        (want,) = session.run(None, {"x": x, "p": p})
+        np.testing.assert_allclose(exe(x, p), want, rtol=1e-4, atol=1e-5)

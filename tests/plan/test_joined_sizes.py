@@ -12,7 +12,7 @@ from tilewright.base.dtypes import float32, int64
 from tilewright.compute.interp import evaluate
 from tilewright.compute.nodes import Computation, Dim, Output
 from tilewright.compute.reducer import reducer
-from tilewright.expr.nodes import INDEX, Buffer, Cast, Expr, Load, Var
+from tilewright.expr.nodes import INDEX, Buffer, Cast, Expr, Load, Var, const
 from tilewright.plan.joined_sizes import join_sizes
 from tilewright.plan.open_extents import Resized
 
@@ -24,13 +24,21 @@ IDS = Buffer("ids", (M, N), int64)
 TABLE = Buffer("table", (N, 6), float32)
 WORDS = Buffer("words", (5, 6), float32)
 SQUARE = Buffer("square", (M, N, N), float32)
+BEHIND = Buffer("behind", (6, M, N), float32)
 Y = Buffer("y", (M, N, 4), float32)
+DIAGONAL, DIAGONAL_Y = Buffer("d", (N, N), float32), Buffer("y", (N, N, 4), float32)
+BACKWARD = N - P - 1
 BATCH, ROWS, COLUMNS = Dim(A, M), Dim(P, N), Dim(J, 4)
 DIMS = (BATCH, ROWS, COLUMNS)
 
 
-def mapped(value: Expr, y: Buffer = Y, index: tuple[Expr, ...] = (A, P, J)) -> Any:
-    return Computation("f", DIMS, (Output(y, index, value),))
+def mapped(
+    value: Expr,
+    y: Buffer = Y,
+    index: tuple[Expr, ...] = (A, P, J),
+    rows: Dim = ROWS,
+) -> Any:
+    return Computation("f", (BATCH, rows, COLUMNS), (Output(y, index, value),))
 
 
 def product() -> list[Computation]:
@@ -78,6 +86,28 @@ def test_rows_of_all_sequences_are_rows() -> None:
         assert len([d for d in c.dims if not d.static]) == 1
 
 
+def test_work_without_rows_stays_as_it_is() -> None:
+    scaled = Buffer("scaled", (6, 4), float32)
+    dims = (Dim(K, 6), COLUMNS)
+    weights = Computation("s", dims, (Output(scaled, (K, J), Load(W, (K, J)) * 3.0),))
+    rows = mapped(Load(X, (A, P, J)) * Load(scaled, (J, J)))
+    assert same([weights, rows]) == 2
+    assert join_sizes([weights, rows])[0][0] is weights
+
+
+def test_the_first_two_axes_of_the_sizes_are_joined() -> None:
+    """Of a row's scores for all rows, those of one more axis stay."""
+    q = Var("q", INDEX)
+    y = Buffer("y", (M, N, N), float32)
+    output = Output(
+        y, (A, P, q), Load(SQUARE, (A, P, q)) + Load(TABLE, (q, const(2, INDEX)))
+    )
+    made = Computation("scores", (BATCH, ROWS, Dim(q, N)), (output,))
+    (joined,), views = join_sizes([made])
+    assert {v.extents for v in views.values()} == {(M * N, N)}
+    assert [d.size for d in joined.dims] == [M * N, N]
+
+
 def test_three_sizes_are_joined_one_after_another() -> None:
     b = Var("b", INDEX)
     i = Var("i", INDEX)
@@ -98,11 +128,30 @@ def test_three_sizes_are_joined_one_after_another() -> None:
         ("a row of itself", mapped(Load(X, (A, A, J)))),
         ("the row's number", mapped(Cast(P, float32))),
         ("the axes change places", mapped(Load(X, (A, P, J)), index=(P, A, J))),
-        ("an axis more of one size", mapped(Load(SQUARE, (A, P, P)))),
+        ("another axis in front", mapped(Load(BEHIND, (A % 6, A, P)))),
+        ("another axis behind", mapped(Load(SQUARE, (A, P, P)))),
+        (
+            "the last row first",
+            mapped(Cast(Load(IDS, (A, BACKWARD)), float32), index=(A, BACKWARD, J)),
+        ),
+        ("some of the rows", mapped(Load(X, (A, P, J)), rows=Dim(P, N - 1))),
+        ("a diagonal", mapped(Load(DIAGONAL, (P, P)), DIAGONAL_Y, (P, P, J))),
     ],
     ids=lambda v: v if isinstance(v, str) else "",
 )
 def test_sizes_stay_apart(why: str, made: Computation) -> None:
+    assert join_sizes([made]) == ((made,), {})
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_scan_stays(axis: int) -> None:
+    """Sums along one size start anew for each index of the other one."""
+    dims = [BATCH, ROWS]
+    dims[axis] = replace(dims[axis], combine="ps")
+    output = Output(
+        Buffer("y", (M, N), float32), (A, P), Load(X, (A, P, const(0, INDEX)))
+    )
+    made = Computation("scan", tuple(dims), (output,), reducer("add", float32))
     assert join_sizes([made]) == ((made,), {})
 
 

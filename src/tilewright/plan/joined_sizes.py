@@ -5,13 +5,13 @@ Kernels of some units or positions at a time then have one rest, instead of one 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
 from tilewright.compute.nodes import Computation, Dim, Output
 from tilewright.compute.transforms import map_loads
-from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, Var, as_expr
+from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, as_expr
 from tilewright.ir.node import postorder, substitute
 
 Pair = tuple[Expr, Expr]  # extents of neighboring axes
@@ -25,8 +25,8 @@ def join_sizes(group: Sequence[Computation]) -> tuple[tuple[Computation, ...], V
     Two neighboring axes of extents m and n are one of m * n, and so are the dimensions i of m and
     j of n points, if in the whole group
 
-        a tensor with these axes has no other axis of m or n, and is indexed by i and j there, each
-        a variable of its own of a dimension whose results are concatenated (cc)
+        a tensor with these axes is indexed by i and j at the first of them, each a variable of its
+        own of a dimension whose results are concatenated (cc)
         i and j occur nowhere else
 
     The element i * n + j of the view is the element i, j of the tensor.
@@ -35,7 +35,8 @@ def join_sizes(group: Sequence[Computation]) -> tuple[tuple[Computation, ...], V
     current = tuple(group)
     while (found := next(_joinable(current), None)) is not None:
         current, own = _joined(current, *found)
-        views = {b: own.pop(v, v) for b, v in views.items()} | own
+        views = {b: own.pop(v, v) for b, v in views.items()}
+        views |= own
     return current, views
 
 
@@ -45,49 +46,31 @@ Dims = Mapping[Computation, tuple[Dim, Dim]]
 
 
 def _joinable(group: Sequence[Computation]) -> Iterator[tuple[Axes, Dims]]:
-    tensors = dict.fromkeys(b for c in group for b in _tensors(c))
-    pairs = dict.fromkeys(pair for b in tensors for pair in _pairs(b))
-    for pair in pairs:
-        axes = _axes(tensors, pair)
-        dims = None if axes is None else _all_dims(group, axes, pair)
-        if axes is not None and dims is not None:
+    found: dict[Pair, dict[Buffer, int]] = {}
+    for c in group:
+        for b, _ in _accesses(c):
+            for axis, (m, n) in enumerate(pairwise(b.extents)):
+                if isinstance(m, int) or isinstance(n, int):
+                    continue
+                axes = found.setdefault((m, n), {})
+                axes.setdefault(b, axis)
+    for pair, axes in found.items():
+        dims = _all_dims(group, axes, pair)
+        if dims is not None:
             yield axes, dims
-
-
-def _axes(tensors: Iterable[Buffer], pair: Pair) -> Axes | None:
-    """The tensors of a pair; None if one of them has another axis of such an extent, too."""
-    found = {}
-    for b in tensors:
-        if pair not in _pairs(b):
-            continue
-        places = [n for n, e in enumerate(b.extents) if e in pair]
-        if len(places) != 2:
-            return None
-        found[b] = places[0]
-    return found
 
 
 def _all_dims(group: Sequence[Computation], axes: Axes, pair: Pair) -> Dims | None:
     """The dimensions of all Computations on such tensors; None if one is not as required."""
     found = {}
     for c in group:
-        if axes.keys().isdisjoint(_tensors(c)):
+        if not any(b in axes for b, _ in _accesses(c)):
             continue
         dims = _dims(c, axes, pair)
         if dims is None:
             return None
         found[c] = dims
     return found
-
-
-def _tensors(c: Computation) -> dict[Buffer, None]:
-    return dict.fromkeys((*c.inputs, *(o.tensor for o in c.outputs)))
-
-
-def _pairs(b: Buffer) -> list[Pair]:
-    """Extents of neighboring axes, both of which sizes change."""
-    neighbors = pairwise(b.extents)
-    return [(m, n) for m, n in neighbors if isinstance(m, Expr) and isinstance(n, Expr)]
 
 
 def _dims(c: Computation, axes: Axes, pair: Pair) -> tuple[Dim, Dim] | None:
@@ -108,25 +91,20 @@ def _dims(c: Computation, axes: Axes, pair: Pair) -> tuple[Dim, Dim] | None:
     if len(found) != 1:
         return None
     both = found.pop()
-    first = _dim_of(c, both[0])
-    second = _dim_of(c, both[1])
-    if first is None or second is None:
-        return None
+    first, second = both
     if first is second:
         return None
-    names = {first.var, second.var}
-    used = any(node in names for e in rest for node in postorder(e))
-    if used or (first.size, second.size) != pair:
+    for e in rest:
+        if any(node in both for node in postorder(e)):
+            return None
+    of: dict[Expr, Dim] = {d.var: d for d in c.parallel_dims}
+    if not of.keys() >= {first, second}:
         return None
-    return first, second
-
-
-def _dim_of(c: Computation, index: Expr) -> Dim | None:
-    """The concatenated dimension whose variable an index is."""
-    for d in c.parallel_dims:
-        if d.var is index:
-            return d
-    return None
+    dims = of[first], of[second]
+    sizes = tuple(d.size for d in dims)
+    if sizes != pair:
+        return None
+    return dims
 
 
 def _accesses(c: Computation) -> Iterator[tuple[Buffer, Index]]:
@@ -167,15 +145,16 @@ class _OverBoth:
         self._first = first
         self._second = second
         size = as_expr(first.size, INDEX) * as_expr(second.size, INDEX)
-        var = Var(first.var.name, first.var.dtype)
-        self._both = replace(first, var=var, size=size)
+        self._both = replace(first, size=size)
 
     def computation(self, c: Computation) -> Computation:
         """The moved Computation."""
         dims = []
         for d in c.dims:
-            if d is not self._second:
-                dims.append(self._both if d is self._first else d)
+            if d is self._first:
+                dims.append(self._both)
+            elif d is not self._second:
+                dims.append(d)
         outputs = tuple(map(self._output, c.outputs))
         return replace(c, dims=tuple(dims), outputs=outputs)
 
@@ -193,4 +172,6 @@ class _OverBoth:
         axis = self._axes.get(b)
         if axis is None:
             return index
-        return (*index[:axis], self._both.var, *index[axis + 2 :])
+        before = index[:axis]
+        behind = index[axis + 2 :]
+        return (*before, self._both.var, *behind)

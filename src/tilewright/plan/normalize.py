@@ -123,7 +123,7 @@ class SharedSignatures:
         key = (
             tuple(c.name for c in group.computations),
             tuple(b in live for b in tensors),
-            canonical(group.computations, tensors),
+            canonical(group.computations, ()),
         )
         known = self._known.get(key)
         if known is None:

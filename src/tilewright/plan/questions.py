@@ -66,8 +66,8 @@ class OpenCosts:
     plan computes at a time.
 
     many_units: units per kernel of products. unit_gain: the speedup per unit that justifies a
-    kernel for another number of units. few_units: if fewer single units take as long as
-    `many_units`, most of a tile would be empty. row_step: the ratio between successive numbers of
+    kernel for another number of units. few_units: if fewer single units take as long as the square
+    of it at once, most of a tile would be empty. row_step: the ratio between successive numbers of
     rows per block. many_positions: of an image per kernel, at most. gathered: bytes of what these
     read, at most, so that a cache keeps them. block_gain: the speedup, on average over a range,
     that justifies a kernel for another number of positions. kept: bytes of weights, at most, that

@@ -273,6 +273,19 @@ def test_tiles_waste_no_rows_where_accumulators_suffice(
     assert choose(rows, columns, lanes, costs).value == expected
 
 
+@pytest.mark.parametrize("vectors", [1, 2, 3])
+@pytest.mark.parametrize("rows", [1, 4, 17])
+def test_tiles_have_the_vectors_of_columns_that_are_packed_already(
+    vectors: int, rows: int
+) -> None:
+    last = (16,) if vectors == 1 else (vectors, 16)
+    data = RowData(packed=(9, 96, *last))
+    assert choose([rows], 960, 16, WIDE, data).vectors == vectors
+    for other in ((), (9, 96, 8), (9, 96, 7, 8)):
+        data = RowData(packed=other)
+        assert choose([rows], 960, 16, WIDE, data) == choose([rows], 960, 16, WIDE)
+
+
 def test_rows_that_displace_one_another_are_fewer() -> None:
     near, far = (
         choose([28], 16, 16, WIDE, RowData(resident=n)).rows[-1] for n in (28, 16)
