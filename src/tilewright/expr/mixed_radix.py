@@ -40,8 +40,8 @@ def inside(index: Expr, extent: Extent, env: Env) -> bool:
 def _is_digit(index: Expr, extent: Expr, env: Env) -> bool:
     """`r + s` for a quotient or remainder r below the extent - s, and s of at least 0."""
     form = affine(index)
-    for digit, times in form.terms:
-        if times != 1 or not isinstance(digit, FloorDiv | Mod):
+    for digit, _ in form.terms:
+        if not isinstance(digit, FloorDiv | Mod):
             continue
         start = products(to_expr(form - Affine(((digit, 1),), 0)))
         left = _plus(products(extent), start, -1)
