@@ -248,7 +248,13 @@ class AddHalos(Pass[Plan]):
 
 def _split(asked: Questions, device: str) -> SplitDeepSums:
     costs = asked.costs
-    return SplitDeepSums(asked.estimated_cost, costs.deep_sum, costs.launch, device)
+    return SplitDeepSums(
+        asked.estimated_cost,
+        costs.deep_sum,
+        costs.launch,
+        device,
+        weights_only=not asked.in_parts,
+    )
 
 
 def _on_host(plan: Plan, rewrite: Rewrite) -> Plan:
@@ -303,8 +309,7 @@ def plan_pipeline(
             SplitWindows(ask.estimated_cost, costs.window_gain),
         ]
     if not exact:
-        cost, inputs = ask.estimated_cost, ask.in_parts
-        passes.append(SplitDeepSums(cost, costs.deep_sum, weights_only=not inputs))
+        passes.append(_split(ask, HOST))
     if ask.in_parts:
         passes.append(SeparateWindows(ask.estimated_cost, exact))
     if fusion and ask.in_parts:  # after Winograd: its convolutions read whole tensors

@@ -13,9 +13,10 @@ from dataclasses import replace
 
 from tilewright.base import events
 from tilewright.compute.contraction import is_contraction
+from tilewright.compute.guards import loads
 from tilewright.compute.nodes import CC, Computation, Dim
 from tilewright.compute.split_sum import split_sum
-from tilewright.expr.nodes import Buffer, Load
+from tilewright.expr.nodes import Buffer, Expr
 from tilewright.ir.node import postorder
 from tilewright.plan.nodes import FusionGroup, Step
 from tilewright.plan.questions import Cost
@@ -51,12 +52,18 @@ def split_deep_sums(
 
 def _sums_over_inputs(group: FusionGroup, constants: Collection[Buffer]) -> bool:
     """Whether the first Computation sums over an axis that no constant in it has."""
-    for c in group.computations[:1]:
-        nodes = (n for o in c.outputs for n in postorder(o.value))
-        reads = [n for n in nodes if isinstance(n, Load) and n.buffer in constants]
-        known = {v for read in reads for i in read.index for v in postorder(i)}
-        return any(d.combine != CC and d.var not in known for d in c.dims)
-    return False
+    if not group.computations:
+        return False
+    first = group.computations[0]
+    known: set[Expr] = set()
+    for output in first.outputs:
+        for load in loads(output.value):
+            if load.buffer not in constants:
+                continue
+            for index in load.index:
+                known.update(postorder(index))
+    summed = [d.var for d in first.dims if d.combine != CC]
+    return not known.issuperset(summed)
 
 
 def _in_parts(
