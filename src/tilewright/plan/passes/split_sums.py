@@ -16,8 +16,8 @@ from tilewright.compute.contraction import is_contraction
 from tilewright.compute.guards import loads
 from tilewright.compute.nodes import CC, Computation, Dim
 from tilewright.compute.split_sum import split_sum
-from tilewright.expr.nodes import Buffer, Expr
-from tilewright.ir.node import postorder
+from tilewright.expr.nodes import Buffer
+from tilewright.ir.node import Node, postorder
 from tilewright.plan.nodes import FusionGroup, Step
 from tilewright.plan.questions import Cost
 
@@ -55,7 +55,7 @@ def _sums_over_inputs(group: FusionGroup, constants: Collection[Buffer]) -> bool
     if not group.computations:
         return False
     first = group.computations[0]
-    known: set[Expr] = set()
+    known: set[Node] = set()
     for output in first.outputs:
         for load in loads(output.value):
             if load.buffer not in constants:
