@@ -14,7 +14,7 @@ from tilewright.base.errors import InputError, TilewrightError, UnsupportedError
 from tilewright.driver import steps
 from tilewright.driver.generalize import is_corner
 from tilewright.driver.open_model import open_model, ranged_model
-from tilewright.driver.ranged import _without_odd
+from tilewright.driver.ranged import _check_few, _without_odd
 from tilewright.runtime.ranged import RangedExecutable
 from tilewright.targets.registry import target
 
@@ -231,7 +231,7 @@ def test_two_wide_dimensions_share_a_few_codes() -> None:
     [
         (
             "(float[n, m] x) => (float[k, l] y) { s = Shape(x) y = Tile(x, s) }",
-            "over 16 combinations of extents",
+            "is no sum or product of sizes",
         ),
     ],
 )
@@ -487,6 +487,14 @@ def test_images_of_any_size_share_code(name: str, most: int) -> None:
     for h, w in ((1, 1), (1, most), (most, 1), (2, 3), (7, 2), (most - 1, most)):
         x = RNG.standard_normal((2, 3, h, w)).astype(np.float32)
         np.testing.assert_allclose(exe(x), want(x), rtol=1e-3, atol=1e-4)
+
+
+def test_many_pieces_of_code_are_refused() -> None:
+    few = {(n,): None for n in range(16)}
+    _check_few(few, [None] * 8)
+    for single, shared in (({**few, (16,): None}, []), ({}, [None] * 9)):
+        with pytest.raises(UnsupportedError, match="over 16 combinations of extents"):
+            _check_few(single, shared)
 
 
 def test_a_box_without_odd_ones_keeps_the_pattern() -> None:

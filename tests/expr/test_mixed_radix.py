@@ -48,6 +48,19 @@ PROVEN: dict[str, tuple[Expr, Expr, tuple[tuple[Var, Expr], ...]]] = {
     "high of three": (K // N, B * C, ((K, B * C * N),)),
     "high of a sum": (K // (N + 1), B + 2, ((K, (B + 2) * (N + 1)),)),
     "low of a sum": (K % (N + 1), N + 1, ((K, (B + 2) * (N + 1)),)),
+    "high of a sum, multiplied out": (
+        K // (N + 1),
+        B + 2,
+        ((K, B * N + B + N * 2 + 2),),
+    ),
+    "high of a scaled sum": (K // (N * 4 + 4), B, ((K, B * (N + 1) * 4),)),
+    "high of a difference": (K // (N - N // 3), THREE * 2, ((K, N * 6 - N // 3 * 6),)),
+    "low of a difference": (K % (N - N // 3), N, ((K, N * 6 - N // 3 * 6),)),
+    "put together by a sum": (H * (N + 1) + J, B * N + B, ((H, B), (J, N + 1))),
+    "a digit of a larger tensor": (K // N % B, B + 1, ((K, 2 * B * N),)),
+    "low behind a part": (K % (N - N // 2) + N // 2, N, ((K, B * N - N // 2 * B),)),
+    "low behind a border": (K % N + 1, N + 1, ((K, B * N),)),
+    "a divisor of a positive number of times": (K // (N - C), B, ((K, B * N - B * C),)),
     "high of a tile": ((J * 3 + K) // N, B, ((J, B * N // 3), (K, THREE))),
     "low of a tile": ((J * 3 + K) % N, N, ((J, B * N // 3), (K, THREE))),
 }
@@ -84,7 +97,11 @@ OPEN: dict[str, tuple[Expr, Expr, dict[Any, Any]]] = {
     "another size": (H * C + J, B * N, env((H, B), (J, N))),
     "a sum too long": (K // N, B, env((K, B * N + 1))),
     "a quotient of less than 0": (K // N, B, env((K, B * N)) | {K: (None, None)}),
-    "a divisor of less than 0": (K // N, B, env((K, B * N)) | {N: (None, None)}),
+    "a divisor and a quotient of less than 0": (
+        K // N,
+        B,
+        env((K, B * N)) | {N: (None, None), B: (None, None)},
+    ),
     "another divisor": (K // C, B, env((K, B * N))),
     "a highest too large": (K // (B * N), Const(2, INDEX), env((K, 3 * B * N))),
     "half of a size": (K // (2 * N), B, env((K, 3 * B * N))),
@@ -94,6 +111,34 @@ OPEN: dict[str, tuple[Expr, Expr, dict[Any, Any]]] = {
     "a sum of another": (K // (N + 2), B + 2, env((K, (B + 2) * (N + 1)))),
     "a sum longer than its part": (K // (N + 1), B + 1, env((K, (B + 2) * (N + 1)))),
     "a low sum too long": (K % (N + 1), N, env((K, (B + 2) * (N + 1)))),
+    "a divisor and a quotient of any sign": (
+        K // (N - C),
+        B,
+        env((K, B * N - B * C)) | {B: (None, None)},
+    ),
+    "a remainder, and a quotient of any sign": (
+        K % (N - C),
+        N - C,
+        env((K, B * N - B * C)) | {B: (None, None)},
+    ),
+    "a difference times another number": (
+        K // (N - N // 3),
+        THREE * 2,
+        env((K, N * 6 - N // 3 * 5)),
+    ),
+    "half of a scaled sum": (K // (N * 4 + 4), B, env((K, B * (N + 1) * 6))),
+    "a digit of a smaller tensor": (K // N % B, B - 1, env((K, 2 * B * N))),
+    "a digit of another tensor": (K // N % B, B + N - C, env((K, 2 * B * N))),
+    "put together by a sum and one more": (
+        H * (N + 1) + J + 1,
+        B * N + B,
+        env((H, B), (J, N + 1)),
+    ),
+    "put together by another sum": (
+        H * (N + 1) + J,
+        B * N + B,
+        env((H, B), (J, N + 2)),
+    ),
     "a tile that overlaps": (
         (J * 3 + K) // N,
         B,
@@ -114,7 +159,21 @@ OPEN: dict[str, tuple[Expr, Expr, dict[Any, Any]]] = {
         B,
         env((J, B * N // 3), (K, THREE)) | {J: (None, None)},
     ),
-    "a remainder by less than 0": (K % N, N, env((K, B * N)) | {N: (None, None)}),
+    "a remainder by less than 0, and a quotient": (
+        K % N,
+        N,
+        env((K, B * N)) | {N: (None, None), B: (None, None)},
+    ),
+    "a digit before the border": (K % N - 1, N - 1, env((K, B * N))),
+    "a digit beyond the border": (K % N + 2, N + 1, env((K, B * N))),
+    "a digit before 0": (K % N - C, N - C, env((K, B * N))),
+    "twice a digit": (K % N * 2, N * 2 - 2, env((K, B * N))),
+    "a digit behind more": (
+        K % (N - N // 2) + N // 2 + 1,
+        N,
+        env((K, B * N - N // 2 * B)),
+    ),
+    "two digits": (K % N + K // N, N, env((K, B * N))),
 }
 
 

@@ -67,6 +67,36 @@ def test_a_deep_sum_is_split_where_maps_follow(
     assert (found[0] is group) is not splits
 
 
+ROWS = Buffer("rows", (4, 8, DEEP), float32)
+OVER_BOTH = reduce_(
+    "over_both", P, (8, DEEP), "add", lambda i, j, n, k: ROWS[i, n, k] * B[k, j]
+)
+
+
+@pytest.mark.parametrize(
+    ("c", "constants", "splits"),
+    [
+        (PRODUCT, (B,), True),
+        (PRODUCT, (A, B), True),
+        (PRODUCT, (), False),
+        (OVER_BOTH, (B,), False),
+        (OVER_BOTH, (ROWS,), True),
+    ],
+)
+def test_sums_of_any_size_are_split_over_axes_of_weights_alone(
+    c: Computation, constants: tuple[Buffer, ...], splits: bool
+) -> None:
+    def cost(parts: Sequence[Computation], _: object) -> float:
+        return 100.0 if parts[0] is c else 1.0
+
+    def number(**how: bool) -> int:
+        group = FusionGroup("g", (c,))
+        return len(split_deep_sums([group], constants, cost, 256, **how))
+
+    assert number() == 2
+    assert number(weights_only=True) == (2 if splits else 1)
+
+
 @pytest.mark.parametrize(
     ("launch", "splits"), [(0.0, True), (1e-3, True), (1e9, False)]
 )

@@ -56,6 +56,7 @@ def differs(where: str, what: str) -> UnsupportedError:
     return UnsupportedError(
         f"one kernel for a range of sizes is not possible: {what}",
         where=where,
+        code="TW-JIT",
         hint=DimsHint(FEWER),
     )
 

@@ -93,7 +93,8 @@ def first_points(
     terms: Terms,
 ) -> Sequence[Extents]:
     """The pattern, and for each dimension points that differ from it only there and distinguish its
-    terms: a distant one, and neighbors; then some others that check divided dimensions."""
+    terms: a distant one, and neighbors; then one where all differ, which distinguishes a product
+    of two sizes from a sum, and some that check divided dimensions."""
     start = pattern(allowed)
     found: list[Extents] = [start]
     for name, known in terms.items():
@@ -101,7 +102,8 @@ def first_points(
         near = sorted(values, key=lambda n: abs(n - start[name]))
         found += points_of(start, known, [middle(values, 1), *near])
     divided = [name for name, known in terms.items() if len(known) > 1]
-    others = {name: _other(allowed[name], terms[name], start) for name in divided}
+    changed = [*terms] if len(terms) > 1 else divided
+    others = {name: _other(allowed[name], terms[name], start) for name in changed}
     checks = [{**start, **others}, *_beside(allowed, divided, CHECKED)]
     return [*found, *(p for p in checks if p not in found)]
 

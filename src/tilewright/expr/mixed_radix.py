@@ -34,23 +34,40 @@ def inside(index: Expr, extent: Extent, env: Env) -> bool:
     if within(index, extent, env):
         return True
     size = as_expr(extent, INDEX)
-    if isinstance(index, FloorDiv | Mod):
-        whole = products(size)
-        return any(products(_sum(limit)) == whole for limit in _limits(index, env))
-    return _put_together(index, size, env)
+    return _is_digit(index, size, env) or _put_together(index, size, env)
+
+
+def _is_digit(index: Expr, extent: Expr, env: Env) -> bool:
+    """`r + s` for a quotient or remainder r below the extent - s, and s of at least 0."""
+    form = affine(index)
+    for digit, _ in form.terms:
+        if not isinstance(digit, FloorDiv | Mod):
+            continue
+        start = products(to_expr(form - Affine(((digit, 1),), 0)))
+        left = _plus(products(extent), start, -1)
+        if _is_at_most({}, start, env) and any(
+            _is_at_most(limit, left, env) for limit in _limits(digit, env)
+        ):
+            return True
+    return False
+
+
+def _is_at_most(limit: Products, whole: Products, env: Env) -> bool:
+    more = _sum(_plus(whole, limit, -1))
+    least = bounds(more, env)[0]
+    return least is not None and least >= 0
 
 
 def _put_together(index: Expr, extent: Expr, env: Env) -> bool:
     """`q * n + r` for q below p and r below n, where the extent is p * n."""
     whole, parts = products(extent), products(index)
-    for n in {factor: None for product in whole for factor in product}:
-        high = _divided(whole, {(n,): 1})
+    for n in {**_factors(extent), **_factors(index)}:
+        radix = products(n)
+        high = _divided(whole, radix)
         if high is None:
             continue
-        upper = {p: c for p, c in parts.items() if n in p}
-        lower = {p: c for p, c in parts.items() if n not in p}
-        quotient = _divided(upper, {(n,): 1})
-        if not upper or quotient is None:
+        quotient, lower = _divmod(parts, radix)
+        if not quotient:
             continue
         times = gcd(*quotient.values(), *high.values())
         low = inside(_sum(lower), n, env)
@@ -60,41 +77,93 @@ def _put_together(index: Expr, extent: Expr, env: Env) -> bool:
 
 
 def products(e: Expr) -> Products:
-    """An index as a sum of products, in a form that does not depend on their order."""
+    """An index, multiplied out: a sum of products, in a form that does not depend on their
+    order."""
     form = affine(e)
-    found: dict[tuple[Expr, ...], int] = {(): form.const} if form.const else {}
+    found: Products = {(): form.const} if form.const else {}
     for atom, times in form.terms:
-        factors, number = _factors(atom)
-        key = tuple(sorted(factors, key=id))
-        found[key] = found.get(key, 0) + times * number
+        found = _plus(found, _multiplied(atom), times)
+    return found
+
+
+def _multiplied(atom: Expr) -> Products:
+    if isinstance(atom, Const):
+        return {(): int(atom.value.real)}
+    if not isinstance(atom, Mul):
+        return {(atom,): 1}
+    found: Products = {}
+    left, right = products(atom.lhs), products(atom.rhs)
+    for product, times in left.items():
+        found = _plus(found, _moved(right, product), times)
+    return found
+
+
+def _moved(e: Products, by: tuple[Expr, ...]) -> Products:
+    """The sum times a product."""
+    return {tuple(sorted((*p, *by), key=id)): c for p, c in e.items()}
+
+
+def _plus(e: Products, other: Products, times: int) -> Products:
+    found = dict(e)
+    for product, c in other.items():
+        found[product] = found.get(product, 0) + c * times
     return {p: c for p, c in found.items() if c}
 
 
-def _factors(atom: Expr) -> tuple[list[Expr], int]:
-    if isinstance(atom, Const):
-        return [], int(atom.value.real)
-    if not isinstance(atom, Mul):
-        return [atom], 1
-    (some, n), (others, m) = _factors(atom.lhs), _factors(atom.rhs)
-    return some + others, n * m
+def _factors(e: Expr) -> dict[Expr, None]:
+    """The factors of the products in a sum, as they are written."""
+    found: dict[Expr, None] = {}
+    for atom, _ in affine(e).terms:
+        if isinstance(atom, Mul):
+            found |= _factors(atom.lhs) | _factors(atom.rhs)
+            found |= dict.fromkeys((atom.lhs, atom.rhs))
+        else:
+            found[atom] = None
+    return found
 
 
 def _divided(e: Products, by: Products) -> Products | None:
-    """The sum divided by a product that is a factor of each term; None if it is not."""
-    if len(by) != 1:
-        return None
-    ((factors, number),) = by.items()
-    found = {}
-    for product, times in e.items():
-        left = list(product)
-        for factor in factors:
-            if factor not in left:
-                return None
-            left.remove(factor)
-        if times % number:
+    """The sum divided by another one; None if a rest remains."""
+    found, rest = _divmod(e, by)
+    return None if rest else found
+
+
+def _divmod(e: Products, by: Products) -> tuple[Products, Products]:
+    """Quotient and rest of two sums, as polynomials of their atoms, with whole factors."""
+    if not by:
+        return {}, e
+    first = max(by, key=_rank)
+    found: Products = {}
+    rest: Products = {}
+    left = e
+    while left:
+        product = max(left, key=_rank)
+        quotient = _without(product, first)
+        times, odd = divmod(left[product], by[first])
+        if quotient is None or odd:
+            rest = _plus(rest, {product: left[product]}, 1)
+            left = _plus(left, {product: left[product]}, -1)
+        else:
+            found = _plus(found, {quotient: times}, 1)
+            left = _plus(left, _moved(by, quotient), -times)
+    return found, rest
+
+
+def _rank(product: tuple[Expr, ...]) -> tuple[int, ...]:
+    """An order that multiplication keeps, so that the first product of a sum times another is the
+    product of both first ones."""
+    return (len(product), *map(id, product))
+
+
+def _without(
+    product: tuple[Expr, ...], factors: tuple[Expr, ...]
+) -> tuple[Expr, ...] | None:
+    left = list(product)
+    for factor in factors:
+        if factor not in left:
             return None
-        found[tuple(left)] = times // number
-    return found
+        left.remove(factor)
+    return tuple(left)
 
 
 def _sum(e: Products, divisor: int = 1) -> Expr:
@@ -108,20 +177,21 @@ def _sum(e: Products, divisor: int = 1) -> Expr:
 def _limits(e: Expr, env: Env) -> Iterator[Products]:
     """Sums of products that a number of at least 0 is known to be below.
 
-    A `k` from 0 on below `n * b`, for an n of at least 0, tells that n is at least 1: then `k // n`
-    is below b and `k % n` below n.
+    A `k` from 0 on below `n * b`, for an n or a b of at least 0, tells that n is at least 1: then
+    `k // n` is below b and `k % n` below n.
     """
     if isinstance(e, FloorDiv | Mod):
         by, least = products(e.rhs), bounds(e.rhs, env)[0]
-        if least is None or least < 0:
-            return
-        if len(by) > 1:  # a radix that is a sum is one factor of the extent
-            by = {(e.rhs,): 1}
+        from_zero = least is not None and least >= 0
         parts = (_divided(limit, by) for limit in _limits(e.lhs, env))
-        known = (part for part in parts if part is not None)
+        known = (
+            part
+            for part in parts
+            if part is not None and (from_zero or _is_at_most({}, part, env))
+        )
         if isinstance(e, FloorDiv):
             yield from known
-        elif least > 0 or next(known, None) is not None:
+        elif (least or 0) > 0 or next(known, None) is not None:
             yield by
         return
     lowest = bounds(e, env)[0]

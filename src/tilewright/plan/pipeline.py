@@ -185,22 +185,26 @@ class SplitWindows(Pass[Plan]):
 class SplitDeepSums(Pass[Plan]):
     """Split sums that read more than a cache holds, or that have few results, into partial sums.
 
-    launch: nanoseconds per additional kernel. device: whose kernels.
+    launch: nanoseconds per additional kernel. device: whose kernels. weights_only: split only sums
+    over axes of a constant.
     """
 
     cost: Cost = field(repr=False)
     deep_sum: int
     launch: float = 0.0
     device: str = HOST
+    weights_only: bool = False
 
     def run(self, program: Plan) -> Plan:
-        data, cost = program.data, self.cost
-        least, launch = self.deep_sum, self.launch
-        return of_device(
-            program,
-            self.device,
-            lambda steps: split_deep_sums(steps, data, cost, least, launch),
+        split = partial(
+            split_deep_sums,
+            constants=program.data,
+            cost=self.cost,
+            least=self.deep_sum,
+            launch=self.launch,
+            weights_only=self.weights_only,
         )
+        return of_device(program, self.device, split)
 
 
 @dataclass(frozen=True)
@@ -244,7 +248,13 @@ class AddHalos(Pass[Plan]):
 
 def _split(asked: Questions, device: str) -> SplitDeepSums:
     costs = asked.costs
-    return SplitDeepSums(asked.estimated_cost, costs.deep_sum, costs.launch, device)
+    return SplitDeepSums(
+        asked.estimated_cost,
+        costs.deep_sum,
+        costs.launch,
+        device,
+        weights_only=not asked.in_parts,
+    )
 
 
 def _on_host(plan: Plan, rewrite: Rewrite) -> Plan:
@@ -299,7 +309,7 @@ def plan_pipeline(
             SplitWindows(ask.estimated_cost, costs.window_gain),
         ]
     if not exact:
-        passes.append(SplitDeepSums(ask.estimated_cost, costs.deep_sum))
+        passes.append(_split(ask, HOST))
     if ask.in_parts:
         passes.append(SeparateWindows(ask.estimated_cost, exact))
     if fusion and ask.in_parts:  # after Winograd: its convolutions read whole tensors

@@ -125,7 +125,8 @@ class Questions:
     sizes, returns the decision on a named question, given the decision at this size; parts that are
     empty at this size are then kept. None for any other plan. in_parts: whether windows may be
     computed in parts, whose numbers are other functions of a size than the rest of a plan: in
-    Winograd's tiles, along one axis after another, or in blocks of rows.
+    Winograd's tiles, along one axis after another, or in blocks of rows; and sums over axes that
+    are not those of weights.
     """
 
     estimated_cost: Cost

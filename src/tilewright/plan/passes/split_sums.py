@@ -13,9 +13,11 @@ from dataclasses import replace
 
 from tilewright.base import events
 from tilewright.compute.contraction import is_contraction
+from tilewright.compute.guards import loads
 from tilewright.compute.nodes import CC, Computation, Dim
 from tilewright.compute.split_sum import split_sum
 from tilewright.expr.nodes import Buffer
+from tilewright.ir.node import Node, postorder
 from tilewright.plan.nodes import FusionGroup, Step
 from tilewright.plan.questions import Cost
 
@@ -26,23 +28,42 @@ def split_deep_sums(
     cost: Cost,
     least: int,
     launch: float = 0.0,
+    weights_only: bool = False,
 ) -> list[Step]:
     """The steps, with contractions split by the law of `compute/split_sum.py` where profitable.
 
     cost: the target's estimate of Computations with constants as one kernel in nanoseconds, None if
     another form is better. least: products per part that pay for storing it and reading it again.
-    launch: nanoseconds per additional kernel. This changes the order of summation, but
-    deterministically.
+    launch: nanoseconds per additional kernel. weights_only: split only sums over axes of a
+    constant, which have the same number of parts at any size of the inputs. This changes the order
+    of summation, but deterministically.
     """
     found: list[Step] = []
     for step in steps:
         parts = (
             _in_parts(step, constants, cost, least, launch)
             if isinstance(step, FusionGroup)
+            and not (weights_only and _sums_over_inputs(step, constants))
             else None
         )
         found += [step] if parts is None else parts
     return found
+
+
+def _sums_over_inputs(group: FusionGroup, constants: Collection[Buffer]) -> bool:
+    """Whether the first Computation sums over an axis that no constant in it has."""
+    if not group.computations:
+        return False
+    first = group.computations[0]
+    known: set[Node] = set()
+    for output in first.outputs:
+        for load in loads(output.value):
+            if load.buffer not in constants:
+                continue
+            for index in load.index:
+                known.update(postorder(index))
+    summed = [d.var for d in first.dims if d.combine != CC]
+    return not known.issuperset(summed)
 
 
 def _in_parts(
