@@ -328,7 +328,7 @@ class TrainingStep:
         return {v.name: a.copy() for v, a in pairs}
 
     def model(self) -> Any:
-        """The model with the current parameters: a ModelProto of an ONNX model, otherwise a Graph."""
+        """The model with the current parameters: a ModelProto of ONNX, otherwise a Graph."""
         now = self.parameters
         if self._source.original is not None:
             graph = self._source.original

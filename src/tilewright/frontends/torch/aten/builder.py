@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tilewright.base.dtypes import DType, int64
+from tilewright.base.dtypes import DType, int32, int64
 from tilewright.base.names import fresh
 from tilewright.frontends.torch.user_line import user_line
 from tilewright.graph.infer import Typer
@@ -72,9 +72,15 @@ class AtenBuilder:
         return self.typer.constant(fresh(self.names, f"{self.prefix}/constant"), array)
 
     def cast(self, x: Value, dtype: DType) -> Value:
-        """`x` in another type; unchanged if it has it."""
+        """`x` in another type; unchanged if it has it.
+
+        PyTorch wraps floats around in integers of 8 and 16 bits; ours saturate in each type.
+        """
         if x.dtype is dtype:
             return x
+        narrow = dtype.is_int and dtype.bits < int32.bits
+        if narrow and x.dtype is not None and x.dtype.is_float:
+            x = self.op("Cast", x, to=number_of(int32.name))
         return self.op("Cast", x, to=number_of(dtype.name))
 
     def sizes(self, numbers: Sequence[Any]) -> Value:
