@@ -6,7 +6,7 @@ import pytest
 from onnx import numpy_helper
 
 import tilewright as tw
-from tilewright.base.errors import InputError, ModelError
+from tilewright.base.errors import InputError, ModelError, UnsupportedError
 from tilewright.graph.interp import evaluate
 
 RNG = np.random.default_rng(5)
@@ -237,6 +237,47 @@ def test_modules_train_by_the_rules_for_pytorchs_operators(exported):
         np.testing.assert_allclose(array, want, rtol=1e-5, atol=1e-6)
     after = module(ids).detach().numpy()
     np.testing.assert_allclose(computed(step.model(), ids), after, atol=1e-6)
+
+
+def stopped(further):
+    """A module in which some results have no gradient."""
+    import torch
+
+    class Stopped(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = torch.nn.Linear(4, 3)
+
+        def forward(self, x):
+            h = self.first(x)
+            with torch.no_grad():
+                middle = h.mean(0)
+            return further(h * h.detach().exp() - middle)
+
+    torch.manual_seed(0)
+    return Stopped()
+
+
+def test_gradients_stop_where_pytorchs_do():
+    torch = pytest.importorskip("torch")
+    module, (x, t) = stopped(torch.tanh), BATCHES[0]
+    optimizer = tw.optim.SGD(0.1)
+    step = tw.compile_training_step(module, "cross_entropy", optimizer, (x,), threads=1)
+    scores = module(torch.tensor(x))
+    torch.nn.functional.cross_entropy(scores, torch.tensor(t)).backward()
+    step.step(x, t)
+    for name, p in module.named_parameters():
+        want = (p - 0.1 * p.grad).detach().numpy()
+        np.testing.assert_allclose(step.parameters[name], want, atol=1e-6)
+
+
+def test_stops_that_pytorch_would_lose_are_refused():
+    torch = pytest.importorskip("torch")
+    decomposed = torch.nn.HuberLoss(reduction="none")
+    module = stopped(lambda y: decomposed(y, y.tanh()))
+    with pytest.raises(UnsupportedError, match="stops a gradient") as caught:
+        tw.compile_training_step(module, "cross_entropy", None, (BATCHES[0][0],))
+    assert str(caught.value).startswith("mean:")
 
 
 def test_a_modules_batch_may_be_given_later():

@@ -66,7 +66,9 @@ def to_graph(
     symbols: dict[str, str] = {}
     program = source
     if not hasattr(source, "graph_signature"):
-        program, symbols = exported(source, example_inputs, dynamic_shapes)
+        program, symbols = exported(
+            source, example_inputs, dynamic_shapes, bool(trained)
+        )
     elif dynamic_shapes is not None:
         raise InputError(
             "dynamic_shapes: the program is already exported",

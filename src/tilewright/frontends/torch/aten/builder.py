@@ -23,8 +23,9 @@ NEWEST: Final = 26  # versions of the operator sets that the rules use
 class AtenBuilder:
     """Adds operations through a Typer, which folds constants and infers types."""
 
-    def __init__(self, typer: Typer) -> None:
+    def __init__(self, typer: Typer, trains: bool = False) -> None:
         self.typer = typer
+        self.trains = trains
         self.prefix = ""
         self.names: set[str] = set()
 
@@ -82,6 +83,13 @@ class AtenBuilder:
         if narrow and x.dtype is not None and x.dtype.is_float:
             x = self.op("Cast", x, to=number_of(int32.name))
         return self.op("Cast", x, to=number_of(dtype.name))
+
+    def detached(self, x: Value) -> Value:
+        """`x` without its gradient, if the graph is trained: none flow through integers."""
+        if not self.trains or x.dtype is None or not x.dtype.is_float:
+            return x
+        bits = self.op("BitCast", x, to=number_of(f"int{x.dtype.bits}"))
+        return self.op("BitCast", bits, to=number_of(x.dtype.name))
 
     def sizes(self, numbers: Sequence[Any]) -> Value:
         """Integers and scalar Values as one vector."""

@@ -132,6 +132,13 @@ def has_rule(target: Any) -> bool:
     return known is not None and not (schema and schema.is_mutable)
 
 
+def stops_gradients(node: Any) -> bool:
+    """Whether a node is `detach`, or what runs under `torch.no_grad`."""
+    if getattr(node.target, "_name", "") == _INLINED[0]:
+        return node.args[0] is False
+    return name_of(node.target).startswith("aten.detach")
+
+
 def _inlined(target: Any) -> bool:
     return getattr(target, "_name", "") in _INLINED
 
@@ -144,7 +151,8 @@ class _Import:
         self.settings = settings
         decompose = not settings.standard
         self.build = AtenBuilder(
-            Typer(settings.fallback, settings.limit, decompose=decompose)
+            Typer(settings.fallback, settings.limit, decompose=decompose),
+            bool(settings.trained),
         )
         self.env: dict[Any, Any] = {}
         self._shared: dict[Any, Value] = {}
@@ -372,7 +380,17 @@ class _Import:
         inner = args[place]
         inputs = [n for n in inner.graph.nodes if n.op == "placeholder"]
         self.env.update(zip(inputs, args[place + 1 :], strict=True))
-        return self._value(self._run(inner))
+        found = self._value(self._run(inner))
+        if stops_gradients(node):
+            return [self._detached(x) for x in found]
+        return found
+
+    def _detached(self, x: Any) -> Any:
+        if isinstance(x, Complex):
+            return Complex(self.build.detached(x.real), self.build.detached(x.imag))
+        if isinstance(x, Value):
+            return self.build.detached(x)
+        return x
 
     def _checked(self, node: Any, result: Result) -> Any:
         """Check that a rule's result has PyTorch's type; anything else is a bug in the rule."""
