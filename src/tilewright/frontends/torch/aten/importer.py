@@ -166,7 +166,7 @@ class _Import:
         outputs, names = self._outputs(given)
         typer = self.build.typer
         used = {v for op in typer.operations for v in op.reads} | set(outputs)
-        known = self._trained | typer.known
+        known = {**self._trained, **typer.known}
         constants = {v: a for v, a in known.items() if v in used}
         made = Graph(
             "main", tuple(inputs), tuple(outputs), tuple(typer.operations), constants
