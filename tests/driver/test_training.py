@@ -6,7 +6,8 @@ import pytest
 from onnx import numpy_helper
 
 import tilewright as tw
-from tilewright.base.errors import InputError, ModelError
+from tilewright.base.errors import InputError, ModelError, UnsupportedError
+from tilewright.graph.interp import evaluate
 
 RNG = np.random.default_rng(5)
 SHAPES = {"w1": (5, 4), "b1": (5,), "w2": (3, 5)}
@@ -172,6 +173,131 @@ def test_a_torch_module():
     for n, p in module.named_parameters():
         want = first[n] - 0.1 * p.grad.numpy()
         np.testing.assert_allclose(step.parameters[n], want, rtol=1e-5, atol=1e-6)
+
+
+def tied():
+    """A module with a shared, a frozen and an unused parameter, and one named as its input.
+
+    PyTorch's ONNX exporter converts erfcx wrongly.
+    """
+    import torch
+
+    class Tied(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words = torch.nn.Embedding(7, 6)
+            self.scores = torch.nn.Linear(6, 7, bias=False)
+            self.scores.weight = self.words.weight
+            self.norm = torch.nn.BatchNorm1d(6)
+            self.norm.running_mean.normal_()
+            self.norm.running_var.uniform_(0.5, 2)
+            self.ids = torch.nn.Parameter(torch.rand(6))
+            self.fixed = torch.nn.Parameter(torch.randn(6), requires_grad=False)
+            self.unused = torch.nn.Linear(3, 3)
+
+        def forward(self, ids):
+            h = self.words(ids) * torch.special.erfcx(self.ids)
+            h = self.norm(h + self.fixed.exp())
+            return self.scores(torch.special.erfcx(h.sigmoid()))
+
+    torch.manual_seed(0)
+    return Tied()
+
+
+def computed(graph, x):
+    (found,) = evaluate(graph, {graph.inputs[0].name: x.numpy()}).values()
+    return found
+
+
+@pytest.mark.parametrize(
+    "exported", [False, pytest.param(True, marks=pytest.mark.slow)]
+)
+def test_modules_train_by_the_rules_for_pytorchs_operators(exported):
+    torch = pytest.importorskip("torch")
+    module, (ids, t) = tied(), torch.randint(0, 7, (2, 5))
+    given = torch.export.export(module.eval(), (ids,)) if exported else module
+    step = tw.compile_training_step(
+        given, "cross_entropy", tw.optim.SGD(0.1), (ids,), threads=1
+    )
+    before = computed(step.model(), ids)
+    loss = step.step(ids, t)
+    scores = module.eval()(ids)
+    wanted = torch.nn.functional.cross_entropy(scores, t)
+    wanted.backward()
+    np.testing.assert_allclose(before, scores.detach().numpy(), atol=1e-6)
+    assert loss == pytest.approx(wanted.item(), rel=1e-5)
+    named = dict(module.named_parameters())
+    assert (
+        set(step.parameters) == {n for n, p in named.items() if p.grad is not None}
+        and "fixed" not in step.parameters
+    )
+    torch.optim.SGD(named.values(), 0.1).step()
+    for name, array in step.parameters.items():
+        want = named[name].detach().numpy()
+        np.testing.assert_allclose(array, want, rtol=1e-5, atol=1e-6)
+    after = module(ids).detach().numpy()
+    np.testing.assert_allclose(computed(step.model(), ids), after, atol=1e-6)
+
+
+def stopped(further):
+    """A module in which some results have no gradient."""
+    import torch
+
+    class Stopped(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = torch.nn.Linear(4, 3)
+
+        def forward(self, x):
+            h = self.first(x)
+            with torch.no_grad():
+                middle = h.mean(0)
+            return further(h * h.detach().exp() - middle)
+
+    torch.manual_seed(0)
+    return Stopped()
+
+
+def test_gradients_stop_where_pytorchs_do():
+    torch = pytest.importorskip("torch")
+    module, (x, t) = stopped(torch.tanh), BATCHES[0]
+    optimizer = tw.optim.SGD(0.1)
+    step = tw.compile_training_step(module, "cross_entropy", optimizer, (x,), threads=1)
+    scores = module(torch.tensor(x))
+    torch.nn.functional.cross_entropy(scores, torch.tensor(t)).backward()
+    step.step(x, t)
+    for name, p in module.named_parameters():
+        want = (p - 0.1 * p.grad).detach().numpy()
+        np.testing.assert_allclose(step.parameters[name], want, atol=1e-6)
+
+
+def test_stops_that_pytorch_would_lose_are_refused():
+    torch = pytest.importorskip("torch")
+    decomposed = torch.nn.HuberLoss(reduction="none")
+    module = stopped(lambda y: decomposed(y, y.tanh()))
+    with pytest.raises(UnsupportedError, match="stops a gradient") as caught:
+        tw.compile_training_step(module, "cross_entropy", None, (BATCHES[0][0],))
+    assert str(caught.value).startswith("mean:")
+
+
+def test_a_modules_batch_may_be_given_later():
+    torch = pytest.importorskip("torch")
+    step = tw.compile_training_step(
+        torch.nn.Linear(4, 3),
+        "cross_entropy",
+        example_inputs=(torch.randn(6, 4),),
+        dynamic_shapes=({0: torch.export.Dim("rows")},),
+        dims={"rows": 5},
+    )
+    x, t = BATCHES[0]
+    assert step.step(x[:5], t[:5]) > 0
+
+
+def test_complex_parameters_are_refused():
+    torch = pytest.importorskip("torch")
+    module = torch.nn.Linear(2, 2, dtype=torch.complex64)
+    with pytest.raises(InputError, match="parameter 'weight' is complex"):
+        tw.compile_training_step(module, "cross_entropy", None, (torch.ones(1, 2),))
 
 
 def test_a_wrong_batch_is_refused_and_changes_nothing():

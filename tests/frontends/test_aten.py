@@ -8,8 +8,11 @@ import pytest
 
 from tilewright.base.errors import TilewrightError, UnsupportedError
 from tilewright.frontends.onnx.reference import OnnxFallback
+from tilewright.graph import gradient
 from tilewright.graph.infer import specialize
 from tilewright.graph.interp import evaluate
+from tilewright.graph.ops.fragment import Fragment
+from tilewright.graph.passes.differentiate import extended
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
@@ -112,6 +115,28 @@ def test_gradients_of_constants(name, known):
         np.testing.assert_allclose(
             found[value.name], want.numpy(), rtol=2e-5, atol=2e-6
         )
+
+
+@pytest.mark.parametrize(
+    ("function", "numbers"),
+    [
+        (torch.log1p, [1e-9, 0.0, 1e-5, 3e-7, 0.3, 1e30, float("inf"), -0.999]),
+        (torch.expm1, [1e-9, 0.0, 1e-5, 3e-7, 0.3, 80.0, -200.0, -float("inf")]),
+        (lambda a: torch.logaddexp(a, a.flip(0)), [100.0, 2.0, 2.0, -300.0]),
+    ],
+    ids=["log1p", "expm1", "logaddexp"],
+)
+def test_derivatives_where_a_formula_changes(function, numbers):
+    a = torch.tensor(numbers, requires_grad=True)
+    (want,) = torch.autograd.grad(function(a).sum(), a)
+    program = torch.export.export(Function(function), (a.detach(),))
+    graph = import_program(program, ImportSettings(1 << 32))
+    f = Fragment("gradient", graph.constants)
+    y = graph.outputs[0]
+    found = gradient.gradients(graph.operations, y, graph.inputs, f)
+    given = {graph.inputs[0].name: a.detach().numpy()}
+    (got,) = evaluate(extended(graph, f, found), given).values()
+    np.testing.assert_allclose(got, want.numpy(), rtol=1e-5)
 
 
 def test_one_element_has_any_stride():

@@ -236,3 +236,23 @@ def test_nothing_goes_through_the_onnx_exporter(monkeypatch):
     monkeypatch.setattr(torch.onnx, "export", None)
     with pytest.raises(UnsupportedError, match=r"bessel_j0.*test_torch.py:\d+"):
         tw.compile(Bessel(), torch.randn(3))
+
+
+def test_floats_wrap_around_in_narrow_integers():
+    """Only numbers that fit into int32: C++ leaves the others undefined."""
+    types = torch.uint8, torch.int8, torch.int16, torch.uint16
+
+    class Narrow(torch.nn.Module):
+        def forward(self, x):
+            wide = [x, x.double(), x.half(), x.bfloat16()]
+            return [a.to(to) for a in wide for to in types]
+
+    numbers = [382.5, -1.0, -130.7, 255.9, 256.0, -0.5, 65503.5, -40000.0, float("nan")]
+    x = torch.tensor(numbers * 4)
+    for got, want in zip(tw.compile(Narrow(), x)(x), Narrow()(x), strict=True):
+        np.testing.assert_array_equal(np.asarray(got), want.numpy())
+    far = torch.tensor([2.0**31 - 128, -(2.0**31), 70000.9, -70000.9])
+    for got, want in zip(
+        tw.compile(Narrow(), far)(far)[:8], Narrow()(far), strict=False
+    ):
+        np.testing.assert_array_equal(np.asarray(got), want.numpy())

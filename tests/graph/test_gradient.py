@@ -6,6 +6,7 @@ import pytest
 
 import tilewright as tw
 from tilewright.base.errors import UnsupportedError
+from tilewright.graph.interp import evaluate
 from tilewright.graph.ops import registry
 from tilewright.operators import OpDef, map_
 
@@ -173,3 +174,16 @@ def test_operators_that_mix_types_may_do_so_in_a_gradient(monkeypatch, name):
     x, w = np.array([1.0, 2.0]), np.array([3.0, 4.0])
     _, dx, dw = tw.compile(right, threads=1)(x, w, x)
     np.testing.assert_array_equal((dx, dw), (w, x))
+
+
+def test_a_scalar_known_to_the_interpreter_has_a_derivative():
+    model = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["": 21]>
+        g (bool[4] c, float s, float[4] x) => (float y) {
+          w = Where(c, s, x) p = Mul(w, x) y = ReduceSum<keepdims=0>(p) }"""
+    )
+    chosen = np.array([True, False, True, False])
+    x = np.array([1, 2, 3, 4], np.float32)
+    graph = tw.grad(model, ["s"], loss="y")
+    (found,) = evaluate(graph, {"c": chosen, "s": np.float32(5), "x": x}).values()
+    assert found == 4

@@ -108,7 +108,7 @@ def known(
     machine = [architecture(), sorted(cpu_flags())]
     try:
         made_by = compiler(
-            *(torch.PACKAGES if path and path.suffix == torch.SUFFIX else ())
+            *(("torch",) if path and path.suffix == torch.SUFFIX else ())
         )
     except PackageNotFoundError:
         return None

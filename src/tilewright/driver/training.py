@@ -126,22 +126,29 @@ class _Source:
         options: Options,
     ) -> _Source:
         from tilewright.driver import sources
+        from tilewright.frontends import torch
+        from tilewright.frontends.load import of_torch
+        from tilewright.frontends.onnx import parameters
 
+        if torch.is_module(model):
+            wanted = torch.parameters(model) if names is None else names
+            model = of_torch(
+                model,
+                example_inputs,
+                dynamic_shapes=options.dynamic_shapes,
+                limit=options.limit,
+                inputs=options.inputs,
+                trained=wanted,
+            )
+            if names is None:
+                used = {v.name for v in model.constants}
+                names = [n for n in wanted if n in used]
         if isinstance(model, Graph):
             chosen = trainable(model) if names is None else names
             graph, arrays = free_constants(model, chosen)
             return _Source(graph, arrays, original=model)
-        from tilewright.frontends import torch
-        from tilewright.frontends.onnx import parameters
-
-        named = names
-        if torch.is_module(model):
-            if names is None and hasattr(model, "named_parameters"):
-                pairs = model.named_parameters()
-                named = [n for n, p in pairs if p.requires_grad]
-            model = torch.to_onnx(model, example_inputs, optimize=False)
         proto = parameters.read(model)
-        chosen = parameters.weights(proto) if named is None else list(named)
+        chosen = parameters.weights(proto) if names is None else list(names)
         free, arrays = parameters.free(proto, chosen)
         graph = sources.import_model(free, (), options)
         return _Source(graph, arrays, proto)
@@ -321,7 +328,7 @@ class TrainingStep:
         return {v.name: a.copy() for v, a in pairs}
 
     def model(self) -> Any:
-        """The model with the current parameters: an onnx.ModelProto, or a Graph for a Graph."""
+        """The model with the current parameters: a ModelProto of ONNX, otherwise a Graph."""
         now = self.parameters
         if self._source.original is not None:
             graph = self._source.original

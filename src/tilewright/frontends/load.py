@@ -84,6 +84,7 @@ def of_torch(
     limit: int,
     inputs: Collection[str] = (),
     standard: bool = False,
+    trained: Collection[str] = (),
 ) -> Graph:
     """The Graph of a PyTorch module or program; like `torch.to_graph`, with the same errors."""
     found, program = torch.to_graph(
@@ -93,6 +94,7 @@ def of_torch(
         limit=limit,
         fallback=OnnxFallback(),
         standard=standard,
+        trained=trained,
     )
     for name in inputs:
         raise InputError(

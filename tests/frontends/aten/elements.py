@@ -27,6 +27,8 @@ CASES = {
     # At infinity PyTorch gives NaN for these two.
     "gelu and mish": (lambda a: (F.gelu(a), F.mish(a)), SPECIAL[:7] * 9),
     "tiny log1p": (torch.log1p, TINY),
+    "gather by nothing": (lambda a: a.gather(0, torch.empty(2, 0).long()), x(5)),
+    "groups of nothing": (lambda a: F.group_norm(a, 2), x(0, 4, 3)),
     "tiny expm1": (torch.expm1, TINY),
     "unary of integers": (
         lambda a: (a.abs(), a.sqrt(), a.floor(), -a, a.sign(), a.exp()),

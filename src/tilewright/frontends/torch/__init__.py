@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Collection
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -20,8 +21,6 @@ if TYPE_CHECKING:  # a cached model loads without the compiler
 
 # Suffixes of files written by torch.export.save.
 SUFFIX: Final = ".pt2"
-# The packages that export to ONNX.
-PACKAGES: Final = ("torch", "onnxscript")
 # PyTorch's own index: the Linux build on PyPI depends on gigabytes of GPU libraries.
 PROCESSORS_INDEX: Final = "https://download.pytorch.org/whl/cpu"
 INSTALL: Final = f"pip install torch --index-url {PROCESSORS_INDEX}"
@@ -47,12 +46,14 @@ def to_graph(
     limit: int,
     fallback: FallbackProvider | None = None,
     standard: bool = False,
+    trained: Collection[str] = (),
 ) -> tuple[Graph, Any]:
     """The Graph of a module traced on `example_inputs`, or of an exported program; and the program.
 
     example_inputs: a tensor, a sequence of arguments, or a mapping of arguments by name.
     dynamic_shapes: dimensions that differ between calls, as `torch.export.export` takes them; their
-    names are those of the graph. limit: bytes of memory. standard: keep ONNX's operators.
+    names are those of the graph. limit: bytes of memory. standard: keep ONNX's operators. trained:
+    names of parameters that will change, so that nothing is computed from them in advance.
 
     Raises InputError for a module without example inputs, ModelError if PyTorch cannot export it,
     UnsupportedError naming the operators without a rule that PyTorch does not decompose, with the
@@ -65,22 +66,46 @@ def to_graph(
     symbols: dict[str, str] = {}
     program = source
     if not hasattr(source, "graph_signature"):
-        program, symbols = exported(source, example_inputs, dynamic_shapes)
+        program, symbols = exported(
+            source, example_inputs, dynamic_shapes, bool(trained)
+        )
     elif dynamic_shapes is not None:
         raise InputError(
             "dynamic_shapes: the program is already exported",
             hint="pass them to torch.export.export",
         )
-    settings = ImportSettings(limit, fallback, standard, symbols)
+    settings = ImportSettings(limit, fallback, standard, symbols, trained)
     return import_program(program, settings), program
 
 
-def to_onnx(module: Any, example_inputs: Any = (), optimize: bool = True) -> bytes:
-    """The serialized ONNX model of a module traced on `example_inputs`, or of a program.
+def parameters(source: Any) -> list[str]:
+    """The names of a module's or program's parameters that require gradients, all names of each.
 
-    optimize: let PyTorch fold operators that depend only on parameters, which replaces the
-    parameters. An exported program is already traced, on inputs that it contains. Raises InputError
-    for a module without example inputs, ModelError if PyTorch cannot export it.
+    Raises InputError for a complex one.
+    """
+    if hasattr(source, "graph_signature"):
+        pairs = source.named_parameters()
+    else:
+        pairs = source.named_parameters(remove_duplicate=False)
+    found = []
+    for name, p in pairs:
+        if not p.requires_grad:
+            continue
+        if p.is_complex():
+            raise InputError(
+                f"parameter {name!r} is complex",
+                hint="keep its real and imaginary parts as two parameters",
+            )
+        found.append(name)
+    return found
+
+
+def to_onnx(module: Any, example_inputs: Any = ()) -> bytes:
+    """The serialized ONNX model that PyTorch writes of a module traced on `example_inputs`, or of a
+    program, for other engines: it converts some operators wrongly, so nothing is imported this way.
+
+    An exported program is already traced, on inputs that it contains. Raises InputError for a
+    module without example inputs, ModelError if PyTorch cannot export it.
     """
     import torch
 
@@ -100,7 +125,6 @@ def to_onnx(module: Any, example_inputs: Any = (), optimize: bool = True) -> byt
                 tuple(positional),
                 kwargs=named,
                 dynamo=True,
-                optimize=optimize,
                 verbose=False,
                 external_data=False,
             )

@@ -96,17 +96,19 @@ def _tensors(x: Any) -> Any:
 
 
 def exported(
-    module: Any, example_inputs: Any, dynamic_shapes: Any = None
+    module: Any, example_inputs: Any, dynamic_shapes: Any = None, trains: bool = False
 ) -> tuple[Any, dict[str, str]]:
     """The program of a module, and the user's names of dynamic dimensions.
 
-    dynamic_shapes: as `torch.export.export` takes them. Raises InputError without example inputs,
+    dynamic_shapes: as `torch.export.export` takes them. trains: keep what `torch.no_grad` encloses
+    apart. Raises InputError without example inputs,
     ModelError with PyTorch's reason and the user's line if it cannot be exported.
     """
     import torch
 
     positional, named = arguments(module, example_inputs)
-    with quiet("torch", "torch.export"), torch.no_grad(), evaluating(module):
+    silent = quiet("torch", "torch.export")
+    with silent, torch.set_grad_enabled(trains), evaluating(module):
         try:
             program = torch.export.export(
                 module, positional, named or None, dynamic_shapes=dynamic_shapes

@@ -106,7 +106,10 @@ def _steps(
     aliases = _Aliases()
     operands = aliases.of(inputs[:arity])
     results = inputs[arity : arity + count]
-    program = program_of(op, call.known, operands, results)
+    # A known scalar is written into the Computations, which then have no derivative by it.
+    moving = {op.inputs[i] for i in call.attr("wanted")}
+    known_operands = {v: a for v, a in call.known.items() if v not in moving}
+    program = program_of(op, known_operands, operands, results)
     if program is None or not all(isinstance(s, Computation) for s in program):
         raise UnsupportedError(
             f"{op.qualified} is not defined by Computations, of which an adjoint can be derived",

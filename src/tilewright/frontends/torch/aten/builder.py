@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tilewright.base.dtypes import DType, int64
+from tilewright.base.dtypes import DType, int32, int64
 from tilewright.base.names import fresh
 from tilewright.frontends.torch.user_line import user_line
 from tilewright.graph.infer import Typer
@@ -23,8 +23,9 @@ NEWEST: Final = 26  # versions of the operator sets that the rules use
 class AtenBuilder:
     """Adds operations through a Typer, which folds constants and infers types."""
 
-    def __init__(self, typer: Typer) -> None:
+    def __init__(self, typer: Typer, trains: bool = False) -> None:
         self.typer = typer
+        self.trains = trains
         self.prefix = ""
         self.names: set[str] = set()
 
@@ -72,10 +73,25 @@ class AtenBuilder:
         return self.typer.constant(fresh(self.names, f"{self.prefix}/constant"), array)
 
     def cast(self, x: Value, dtype: DType) -> Value:
-        """`x` in another type; unchanged if it has it."""
+        """`x` in another type; unchanged if it has it.
+
+        PyTorch wraps floats around in integers of 8 and 16 bits; ours saturate in each type.
+        """
         if x.dtype is dtype:
             return x
+        narrow = dtype.is_int and dtype.bits < int32.bits
+        if narrow and x.dtype is not None and x.dtype.is_float:
+            wide = number_of(int32.name)
+            x = self.op("Cast", x, to=wide)
         return self.op("Cast", x, to=number_of(dtype.name))
+
+    def detached(self, x: Value) -> Value:
+        """`x` without its gradient, if the graph is trained: none flow through integers."""
+        if not self.trains or x.dtype is None or not x.dtype.is_float:
+            return x
+        integer = number_of(f"int{x.dtype.bits}")
+        bits = self.op("BitCast", x, to=integer)
+        return self.op("BitCast", bits, to=number_of(x.dtype.name))
 
     def sizes(self, numbers: Sequence[Any]) -> Value:
         """Integers and scalar Values as one vector."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any, Final
 
@@ -65,13 +65,15 @@ class FxSource:
 @dataclass(frozen=True)
 class ImportSettings:
     """limit: bytes of memory. fallback: runs operators without a definition. standard: keep ONNX's
-    operators, for `to_onnx`. symbols: names for PyTorch's dimensions s0, s1, ...
+    operators, for `to_onnx`. symbols: names for PyTorch's dimensions s0, s1, ... trained: names of
+    constants that will change: nothing is computed from them in advance.
     """
 
     limit: int
     fallback: FallbackProvider | None = None
     standard: bool = False
     symbols: Mapping[str, str] = field(default_factory=dict)
+    trained: Collection[str] = ()
 
 
 def import_graph(source: FxSource, settings: ImportSettings) -> Graph:
@@ -130,6 +132,13 @@ def has_rule(target: Any) -> bool:
     return known is not None and not (schema and schema.is_mutable)
 
 
+def stops_gradients(node: Any) -> bool:
+    """Whether a node is `detach`, or what runs under `torch.no_grad`."""
+    if getattr(node.target, "_name", "") == _INLINED[0]:
+        return node.args[0] is False
+    return name_of(node.target).startswith("aten.detach")
+
+
 def _inlined(target: Any) -> bool:
     return getattr(target, "_name", "") in _INLINED
 
@@ -142,10 +151,12 @@ class _Import:
         self.settings = settings
         decompose = not settings.standard
         self.build = AtenBuilder(
-            Typer(settings.fallback, settings.limit, decompose=decompose)
+            Typer(settings.fallback, settings.limit, decompose=decompose),
+            bool(settings.trained),
         )
         self.env: dict[Any, Any] = {}
         self._shared: dict[Any, Value] = {}
+        self._trained: dict[Value, np.ndarray[Any, Any]] = {}
         self._bytes = 0
 
     def graph(self) -> Graph:
@@ -155,7 +166,8 @@ class _Import:
         outputs, names = self._outputs(given)
         typer = self.build.typer
         used = {v for op in typer.operations for v in op.reads} | set(outputs)
-        constants = {v: a for v, a in typer.known.items() if v in used}
+        known = {**self._trained, **typer.known}
+        constants = {v: a for v, a in known.items() if v in used}
         made = Graph(
             "main", tuple(inputs), tuple(outputs), tuple(typer.operations), constants
         )
@@ -257,7 +269,12 @@ class _Import:
                 hint="Raise --memory-limit if the machine has the memory",
             )
         array = numpy_of(held)
-        value = self.build.typer.constant(fresh(self.build.names, name), array)
+        own = fresh(self.build.names, name)
+        if name in self.settings.trained:
+            value = Value(own, dtype_of_torch(held.dtype), array.shape)
+            self._trained[value] = array
+        else:
+            value = self.build.typer.constant(own, array)
         self._shared[key] = value
         return value
 
@@ -363,7 +380,19 @@ class _Import:
         inner = args[place]
         inputs = [n for n in inner.graph.nodes if n.op == "placeholder"]
         self.env.update(zip(inputs, args[place + 1 :], strict=True))
-        return self._value(self._run(inner))
+        found = self._value(self._run(inner))
+        if stops_gradients(node):
+            return [self._detached(x) for x in found]
+        return found
+
+    def _detached(self, x: Any) -> Any:
+        if isinstance(x, Complex):
+            real = self.build.detached(x.real)
+            imag = self.build.detached(x.imag)
+            return Complex(real, imag)
+        if isinstance(x, Value):
+            return self.build.detached(x)
+        return x
 
     def _checked(self, node: Any, result: Result) -> Any:
         """Check that a rule's result has PyTorch's type; anything else is a bug in the rule."""

@@ -7,11 +7,12 @@ decompositions of operators that have no rule or whose rule rejects this use.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from tilewright.base.errors import ModelError, UnsupportedError
+from tilewright.frontends.torch.aten.builder import AtenBuilder
 from tilewright.frontends.torch.aten.decompositions import decompositions
 from tilewright.frontends.torch.aten.importer import (
     HINT,
@@ -22,9 +23,11 @@ from tilewright.frontends.torch.aten.importer import (
     import_graph,
     missing,
     nodes,
+    stops_gradients,
     unsupported,
 )
 from tilewright.frontends.torch.trace import quiet, reason
+from tilewright.graph.infer import Typer
 from tilewright.graph.nodes import Graph
 
 # Code of the error for a module that changes its own state, which no importer can fix.
@@ -40,7 +43,7 @@ def import_program(program: Any, settings: ImportSettings) -> Graph:
     """
     refused: dict[Any, UnsupportedError] = {}
     while True:
-        ready = _ready(program, refused)
+        ready = _ready(program, refused, settings.trained)
         try:
             made = import_graph(_source(ready), settings)
             ranges = _ranges(program, settings.symbols)
@@ -62,10 +65,13 @@ def _ranges(program: Any, names: Mapping[str, str]) -> dict[str, tuple[int, int]
     return found
 
 
-def _ready(program: Any, refused: Mapping[Any, UnsupportedError]) -> Any:
+def _ready(
+    program: Any, refused: Mapping[Any, UnsupportedError], trained: Collection[str]
+) -> Any:
     """The program in operators that have rules. Raises UnsupportedError if that is impossible."""
     uses = list(nodes(program.graph_module))
     if not all(has_rule(t) and n.target not in refused for n, t in uses):
+        _check_flowing(program, trained)
         program = _decomposed(program, refused)
     for n, _ in nodes(program.graph_module):
         if n.target in refused:
@@ -74,6 +80,22 @@ def _ready(program: Any, refused: Mapping[Any, UnsupportedError]) -> Any:
     if absent:
         raise unsupported(absent)
     return program
+
+
+def _check_flowing(program: Any, trained: Collection[str]) -> None:
+    """Raise UnsupportedError if something stops a gradient, which decomposing would lose."""
+    specs = program.graph_signature.input_specs
+    moving = {s.arg.name for s in specs if s.target in trained}
+    for n in program.graph.nodes:
+        if moving.isdisjoint(a.name for a in n.all_input_nodes):
+            continue
+        if stops_gradients(n):
+            raise UnsupportedError(
+                "it stops a gradient, in a program with operators that PyTorch must decompose",
+                where=AtenBuilder(Typer()).place(n),
+                hint="train it by torch.compile(model, backend='tilewright')",
+            )
+        moving.add(n.name)
 
 
 def _decomposed(program: Any, refused: Mapping[Any, UnsupportedError]) -> Any:

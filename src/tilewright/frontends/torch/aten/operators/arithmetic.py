@@ -254,15 +254,22 @@ def _exp2(c: AtenCall) -> Value:
 
 @rule("aten.log1p")
 def _log1p(c: AtenCall) -> Value:
-    """Accurate near zero: compensates for what `1 + x` rounds off (Kahan, HP-15C handbook)."""
+    """Accurate near zero: compensates for what `1 + x` rounds off (Kahan, HP-15C handbook).
+
+    Where the quotient has no value, it is that of 1, whose derivative is finite.
+    """
     x = c.tensor(dtype=c.dtype)
     one = c.number(1)
     u = c.op("Add", x, one)
-    away = c.op("Div", c.op("Mul", c.op("Log", u), x), c.op("Sub", u, one))
+    near = c.op("Equal", u, one)
     infinite = c.op("IsInf", u)
-    away = c.op("Where", infinite, c.op("Log", u), away)
-    condition = c.op("Equal", u, one)
-    return c.op("Where", condition, x, away)
+    odd = c.op("Or", near, infinite)
+    safe = c.op("Where", odd, one, x)
+    v = c.op("Add", safe, one)
+    product = c.op("Mul", c.op("Log", v), safe)
+    away = c.op("Div", product, c.op("Sub", v, one))
+    ends = c.op("Where", near, x, c.op("Log", u))
+    return c.op("Where", odd, ends, away)
 
 
 @rule("aten.expm1")
@@ -272,10 +279,16 @@ def _expm1(c: AtenCall) -> Value:
     one = c.number(1)
     u = c.op("Exp", x)
     less = c.op("Sub", u, one)
-    away = c.op("Div", c.op("Mul", less, x), c.op("Log", u))
     near = c.op("Equal", u, one)
-    far = c.op("Or", c.op("Equal", less, c.number(-1)), c.op("IsInf", u))
-    return c.op("Where", near, x, c.op("Where", far, less, away))
+    least = c.op("Equal", less, c.number(-1))
+    far = c.op("Or", least, c.op("IsInf", u))
+    odd = c.op("Or", near, far)
+    safe = c.op("Where", odd, one, x)
+    v = c.op("Exp", safe)
+    product = c.op("Mul", c.op("Sub", v, one), safe)
+    away = c.op("Div", product, c.op("Log", v))
+    ends = c.op("Where", near, x, less)
+    return c.op("Where", odd, ends, away)
 
 
 @rule("aten.logical_not")

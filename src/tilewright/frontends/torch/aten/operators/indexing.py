@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from tilewright.base.dtypes import DType, bool_, int64, uint8
 from tilewright.frontends.torch.aten.operators.arithmetic import floor_divided
 from tilewright.frontends.torch.aten.rules import AtenCall, rule
@@ -41,6 +43,9 @@ def _index_select(c: AtenCall) -> Value:
 @rule("aten.gather")
 def _gather(c: AtenCall) -> Value:
     index = c.tensor("index")
+    if c.fixed() is not None and 0 in c.result.shape:
+        nothing = np.zeros(c.fixed(), c.dtype.numpy)
+        return c.build.constant(nothing)
     if not c.rank():
         return c.op("Expand", c.tensor(), c.op("Shape", index))
     if not c.rank("index"):

@@ -94,7 +94,7 @@ def _native_group_norm(c: AtenCall) -> list[Value | None]:
     found = _by_rows(c, groups, channels)
     if not (c.uses(1) or c.uses(2)):
         return [found, None, None]
-    rows = c.op("Reshape", c.tensor("input"), c.ints(0, groups, -1))
+    rows = _rows(c, groups)
     axes = c.ints(2)
     mean = c.op("ReduceMean", rows, axes, keepdims=1)
     away = c.op("Sub", rows, mean)
@@ -113,12 +113,18 @@ def _instance_norm(c: AtenCall) -> Value:
     return _by_rows(c, channels, channels)
 
 
+def _rows(c: AtenCall, groups: int) -> Value:
+    if 0 in c.of("input").shape:
+        raise c.refuse("its input has no elements")
+    # 0 keeps the batch extent.
+    shape = c.ints(0, groups, -1)
+    return c.op("Reshape", c.tensor("input"), shape)
+
+
 def _by_rows(c: AtenCall, groups: int, channels: int) -> Value:
     x = c.tensor("input")
     rank = c.rank("input")
-    # 0 keeps the batch extent.
-    shape = c.ints(0, groups, -1)
-    rows = c.op("Reshape", x, shape)
+    rows = _rows(c, groups)
     ones, zeros = (_parameter(c, "", fill, [groups]) for fill in (1, 0))
     epsilon = float(c["eps"])
     rows = c.op("InstanceNormalization", rows, ones, zeros, epsilon=epsilon)

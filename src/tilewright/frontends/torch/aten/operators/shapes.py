@@ -19,8 +19,6 @@ _END = (1 << 63) - 1
     "aten.clone",
     "aten.contiguous",
     "aten.alias",
-    "aten.detach",
-    "aten.detach_",
     "aten.lift",
     "aten.lift_fresh_copy",
     "aten.lift_fresh",
@@ -35,6 +33,11 @@ def _same(c: AtenCall) -> Value:
     if c["train"]:
         raise c.refuse("it drops elements at random, in training mode")
     return c.tensor("self" if c.has("self") else "input")
+
+
+@rule("aten.detach", "aten.detach_")
+def _detached(c: AtenCall) -> Value:
+    return c.build.detached(c.tensor())
 
 
 @rule(
