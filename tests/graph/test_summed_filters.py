@@ -152,6 +152,22 @@ def test_other_sums_stay(name: str) -> None:
     assert rewrite(graph, [SUMMED_FILTERS]) is graph
 
 
+def test_long_and_doubled_sums_are_read_once() -> None:
+    """As many steps as operations, and none of them nested."""
+    start = f"a = Conv{PAD}(x, w) t0 = Add(a, x) "
+    longer = " ".join(f"t{n + 1} = Add(t{n}, c)" for n in range(400))
+    graph = graph_of(f"{start}{longer} y = Identity(t400)")
+    assert kinds(rewrite(graph, [SUMMED_FILTERS])) == {"Conv": 1, "Identity": 1}
+    doubled = " ".join(f"t{n + 1} = Add(t{n}, t{n})" for n in range(50))
+    graph = graph_of(f"{start}{doubled} y = Identity(t50)")
+    after = rewrite(graph, [SUMMED_FILTERS])
+    assert kinds(after) == {"Conv": 1, "Identity": 1}
+    weight = after.constants[after.operations[0].inputs[1]]
+    own = graph.constants[graph.operations[0].inputs[1]].copy()
+    own[range(4), range(4), 1, 1] += 1
+    np.testing.assert_allclose(weight, own * 2.0**50, rtol=1e-6)
+
+
 HALF = "<strides = [2, 2], pads = [1, 1, 1, 1]>"
 
 
