@@ -215,7 +215,7 @@ def _per_channel(graph: Graph, v: Value, op: Operation) -> Array | None:
     """The numbers of a constant, one per channel of the result, in float64."""
     result, array = _result(op), graph.constants.get(v)
     rank, channels = len(result.extents), result.extents[1]
-    if array is None or array.ndim > rank:
+    if array is None:
         return None
     shape = (*[1] * (rank - array.ndim), *array.shape)
     if any(n != 1 for axis, n in enumerate(shape) if axis != 1):
