@@ -110,9 +110,13 @@ def _has_form(op: Operation) -> bool:
     """Whether an operation has a row in the table of forms, and one result, an image of known
     shape."""
     (result, *more) = op.outputs
-    if op.qualified not in _FORMS or result is None or any(v is not None for v in more):
+    if op.qualified not in _FORMS or result is None:
         return False
-    return result.static and len(result.extents) > 2 and result.dtype in _TYPES
+    if any(v is not None for v in more):
+        return False
+    if not result.static or len(result.extents) < 3:
+        return False
+    return result.dtype in _TYPES
 
 
 def _result(op: Operation) -> Value:
@@ -239,7 +243,9 @@ def added(one: ImageFilter, other: ImageFilter | None) -> ImageFilter | None:
     large, small = sorted((one, other), key=lambda f: -f.weight.size)
     start = _place(small.windows, large.windows)
     outer, inner = large.scaled(), small.scaled()
-    if start is None or outer is None or inner is None:
+    if start is None:
+        return None
+    if outer is None or inner is None:
         return None
     inner = _grouped(inner, small.group, large)
     if inner is None:
