@@ -115,7 +115,7 @@ def test_results_that_share_memory(dynamic):
 
     def views(x):
         y = x.T + 1
-        return y, y[1:, 0], y.flatten(), y
+        return y, y[1:, 0], y.flatten(), y, y.split(1)[1], y.unbind(1)[2]
 
     run = torch.compile(views, backend=backend, dynamic=dynamic)
     for rows in (3, 4):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tilewright.graph.rules import batchnorm
+from tilewright.graph.rules.batchnorm import scaled
 
 
 @pytest.mark.parametrize("shape", [(301, 40, 5, 5), (3, 2), (0, 4), (7, 0, 3)])
@@ -29,3 +30,18 @@ def test_weights_are_scaled_in_blocks(
     assert new.shape == weight.shape
     rows = np.abs(weight.reshape(shape[0], math.prod(shape[1:])))
     np.testing.assert_array_equal(largest, rows.max(1, initial=0))
+
+
+@pytest.mark.parametrize("columns", [1, 100_000])
+def test_weights_are_scaled_where_their_type_can_hold_the_products(
+    columns: int,
+) -> None:
+    weight = np.linspace(-2, 1, 5 * columns, dtype=np.float32).reshape(5, columns)
+    weight[3] = 0
+    factor = np.array([1.0, -2.0, 0.0, 1e-3, 1e3])
+    found = scaled(weight, factor)
+    want = (weight * factor[:, None]).astype(np.float32)
+    np.testing.assert_array_equal(found, want)
+    for large in (1e39, np.inf, np.nan, 1e-39):
+        factor[0] = large
+        assert scaled(weight, factor) is None

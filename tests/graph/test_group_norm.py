@@ -16,11 +16,11 @@ RNG = np.random.default_rng(4)
 
 
 def graph_of(
-    x: tuple[int, ...],
+    x: tuple[int | str, ...],
     rows: tuple[int, ...],
     scale: float = 1,
     bias: float = 0,
-    back: tuple[int, ...] = (),
+    back: tuple[int | str, ...] = (),
     how: str = "",
     kind: str = "float",
 ) -> Graph:
@@ -38,7 +38,7 @@ def graph_of(
     groups = rows[1]
     data = {
         "rows": np.array(rows, np.int64),
-        "back": np.array(back, np.int64),
+        "back": np.array([0 if n == "N" else n for n in back], np.int64),
         "scale": np.full(groups, scale, dtype),
         "bias": np.full(groups, bias, dtype),
     }
@@ -67,6 +67,16 @@ def test_channels_are_summed(x: tuple[int, ...], groups: int, how: str) -> None:
     np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-5)
 
 
+def test_the_mean_is_subtracted_before_squaring() -> None:
+    x = (1e4 + RNG.standard_normal((1, 4, 8, 8))).astype(np.float32)
+    rows = x.astype(np.float64).reshape(1, 2, -1)
+    center = rows - rows.mean(-1, keepdims=True)
+    want = center / np.sqrt((center**2).mean(-1, keepdims=True) + 1e-5)
+    after = rewrite(graph_of(x.shape, (1, 2, -1)), [GROUP_NORM])
+    [found] = interp.evaluate(after, {"x": x}).values()
+    np.testing.assert_allclose(found, want.reshape(x.shape), atol=4e-3)
+
+
 @pytest.mark.parametrize(
     "graph",
     [
@@ -80,6 +90,8 @@ def test_channels_are_summed(x: tuple[int, ...], groups: int, how: str) -> None:
             graph_of((1, 4, 3, 3), (1, 2, -1), back=(4, 9)), id="another shape"
         ),
         pytest.param(graph_of((2, 6), (2, 2, -1)), id="no image"),
+        pytest.param(graph_of(("N", 4, 3, 3), (0, 2, -1)), id="any number of images"),
+        pytest.param(graph_of((1, 0, 3, 3), (1, 0, 9)), id="no channels"),
     ],
 )
 def test_others_stay(graph: Graph) -> None:

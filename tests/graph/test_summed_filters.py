@@ -24,7 +24,8 @@ WEIGHTS: dict[str, Shape] = {
     "depth": (4, 1, 3, 3), "each": (4, 1, 1, 1), "pairs": (4, 2, 3, 3), "more": (8, 1, 3, 3),
     "few": (8, 1, 1, 1), "c": (4, 1, 1), "one": (), "rows": (6, 1), "s": (4,), "m": (4,),
     "nan": (4, 4, 1, 1), "huge": (4, 4, 1, 1), "image": (1, 4, 6, 6), "large": (4, 4, 5, 5),
-    "far": (4, 1, 1), "place": (4, 6, 6),
+    "far": (4, 1, 1), "place": (4, 6, 6), "dense": (8, 4, 3, 3), "halves": (2, 2, 1, 1),
+    "narrow": (2, 4, 3, 3),
 }  # fmt: skip
 
 
@@ -130,6 +131,10 @@ KEPT = {
     "a kernel that leaves the larger one": (
         f"a = Conv{PAD}(x, w) z = Conv<pads = [2, 1, 0, 1]>(x, w) y = Add(a, z)"
     ),
+    "a bias that is computed": (
+        "p = GlobalAveragePool(x) q = Squeeze(p) "
+        f"a = Conv{PAD}(x, w, q) z = Conv(x, v) y = Add(a, z)"
+    ),
     "a number per row": f"a = Conv{PAD}(x, w) z = Mul(x, rows) y = Add(a, z)",
     "an image of constants": f"a = Conv{PAD}(x, w) y = Add(a, image)",
     "a weight that is no number": f"a = Conv{PAD}(x, w) z = Conv(x, nan) y = Add(a, z)",
@@ -150,6 +155,22 @@ KEPT = {
 def test_other_sums_stay(name: str) -> None:
     graph = graph_of(KEPT[name])
     assert rewrite(graph, [SUMMED_FILTERS]) is graph
+
+
+def test_long_and_doubled_sums_are_read_once() -> None:
+    """As many steps as operations, and none of them nested."""
+    start = f"a = Conv{PAD}(x, w) t0 = Add(a, x) "
+    longer = " ".join(f"t{n + 1} = Add(t{n}, c)" for n in range(400))
+    graph = graph_of(f"{start}{longer} y = Identity(t400)")
+    assert kinds(rewrite(graph, [SUMMED_FILTERS])) == {"Conv": 1, "Identity": 1}
+    doubled = " ".join(f"t{n + 1} = Add(t{n}, t{n})" for n in range(50))
+    graph = graph_of(f"{start}{doubled} y = Identity(t50)")
+    after = rewrite(graph, [SUMMED_FILTERS])
+    assert kinds(after) == {"Conv": 1, "Identity": 1}
+    weight = after.constants[after.operations[0].inputs[1]]
+    own = graph.constants[graph.operations[0].inputs[1]].copy()
+    own[range(4), range(4), 1, 1] += 1
+    np.testing.assert_allclose(weight, own * 2.0**50, rtol=1e-6)
 
 
 HALF = "<strides = [2, 2], pads = [1, 1, 1, 1]>"
@@ -184,9 +205,22 @@ def test_several_results_per_channel() -> None:
     same(graph, after)
 
 
+@pytest.mark.parametrize(
+    ("channels", "wide", "small", "group"),
+    [(8, "dense", "few", 4), (2, "narrow", "halves", 2)],
+    ids=["several results per channel", "several channels per result"],
+)
+def test_only_depthwise_kernels_spread_to_other_groups(channels, wide, small, group):
+    body = (
+        f"a = Conv{PAD}(x, {wide}) z = Conv<group = {group}>(x, {small}) y = Add(a, z)"
+    )
+    graph = graph_of(body, out=f"1, {channels}, 6, 6")
+    assert rewrite(graph, [SUMMED_FILTERS]) is graph
+
+
 def test_a_smaller_image_that_is_repeated_is_no_term() -> None:
     """One position of a convolution over the whole image is added to every position."""
-    body = f"a = Conv{PAD}(x, w) t = Conv<dilations = [2, 2]>(x, w) y = Add(a, t)"
+    body = "a = Conv<pads = [0, 0, 4, 4]>(x, large) t = Conv(x, large) y = Add(a, t)"
     graph = graph_of(body, x="1, 4, 5, 5")
     assert rewrite(graph, [SUMMED_FILTERS]) is graph
 

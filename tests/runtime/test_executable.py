@@ -147,6 +147,13 @@ def test_out_of_torch(exe):
         assert exe(x, out=form) is form
         np.testing.assert_array_equal(form.numpy(), want)
     assert not out[1::2].any()
+    changed = (torch.ones(100, requires_grad=True) * out[::2]).sum()
+    exe(x, out=out[::2])
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        changed.backward()
+    with torch.inference_mode():
+        uncounted = torch.zeros(100)
+    assert exe(x, out=uncounted) is uncounted
     wanted = torch.zeros(100, requires_grad=True)
     for form, message in (
         (wanted, "requires gradients"),

@@ -293,6 +293,7 @@ class Executable:
                 continue
             if targets[n] is None and arrays[n] is not results[n]:
                 np.copyto(arrays[n], results[n])
+            outputs.count_change(target)
             results[n] = target
         return results[0] if len(results) == 1 else tuple(results)
 

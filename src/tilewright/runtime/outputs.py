@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tilewright.base.dtypes import dtype_of
 from tilewright.base.errors import InputError
 from tilewright.base.text import plural
-from tilewright.runtime import buffer, dlpack
+from tilewright.runtime import buffer, dlpack, inputs
 from tilewright.runtime.device_tensor import DeviceTensor
 from tilewright.runtime.model import CompiledModel, Tensor, listed
 
@@ -200,6 +200,12 @@ def writable(target: Any, values: Sequence[Any]) -> Any:
         return None
     arrays = (v for v in values if isinstance(v, np.ndarray))
     return None if any(buffer.overlap(target, a) for a in arrays) else target
+
+
+def count_change(target: Any) -> None:
+    """Tell PyTorch that a tensor was written: gradients refuse values that changed meanwhile."""
+    if inputs.is_torch(target) and not target.is_inference():
+        sys.modules["torch"].autograd.graph.increment_version(target)
 
 
 def to_torch(array: Any) -> Any:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tilewright.base.dtypes import float32, int64
-from tilewright.expr.nodes import Buffer, var
-from tilewright.loops.nodes import Kernel, Store, loop
+from tilewright.expr.nodes import Buffer, Lt, var
+from tilewright.loops.nodes import If, Kernel, Store, loop
 from tilewright.targets.cpu.compile import llvm_ir
 from tilewright.targets.cpu.machine import machine
 
@@ -30,3 +30,16 @@ def test_addresses_are_a_vector_only_if_they_are_not_known(target, value, words,
     text = llvm_ir(Kernel("k", (X, I, Y), (Y,), body), machine(mcpu))
     for word in ("gather", "scatter"):
         assert (f"@llvm.masked.{word}" in text) == (word in words)
+
+
+@pytest.mark.parametrize("mcpu", ["x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize(
+    ("target", "value", "word"),
+    [(Y[0, V], X[V + 60, 0], "gather"), (Y[V, 0], X[0, V], "scatter")],
+    ids=["loaded", "stored"],
+)
+def test_lanes_that_are_off_touch_no_memory(target, value, word, mcpu):
+    store = Store(target.buffer, target.index, value)
+    body = loop(V, 8, If(Lt(V, I[0]), store, None), "vector")
+    text = llvm_ir(Kernel("k", (X, I, Y), (Y,), body), machine(mcpu))
+    assert f"@llvm.masked.{word}" in text

@@ -7,6 +7,7 @@ one result in place then shows in the others.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import getitem
 from typing import Any
 
 from tilewright.base.dataclass import dataclass
@@ -69,17 +70,24 @@ def distinct(module: Any) -> Results:
 
 def _root(node: Any) -> Any:
     """The node that made the memory of a result."""
-    while node.op == "call_function" and _is_view(node):
-        node = node.args[0]
+    source = _viewed(node)
+    while source is not None:
+        node, source = source, _viewed(source)
     return node
 
 
-def _is_view(node: Any) -> bool:
-    """Whether a node gives another view of its first argument, of the same element type."""
-    if not getattr(node.target, "is_view", False) or node.target._schema.is_mutable:
-        return False
-    held = [getattr(n.meta.get("val"), "dtype", None) for n in (node, node.args[0])]
-    return held[0] is not None and held[0] == held[1]
+def _viewed(node: Any) -> Any:
+    """What a node gives another view of, of the same element type; None if it gives none.
+
+    Operators such as `split` give several views; a node takes one of them.
+    """
+    made = node.args[0] if node.target is getitem else node
+    target = made.target
+    if not getattr(target, "is_view", False) or target._schema.is_mutable:
+        return None
+    source = made.args[0]
+    held = [getattr(n.meta.get("val"), "dtype", None) for n in (node, source)]
+    return source if held[0] is not None and held[0] == held[1] else None
 
 
 def _numbers(module: Any, args: Sequence[Any]) -> dict[Any, int]:

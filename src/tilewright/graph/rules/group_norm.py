@@ -33,7 +33,7 @@ def _whole_channels(m: Match) -> bool:
     """each group has as many whole channels of one image, of known shape"""
     image = m.operation(normal).inputs[0]
     assert image is not None
-    if not m[x].static or not image.static or len(m[x].extents) < 3:
+    if not m[x].static or len(m[x].extents) < 3:
         return False
     n, channels, *_ = m[x].extents
     count, groups, *rest = image.extents

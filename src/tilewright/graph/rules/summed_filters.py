@@ -14,7 +14,7 @@ where their sum may give infinity; `--math exact` disables the rule.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -66,29 +66,63 @@ class ImageFilter:
 # ----------------------------------------------------------------- what a value is as a filter
 
 
-def filter_of(graph: Graph, v: Value) -> ImageFilter:
-    """The filter that an image of known shape is of another one, or of itself.
-
-    An operation is part of it if nothing else reads its result.
-    """
-    made = graph.producer(v)
-    if made is not None and len(graph.users(v)) == 1 and v not in graph.outputs:
-        found = computed(graph, made)
-        if found is not None:
-            return found
-    return _itself(v)
+Known = Mapping[Value, ImageFilter]
+Form = Callable[[Graph, Known, Operation], ImageFilter | None]
 
 
-def computed(graph: Graph, op: Operation) -> ImageFilter | None:
+def filter_at(graph: Graph, op: Operation) -> ImageFilter | None:
     """The filter that an operation and those before it compute; None if they compute none."""
-    form = _FORMS.get(op.qualified)
+    known: dict[Value, ImageFilter] = {}
+    for inner in _region(graph, op):
+        found = _FORMS[inner.qualified](graph, known, inner)
+        if found is not None:
+            operations = (*found.operations, inner)
+            known[_result(inner)] = replace(found, operations=operations)
+    return known.get(_result(op))
+
+
+def _region(graph: Graph, op: Operation) -> Sequence[Operation]:
+    """The operations that may be part of a filter that ends with `op`, in an order in which they
+    can run; none if no convolution or no sum of two images is among them.
+
+    Nothing else reads their results but that of `op`.
+    """
+    found, following = [], [op] if _has_form(op) else []
+    while following:
+        inner = following.pop()
+        found.append(inner)
+        images = () if inner.op_type == "Conv" else dict.fromkeys(inner.reads)
+        for v in images:
+            made = graph.producer(v)
+            alone = len(graph.users(v)) == 1 and v not in graph.outputs
+            if made is not None and alone and _has_form(made):
+                following.append(made)
+    convolves = any(inner.op_type == "Conv" for inner in found)
+    sums = any(
+        inner.op_type in ("Add", "Sub")
+        and graph.constants.keys().isdisjoint(inner.reads)
+        for inner in found
+    )
+    return found[::-1] if convolves and sums else ()
+
+
+def _has_form(op: Operation) -> bool:
+    """Whether an operation has a row in the table of forms, and one result, an image of known
+    shape."""
     (result, *more) = op.outputs
-    if form is None or result is None or any(v is not None for v in more):
-        return None
-    if not result.static or len(result.extents) < 3 or result.dtype not in _TYPES:
-        return None
-    found = form(graph, op)
-    return found and replace(found, operations=(*found.operations, op))
+    if op.qualified not in _FORMS or result is None:
+        return False
+    if any(v is not None for v in more):
+        return False
+    if not result.static or len(result.extents) < 3:
+        return False
+    return result.dtype in _TYPES
+
+
+def _result(op: Operation) -> Value:
+    (result, *_) = op.outputs
+    assert result is not None
+    return result
 
 
 _TYPES: Final = (float32, float64)
@@ -105,7 +139,7 @@ def _itself(v: Value) -> ImageFilter:
     )
 
 
-def _convolution(graph: Graph, op: Operation) -> ImageFilter | None:
+def _convolution(graph: Graph, known: Known, op: Operation) -> ImageFilter | None:
     x, w, *rest = op.inputs
     bias = rest[0] if rest else None
     if x is None or w is None or not x.static or w not in graph.constants:
@@ -120,55 +154,53 @@ def _convolution(graph: Graph, op: Operation) -> ImageFilter | None:
     )
 
 
-def _sum(sign: int) -> Callable[[Graph, Operation], ImageFilter | None]:
-    def form(graph: Graph, op: Operation) -> ImageFilter | None:
+def _sum(sign: int) -> Form:
+    def form(graph: Graph, known: Known, op: Operation) -> ImageFilter | None:
         """x + sign * y; either may be a number per channel."""
         x, y = op.inputs
         assert x is not None and y is not None
         one, other = _per_channel(graph, x, op), _per_channel(graph, y, op)
         if one is None and other is None:
-            left, right = _operand(graph, x, op), _operand(graph, y, op)
+            left, right = _operand(known, x, op), _operand(known, y, op)
             if left is None or right is None or left.source is not right.source:
                 return None
             return added(left, _times(right, sign))
         if other is not None:
-            left = _operand(graph, x, op)
+            left = _operand(known, x, op)
             return left and replace(left, bias=left.bias + sign * other)
-        right = _times(_operand(graph, y, op), sign)
+        right = _times(_operand(known, y, op), sign)
         return right and replace(right, bias=right.bias + one)
 
     return form
 
 
-def _product(graph: Graph, op: Operation) -> ImageFilter | None:
+def _product(graph: Graph, known: Known, op: Operation) -> ImageFilter | None:
     """x * c, with a number c per channel."""
     x, y = op.inputs
     assert x is not None and y is not None
     for image, number in ((x, y), (y, x)):
         factor = _per_channel(graph, number, op)
         if factor is not None:
-            return _times(_operand(graph, image, op), factor)
+            return _times(_operand(known, image, op), factor)
     return None
 
 
-def _normalization(graph: Graph, op: Operation) -> ImageFilter | None:
+def _normalization(graph: Graph, known: Known, op: Operation) -> ImageFilter | None:
     x, *parameters = op.inputs
-    (result, *_) = op.outputs
-    assert result is not None
     if normalizes_by_batch(op):
         return None
-    known = [graph.constants.get(v) for v in parameters if v is not None]
-    given = [a.astype(np.float64) for a in known if a is not None]
-    whole = len(given) == 4 and all(a.shape == result.extents[1:2] for a in given)
+    arrays = [graph.constants.get(v) for v in parameters if v is not None]
+    given = [a.astype(np.float64) for a in arrays if a is not None]
+    whole = len(given) == 4 and all(a.shape == _result(op).extents[1:2] for a in given)
     if x is None or not whole:
         return None
     with np.errstate(all="ignore"):
         factor, shift = factor_and_shift(op, *given)
-    found = _times(_operand(graph, x, op), factor)
+    found = _times(_operand(known, x, op), factor)
     return found and replace(found, bias=found.bias + shift)
 
 
-_FORMS: Final[Mapping[str, Callable[[Graph, Operation], ImageFilter | None]]] = {
+_FORMS: Final[Mapping[str, Form]] = {
     "Conv": _convolution,
     "Add": _sum(1),
     "Sub": _sum(-1),
@@ -177,21 +209,17 @@ _FORMS: Final[Mapping[str, Callable[[Graph, Operation], ImageFilter | None]]] = 
 }
 
 
-def _operand(graph: Graph, v: Value, op: Operation) -> ImageFilter | None:
+def _operand(known: Known, v: Value, op: Operation) -> ImageFilter | None:
     """The filter of an operand; None if it is not of the result's shape."""
-    (result, *_) = op.outputs
-    assert result is not None
-    same = v.static and v.extents == result.extents
-    return filter_of(graph, v) if same else None
+    same = v.static and v.extents == _result(op).extents
+    return (known.get(v) or _itself(v)) if same else None
 
 
 def _per_channel(graph: Graph, v: Value, op: Operation) -> Array | None:
     """The numbers of a constant, one per channel of the result, in float64."""
-    (result, *_) = op.outputs
-    array = graph.constants.get(v)
-    assert result is not None
+    result, array = _result(op), graph.constants.get(v)
     rank, channels = len(result.extents), result.extents[1]
-    if array is None or array.ndim > rank:
+    if array is None:
         return None
     shape = (*[1] * (rank - array.ndim), *array.shape)
     if any(n != 1 for axis, n in enumerate(shape) if axis != 1):
@@ -215,7 +243,9 @@ def added(one: ImageFilter, other: ImageFilter | None) -> ImageFilter | None:
     large, small = sorted((one, other), key=lambda f: -f.weight.size)
     start = _place(small.windows, large.windows)
     outer, inner = large.scaled(), small.scaled()
-    if start is None or outer is None or inner is None:
+    if start is None:
+        return None
+    if outer is None or inner is None:
         return None
     inner = _grouped(inner, small.group, large)
     if inner is None:
@@ -230,7 +260,7 @@ def added(one: ImageFilter, other: ImageFilter | None) -> ImageFilter | None:
         weight=weight,
         factor=np.ones(len(weight)),
         bias=large.bias + small.bias,
-        operations=(*one.operations, *other.operations),
+        operations=tuple(dict.fromkeys((*one.operations, *other.operations))),
         terms=one.terms + other.terms,
     )
 
@@ -279,7 +309,7 @@ class SumOfFilters:
 
     def matches(self, graph: Graph, op: Operation) -> Iterator[Match]:
         """The region that ends with `op`."""
-        found = computed(graph, op)
+        found = filter_at(graph, op)
         if found is None or found.terms < 2:
             return
         if any(inner.qualified == "Conv" for inner in found.operations):
