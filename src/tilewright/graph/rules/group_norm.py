@@ -54,18 +54,21 @@ def _by_channels(m: Match, f: Fragment) -> Value:
     """(x - mean) / sqrt(variance + epsilon), with the sums of each channel"""
     n, channels, *spatial = m[x].extents
     groups = len(m.array(scale))
-    count = math.prod(spatial) * (channels // groups)
+    split = (n, groups, channels // groups)
+    ones = [1] * len(spatial)
     axes = f.ints(*range(2, 2 + len(spatial)))
+    size = math.prod(spatial) * (channels // groups)
+    count = f.constant(size, m[x].dtype)
 
     def mean(of: Value) -> Value:
         """The mean of each group, for each of its channels."""
         sums = f.op("ReduceSum", of, axes, keepdims=1)
-        sums = f.reshape(sums, n, groups, channels // groups)
+        sums = f.reshape(sums, *split)
         total = f.op("ReduceSum", sums, f.ints(2), keepdims=1)
         # Divided last: what the image is combined with is then a number per channel in memory.
-        wide = f.op("Expand", total, f.ints(n, groups, channels // groups))
-        wide = f.reshape(wide, n, channels, *[1] * len(spatial))
-        return f.op("Div", wide, f.constant(count, m[x].dtype))
+        wide = f.op("Expand", total, f.ints(*split))
+        wide = f.reshape(wide, n, channels, *ones)
+        return f.op("Div", wide, count)
 
     center = mean(m[x])
     # A difference for each reader: it is cheaper than another tensor of the size of x.
