@@ -81,14 +81,16 @@ class AtenBuilder:
             return x
         narrow = dtype.is_int and dtype.bits < int32.bits
         if narrow and x.dtype is not None and x.dtype.is_float:
-            x = self.op("Cast", x, to=number_of(int32.name))
+            wide = number_of(int32.name)
+            x = self.op("Cast", x, to=wide)
         return self.op("Cast", x, to=number_of(dtype.name))
 
     def detached(self, x: Value) -> Value:
         """`x` without its gradient, if the graph is trained: none flow through integers."""
         if not self.trains or x.dtype is None or not x.dtype.is_float:
             return x
-        bits = self.op("BitCast", x, to=number_of(f"int{x.dtype.bits}"))
+        integer = number_of(f"int{x.dtype.bits}")
+        bits = self.op("BitCast", x, to=integer)
         return self.op("BitCast", bits, to=number_of(x.dtype.name))
 
     def sizes(self, numbers: Sequence[Any]) -> Value:

@@ -387,7 +387,9 @@ class _Import:
 
     def _detached(self, x: Any) -> Any:
         if isinstance(x, Complex):
-            return Complex(self.build.detached(x.real), self.build.detached(x.imag))
+            real = self.build.detached(x.real)
+            imag = self.build.detached(x.imag)
+            return Complex(real, imag)
         if isinstance(x, Value):
             return self.build.detached(x)
         return x

@@ -117,7 +117,8 @@ def _rows(c: AtenCall, groups: int) -> Value:
     if 0 in c.of("input").shape:
         raise c.refuse("its input has no elements")
     # 0 keeps the batch extent.
-    return c.op("Reshape", c.tensor("input"), c.ints(0, groups, -1))
+    shape = c.ints(0, groups, -1)
+    return c.op("Reshape", c.tensor("input"), shape)
 
 
 def _by_rows(c: AtenCall, groups: int, channels: int) -> Value:
