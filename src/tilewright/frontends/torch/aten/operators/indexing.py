@@ -43,8 +43,9 @@ def _index_select(c: AtenCall) -> Value:
 @rule("aten.gather")
 def _gather(c: AtenCall) -> Value:
     index = c.tensor("index")
-    if c.fixed() is not None and 0 in c.result.shape:
-        nothing = np.zeros(c.fixed(), c.dtype.numpy)
+    fixed = c.fixed()
+    if fixed is not None and 0 in fixed:
+        nothing = np.zeros(fixed, c.dtype.numpy)
         return c.build.constant(nothing)
     if not c.rank():
         return c.op("Expand", c.tensor(), c.op("Shape", index))
