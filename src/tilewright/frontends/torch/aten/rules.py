@@ -65,6 +65,13 @@ class AtenCall:
         """Apply an operator with one result."""
         return self.build.op(op_type, *inputs, **attributes)
 
+    def run(self, program: Any, operands: Sequence[Any]) -> list[Value]:
+        """The results of a subprogram that the operator takes."""
+        assert self.build.run is not None
+        found = self.build.run(program, operands)
+        parts = found if isinstance(found, list) else [found]
+        return [self.value(v) for v in parts]
+
     # -- types
 
     @property

@@ -162,6 +162,17 @@ def _distances(c: AtenCall) -> Value:
     return _normed(c, c.op("Sub", a, b), c["p"], [last], keep=False)
 
 
+@rule("aten._pdist_forward", "aten.pdist")
+def _distances_of_pairs(c: AtenCall) -> Value:
+    """The distance of each row from each later one."""
+    rows = c.extent(0)
+    if rows is None:
+        raise c.refuse("its number of rows is known only at run time")
+    pairs = [c.build.constant(n) for n in np.triu_indices(rows, 1)]
+    a, b = (c.op("Gather", c.tensor(), n, axis=0) for n in pairs)
+    return _normed(c, c.op("Sub", a, b), c["p"], [1], keep=False)
+
+
 def _normed(
     c: AtenCall,
     x: Value,
