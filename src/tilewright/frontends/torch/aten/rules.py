@@ -163,6 +163,16 @@ class AtenCall:
         """A constant vector."""
         return self.build.constant(np.asarray(numbers, np.int64))
 
+    def unsqueeze(self, x: Value, *axes: int) -> Value:
+        """`x` with further axes of extent 1."""
+        places = self.ints(*axes)
+        return self.op("Unsqueeze", x, places)
+
+    def squeeze(self, x: Value, *axes: int) -> Value:
+        """`x` without these axes."""
+        places = self.ints(*axes)
+        return self.op("Squeeze", x, places)
+
     def reshape(self, x: Value, sizes: Sequence[Any]) -> Value:
         """`x` in another shape, given by numbers, one of which may be -1, or Values."""
         numbers = [n for n in sizes if isinstance(n, int)]

@@ -21,7 +21,7 @@ def _embedding_bag(c: AtenCall) -> Sequence[Value | None]:
     mode = int(c["mode"])
     if c.has("per_sample_weights"):
         factors = c.tensor("per_sample_weights")
-        factors = c.op("Unsqueeze", factors, c.ints(1))
+        factors = c.unsqueeze(factors, 1)
         rows = c.op("Mul", rows, factors)
     neutral = c.number(-math.inf if mode == _MAX else 0)
     there = c.op("Equal", indices, indices)
@@ -33,10 +33,10 @@ def _embedding_bag(c: AtenCall) -> Sequence[Value | None]:
         number = c.number(skipped, indices.dtype)
         without = c.op("Equal", indices, number)
         there = c.op("Not", without)
-        wide = c.op("Unsqueeze", there, c.ints(1))
+        wide = c.unsqueeze(there, 1)
         rows = c.op("Where", wide, rows, neutral)
     bags = _bag_of_each(c)
-    bags = c.op("Unsqueeze", bags, c.ints(1))
+    bags = c.unsqueeze(bags, 1)
     shape = _shape(c)
     start = c.op("Expand", neutral, shape)
     reduction = "max" if mode == _MAX else "add"
@@ -48,7 +48,7 @@ def _embedding_bag(c: AtenCall) -> Sequence[Value | None]:
     size = c.op("Slice", shape, c.ints(0), c.ints(1))
     none = c.op("Expand", zero, size)
     counts = c.op("ScatterND", none, bags, ones, reduction="add")
-    counts = c.op("Unsqueeze", counts, c.ints(1))
+    counts = c.unsqueeze(counts, 1)
     if mode == _MEAN:
         divisor = c.op("Max", counts, c.number(1))
         found = c.op("Div", found, divisor)

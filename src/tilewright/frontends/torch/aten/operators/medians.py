@@ -114,4 +114,4 @@ def _kept(c: AtenCall, results: list[Value], axis: int) -> list[Value]:
     """Results with their reduced axis, if the program keeps it."""
     if c["keepdim"]:
         return results
-    return [c.op("Squeeze", v, c.ints(axis)) for v in results]
+    return [c.squeeze(v, axis) for v in results]

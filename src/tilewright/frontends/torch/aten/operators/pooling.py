@@ -208,7 +208,7 @@ def _windows(c: AtenCall, axes: int) -> dict[str, Any]:
 
 def _batched(c: AtenCall, axes: int) -> tuple[Value, bool]:
     alone = c.rank() == axes + 1
-    return (c.op("Unsqueeze", c.tensor(), c.ints(0)) if alone else c.tensor()), alone
+    return (c.unsqueeze(c.tensor(), 0) if alone else c.tensor()), alone
 
 
 def _unbatched(c: AtenCall, x: Value, alone: bool) -> Value:
