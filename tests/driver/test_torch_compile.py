@@ -228,6 +228,20 @@ def test_what_a_graph_draws_is_drawn_by_torch():
     assert not torch.equal(found[0][0][0], found[0][1][0])
 
 
+def test_what_a_graph_draws_in_a_branch_is_drawn_by_torch():
+    def function(x):
+        return torch.cond(x.sum() < 9, torch.rand_like, torch.randn_like, (x,))
+
+    x, found = torch.zeros(3, 4), []
+    run = torch.compile(function, backend=backend)
+    for f in (run, torch.compile(function, backend="eager")):
+        torch.manual_seed(5)
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "PyTorch runs a graph.*aten.rand")
+            found.append(f(x))
+    torch.testing.assert_close(*found)
+
+
 def test_dropout_in_training_drops_its_share_and_scales_the_rest():
     x = torch.ones(64, 64, requires_grad=True)
     y = torch.compile(lambda x: F.dropout(x, 0.25) * 3, backend=backend)(x)

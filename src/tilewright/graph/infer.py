@@ -110,6 +110,13 @@ class Typer:
         inner.sequences = ChainMap({}, self.sequences)
         return inner
 
+    @property
+    def own(self) -> Mapping[Value, Array]:
+        """The constants of this graph, without those of the graphs around it."""
+        if isinstance(self.known, ChainMap):
+            return self.known.maps[0]
+        return self.known
+
     def constant(self, name: str, array: Array) -> Value:
         """Add a constant."""
         value = constant(name, array)

@@ -294,7 +294,7 @@ class RandomGraphBuilder:
 
     def body(self, inputs: Sequence[Value], outputs: Sequence[Value]) -> Graph:
         """The body so far: the operators as they were asked for."""
-        known = getattr(self.typer.known, "maps", [self.typer.known])[0]
+        known = self.typer.own
         return self._drafted("body", inputs, outputs, known)
 
     def asked(self, outputs: Sequence[Value]) -> Graph:

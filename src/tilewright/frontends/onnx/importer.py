@@ -502,9 +502,8 @@ def _subgraph(
     _initializers(proto, inner)
     _nodes(proto.node, inner, where)
     outputs = _outputs(proto, inner)
-    own = getattr(inner.typer.known, "maps", [inner.typer.known])[0]
     name = proto.name or "subgraph"
-    return _graph(name, inputs, outputs, inner.typer.operations, own)
+    return _graph(name, inputs, outputs, inner.typer.operations, typer.own)
 
 
 def constant_of(attributes: Mapping[str, Any], scope: NameScope, where: str) -> Any:

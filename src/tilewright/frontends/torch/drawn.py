@@ -11,7 +11,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from tilewright.base.errors import UnsupportedError
 from tilewright.frontends.torch.aten.decompositions import DRAWS
+from tilewright.frontends.torch.aten.importer import nodes
+from tilewright.frontends.torch.aten.operators.random import RANDOM
 from tilewright.frontends.torch.aten.rules import name_of
 
 Draw = Callable[[], Any]
@@ -47,6 +50,20 @@ def draws_first(module: Any) -> tuple[Any, Sequence[Draw]]:
         draws.append(_draw(node))
         last = [placed]
     return torch.fx.GraphModule(module, graph), [d for d in draws if d is not None]
+
+
+def check_drawn(module: Any) -> None:
+    """Raise UnsupportedError for random numbers that the graph would draw itself.
+
+    They would not be those of PyTorch's generator.
+    """
+    for node, target in nodes(module):
+        name = name_of(target)
+        if name in RANDOM or name.rpartition(".")[0] in RANDOM:
+            raise UnsupportedError(
+                f"{name} ({node.name}) draws in a shape or a way of its own",
+                hint="PyTorch draws these random numbers",
+            )
 
 
 def _draw(node: Any) -> Draw | None:

@@ -21,7 +21,7 @@ from tilewright.frontends.torch.aten.importer import (
     missing,
     unsupported,
 )
-from tilewright.frontends.torch.drawn import draws_first
+from tilewright.frontends.torch.drawn import check_drawn, draws_first
 from tilewright.frontends.torch.shared import distinct
 from tilewright.graph.nodes import Graph
 
@@ -132,6 +132,7 @@ class CapturedGraph:
         absent = missing(self._module)
         if absent:
             raise unsupported(absent)
+        check_drawn(self._module)
         frozen = [n for n in self._frozen if not args[n].is_inference()]
         held = {self._names[n]: (args[n], self._names[n]) for n in frozen}
         try:

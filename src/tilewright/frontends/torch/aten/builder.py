@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -12,9 +12,11 @@ from tilewright.base.dtypes import DType, int32, int64
 from tilewright.base.names import fresh
 from tilewright.frontends.torch.user_line import user_line
 from tilewright.graph.infer import Typer
-from tilewright.graph.nodes import Operation, Value
+from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.casts import number_of
 
+# (a subprogram, the values of its placeholders) -> its results, in the graph under construction.
+Run = Callable[[Any, Sequence[Any]], Any]
 # Prefix of a module's path in torch.compile: the variable that holds it.
 _CAPTURED: Final = re.compile(r"^L\['\w+'\]\.?")
 NEWEST: Final = 26  # versions of the operator sets that the rules use
@@ -23,8 +25,11 @@ NEWEST: Final = 26  # versions of the operator sets that the rules use
 class AtenBuilder:
     """Adds operations through a Typer, which folds constants and infers types."""
 
-    def __init__(self, typer: Typer, trains: bool = False) -> None:
+    def __init__(
+        self, typer: Typer, run: Run | None = None, trains: bool = False
+    ) -> None:
         self.typer = typer
+        self.run = run
         self.trains = trains
         self.prefix = ""
         self.names: set[str] = set()
@@ -67,6 +72,24 @@ class AtenBuilder:
             name,
         )
         return [v for v in self.typer.apply(draft) if v is not None]
+
+    def body(
+        self, inputs: Sequence[Value], make: Callable[[], Sequence[Value]]
+    ) -> Graph:
+        """A subgraph of the operations that `make` adds, whose results are its outputs."""
+        outer = self.typer
+        self.typer = outer.inner()
+        try:
+            results = make()
+            # A value of another graph, or one that is two outputs, gets a name of its own.
+            outputs = tuple(self.op("Identity", v) for v in results)
+            known = self.typer.own
+            name = fresh(self.names, f"{self.prefix}/body")
+            return Graph(
+                name, tuple(inputs), outputs, tuple(self.typer.operations), known
+            )
+        finally:
+            self.typer = outer
 
     def constant(self, array: np.ndarray[Any, Any]) -> Value:
         """A constant operand."""

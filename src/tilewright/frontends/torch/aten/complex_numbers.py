@@ -105,14 +105,7 @@ def _by_parts(c: AtenCall) -> Complex:
 
 def in_pairs(c: AtenCall, x: Complex) -> Value:
     """Real and imaginary parts along a last axis of two."""
-    parts = [
-        c.op(
-            "Unsqueeze",
-            p,
-            c.ints(-1),
-        )
-        for p in (x.real, x.imag)
-    ]
+    parts = [c.unsqueeze(p, -1) for p in (x.real, x.imag)]
     return c.op(
         "Concat",
         *parts,
@@ -129,14 +122,7 @@ def in_parts(c: AtenCall, pairs: Value) -> Complex:
         axis=-1,
         num_outputs=2,
     )
-    real, imag = (
-        c.op(
-            "Squeeze",
-            p,
-            c.ints(-1),
-        )
-        for p in parts
-    )
+    real, imag = (c.squeeze(p, -1) for p in parts)
     return Complex(
         real,
         imag,

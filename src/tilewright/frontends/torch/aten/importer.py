@@ -111,18 +111,14 @@ def nodes(module: Any) -> Iterator[tuple[Any, Any]]:
     """The (node, operator) pairs in the program and in the subprograms that it runs."""
     forms = functional_forms(module)
     for n in module.graph.nodes:
-        if n.op == "call_function":
-            if _inlined(n.target):
-                inner = next(a for a in n.args if getattr(a, "op", "") == "get_attr")
-                yield from nodes(getattr(module, inner.target))
-            elif name_of(n.target) != GETITEM:
-                yield (
-                    n,
-                    forms.get(
-                        n,
-                        n.target,
-                    ),
-                )
+        if n.op == "get_attr":
+            inner = _attribute_of(module, n)
+            if hasattr(inner, "graph"):
+                yield from nodes(inner)
+        elif n.op == "call_function" and not _inlined(n.target):
+            if name_of(n.target) != GETITEM:
+                target = forms.get(n, n.target)
+                yield n, target
 
 
 def has_rule(target: Any) -> bool:
@@ -139,6 +135,13 @@ def stops_gradients(node: Any) -> bool:
     return name_of(node.target).startswith("aten.detach")
 
 
+def _attribute_of(module: Any, node: Any) -> Any:
+    held = module
+    for part in str(node.target).split("."):
+        held = getattr(held, part)
+    return held
+
+
 def _inlined(target: Any) -> bool:
     return getattr(target, "_name", "") in _INLINED
 
@@ -150,10 +153,8 @@ class _Import:
         self.source = source
         self.settings = settings
         decompose = not settings.standard
-        self.build = AtenBuilder(
-            Typer(settings.fallback, settings.limit, decompose=decompose),
-            bool(settings.trained),
-        )
+        typer = Typer(settings.fallback, settings.limit, decompose=decompose)
+        self.build = AtenBuilder(typer, self._apart, bool(settings.trained))
         self.env: dict[Any, Any] = {}
         self._shared: dict[Any, Value] = {}
         self._trained: dict[Value, np.ndarray[Any, Any]] = {}
@@ -326,9 +327,7 @@ class _Import:
         return None
 
     def _attribute(self, module: Any, node: Any) -> None:
-        held = module
-        for part in str(node.target).split("."):
-            held = getattr(held, part)
+        held = _attribute_of(module, node)
         if hasattr(held, "dtype"):
             name = str(node.target)
             held = self._held(held, name)
@@ -377,10 +376,7 @@ class _Import:
     def _inline(self, node: Any) -> Any:
         args = [self._value(a) for a in node.args]
         place = next(n for n, a in enumerate(args) if hasattr(a, "graph"))
-        inner = args[place]
-        inputs = [n for n in inner.graph.nodes if n.op == "placeholder"]
-        self.env.update(zip(inputs, args[place + 1 :], strict=True))
-        found = self._value(self._run(inner))
+        found = self._program(args[place], args[place + 1 :])
         if stops_gradients(node):
             return [self._detached(x) for x in found]
         return found
@@ -393,6 +389,21 @@ class _Import:
         if isinstance(x, Value):
             return self.build.detached(x)
         return x
+
+    def _program(self, module: Any, operands: Sequence[Any]) -> Any:
+        """The results of a subprogram on these operands."""
+        inputs = [n for n in module.graph.nodes if n.op == "placeholder"]
+        self.env.update(zip(inputs, operands, strict=True))
+        result = self._run(module)
+        return self._value(result)
+
+    def _apart(self, module: Any, operands: Sequence[Any]) -> Any:
+        """The same in a subgraph, whose constants no other graph shares."""
+        shared = dict(self._shared)
+        try:
+            return self._program(module, operands)
+        finally:
+            self._shared = shared
 
     def _checked(self, node: Any, result: Result) -> Any:
         """Check that a rule's result has PyTorch's type; anything else is a bug in the rule."""

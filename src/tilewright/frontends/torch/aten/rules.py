@@ -65,6 +65,13 @@ class AtenCall:
         """Apply an operator with one result."""
         return self.build.op(op_type, *inputs, **attributes)
 
+    def run(self, program: Any, operands: Sequence[Any]) -> list[Value]:
+        """The results of a subprogram that the operator takes."""
+        assert self.build.run is not None
+        found = self.build.run(program, operands)
+        parts = found if isinstance(found, list) else [found]
+        return [self.value(v) for v in parts]
+
     # -- types
 
     @property
@@ -155,6 +162,16 @@ class AtenCall:
     def ints(self, *numbers: int) -> Value:
         """A constant vector."""
         return self.build.constant(np.asarray(numbers, np.int64))
+
+    def unsqueeze(self, x: Value, *axes: int) -> Value:
+        """`x` with further axes of extent 1."""
+        places = self.ints(*axes)
+        return self.op("Unsqueeze", x, places)
+
+    def squeeze(self, x: Value, *axes: int) -> Value:
+        """`x` without these axes."""
+        places = self.ints(*axes)
+        return self.op("Squeeze", x, places)
 
     def reshape(self, x: Value, sizes: Sequence[Any]) -> Value:
         """`x` in another shape, given by numbers, one of which may be -1, or Values."""

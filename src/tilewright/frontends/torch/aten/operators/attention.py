@@ -100,7 +100,7 @@ def _causal(c: AtenCall) -> Value:
     if type(rows) is int and type(keys) is int:
         return c.build.constant(np.tri(rows, keys, dtype=bool))
     row, key = (_numbers(c, n) for n in ("query", "key"))
-    column = c.op("Unsqueeze", row, c.ints(1))
+    column = c.unsqueeze(row, 1)
     return c.op("GreaterOrEqual", column, key)
 
 
@@ -109,7 +109,7 @@ def _numbers(c: AtenCall, name: str) -> Value:
     end = c.op("Shape", c.tensor(name), start=-2, end=-1)
     zero = c.value(0, int64)
     one = c.value(1, int64)
-    limit = c.op("Squeeze", end, c.ints(0))
+    limit = c.squeeze(end, 0)
     return c.op("Range", zero, limit, one)
 
 

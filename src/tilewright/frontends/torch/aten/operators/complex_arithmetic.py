@@ -165,7 +165,7 @@ def _size(c: AtenCall) -> Value:
     condition = c.op("Equal", most, zero)
     divisor = c.op("Where", condition, one, most)
     shares = c.op("ReduceL2", c.op("Div", pairs, divisor), c.ints(-1), keepdims=0)
-    found = c.op("Mul", shares, c.op("Squeeze", divisor, c.ints(-1)))
+    found = c.op("Mul", shares, c.squeeze(divisor, -1))
     # If a part is infinite, the magnitude is infinite, whatever the other part is.
     ends = c.op("Cast", c.op("IsInf", pairs), to=number_of("int32"))
     infinite = c.op(

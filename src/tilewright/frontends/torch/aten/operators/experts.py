@@ -28,7 +28,7 @@ def _histogram(c: AtenCall) -> Value:
     inside = c.op("And", above, below)
     place = c.op("Where", inside, place, c.number(-1))
     numbers = c.build.constant(np.arange(bins).astype(c.dtype.numpy))
-    column = c.op("Unsqueeze", place, c.ints(1))
+    column = c.unsqueeze(place, 1)
     same = c.op("Equal", column, numbers)
     ones = c.cast(same, int64)
     counts = c.op("ReduceSum", ones, c.ints(0), keepdims=0)
@@ -53,7 +53,7 @@ def _grouped_product(c: AtenCall) -> Value:
     groups = c.extent(0, names[1])
     if rows is None or groups is None:
         raise c.refuse("its number of rows is known only at run time")
-    ends = c.op("Unsqueeze", c.tensor("offs", int64), c.ints(0))
+    ends = c.unsqueeze(c.tensor("offs", int64), 0)
     numbers = c.build.constant(np.arange(rows)[:, None])
     past = c.cast(c.op("GreaterOrEqual", numbers, ends), int64)
     axes = c.ints(1)
@@ -62,15 +62,15 @@ def _grouped_product(c: AtenCall) -> Value:
     group = c.op("Min", group, c.number(groups - 1, int64))
     if rows <= groups:
         own = c.op("Gather", w, group, axis=0)
-        row = c.op("Unsqueeze", x, c.ints(1))
+        row = c.unsqueeze(x, 1)
         found = c.op("MatMul", row, own)
         axes = c.ints(1)
         found = c.op("Squeeze", found, axes)
     else:
-        batch = c.op("Unsqueeze", x, c.ints(0))
+        batch = c.unsqueeze(x, 0)
         every = c.op("MatMul", batch, w)
         row = c.build.constant(np.arange(rows))
-        places = [c.op("Unsqueeze", n, c.ints(1)) for n in (group, row)]
+        places = [c.unsqueeze(n, 1) for n in (group, row)]
         indices = c.op("Concat", *places, axis=1)
         found = c.op("GatherND", every, indices)
     axes = c.ints(1)

@@ -187,7 +187,7 @@ def _positions(c: AtenCall, mask: Value, rank: int) -> list[Value]:
     rows = [numbers]
     if rank > 1:
         rows = c.build.ops("Split", numbers, count=rank, axis=0, num_outputs=rank)
-    return [c.op("Squeeze", row, c.ints(0)) for row in rows]
+    return [c.squeeze(row, 0) for row in rows]
 
 
 def _spread_values(
@@ -258,7 +258,7 @@ def _joined(c: AtenCall, indices: Sequence[Value]) -> Value:
             total = c.op("Add", total, other)
         shape = c.op("Shape", total)
         indices = [c.op("Expand", i, shape) for i in indices]
-    last = [c.op("Unsqueeze", i, c.ints(-1)) for i in indices]
+    last = [c.unsqueeze(i, -1) for i in indices]
     if len(last) == 1:
         return last[0]
     return c.op("Concat", *last, axis=-1)

@@ -33,7 +33,7 @@ def _concatenated(c: AtenCall) -> Value:
 @rule("aten.stack")
 def _stacked(c: AtenCall) -> Value:
     axis = positive(int(c["dim"]), len(c.result.shape))
-    parts = [c.op("Unsqueeze", c.cast(v, c.dtype), c.ints(axis)) for v in c["tensors"]]
+    parts = [c.unsqueeze(c.cast(v, c.dtype), axis) for v in c["tensors"]]
     return c.op("Concat", *parts, axis=axis)
 
 
@@ -62,7 +62,7 @@ def _split(c: AtenCall) -> list[Value]:
         )
     if ".unbind" not in c.name:
         return found
-    return [c.op("Squeeze", v, c.ints(axis)) for v in found]
+    return [c.squeeze(v, axis) for v in found]
 
 
 @rule("aten.select")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from tilewright.frontends.torch.aten.rules import AtenCall, rule
 from tilewright.graph.nodes import Value
+
+_Array: TypeAlias = np.ndarray[Any, Any]
 
 
 @rule(
@@ -34,13 +36,32 @@ def _max_pool(c: AtenCall) -> Value | Sequence[Value | None]:
 def _max_and_place(
     c: AtenCall, x: Value, axes: int, how: dict[str, Any]
 ) -> list[Value]:
-    """The maximum of each window and its position in the image, by gathering the windows."""
+    """The maximum of each window and its position in the image."""
+    extents = _known_extents(c, axes)
+    counts = [int(n) for n in c.result.shape[-axes:]]
+    lines = [_line(n, extents[n], counts[n], how) for n in range(axes)]
+    return _gathered(c, x, extents, lines)
+
+
+def _known_extents(c: AtenCall, axes: int) -> list[int]:
     extents = [c.extent(c.rank() - axes + n) for n in range(axes)]
     known = [n for n in extents if n is not None]
     if len(known) < axes:
         raise c.refuse("the extents of its image are known only at run time")
-    counts = [int(n) for n in c.result.shape[-axes:]]
-    table = _places(known, counts, how)
+    return known
+
+
+def _gathered(
+    c: AtenCall, x: Value, extents: list[int], lines: list[_Array]
+) -> list[Value]:
+    """The maxima and their positions by gathering the windows.
+
+    lines: for each axis, windows by positions.
+    """
+    table = np.zeros((1, 1), np.int64)
+    for extent, line in zip(extents, lines, strict=True):
+        table = table[:, None, :, None] * extent + line[None, :, None, :]
+        table = table.reshape(table.shape[0] * len(line), -1)
     places = c.build.constant(table)
     windows = c.op("Gather", c.op("Reshape", x, c.ints(0, 0, -1)), places, axis=2)
     first = c.op("ArgMax", windows, axis=3, keepdims=0)
@@ -49,26 +70,29 @@ def _max_and_place(
     indices = c.op("Add", first, rows)
     place = c.op("Gather", flat, indices, axis=0)
     largest = c.op("ReduceMax", windows, c.ints(3), keepdims=0)
-    return [c.op("Reshape", v, c.ints(0, 0, *counts)) for v in (largest, place)]
+    shape = c.ints(0, 0, *map(len, lines))
+    return [c.op("Reshape", v, shape) for v in (largest, place)]
 
 
-def _places(
-    extents: list[int], counts: list[int], how: dict[str, Any]
-) -> np.ndarray[Any, Any]:
-    """Windows by elements: positions in the image; padding repeats an element of the window."""
-    found = np.zeros((1, 1), np.int64)
-    for n, extent in enumerate(extents):
-        step = how["strides"][n]
-        dilation = how["dilations"][n]
-        size = how["kernel_shape"][n]
-        begin = how["pads"][n]
-        starts = np.arange(counts[n])[:, None] * step - begin
-        line = starts + np.arange(size) * dilation
-        inside = (line >= 0) & (line < extent)
-        first = line[np.arange(len(line)), inside.argmax(1)]
-        line = np.where(inside, line, first[:, None])
-        found = found[:, None, :, None] * extent + line[None, :, None, :]
-        found = found.reshape(found.shape[0] * counts[n], -1)
+def _line(n: int, extent: int, count: int, how: dict[str, Any]) -> _Array:
+    """Windows by positions along axis `n`; padding repeats an element of the window."""
+    starts = np.arange(count)[:, None] * how["strides"][n] - how["pads"][n]
+    line = starts + np.arange(how["kernel_shape"][n]) * how["dilations"][n]
+    inside = (line >= 0) & (line < extent)
+    first = line[np.arange(len(line)), inside.argmax(1)]
+    found: _Array = np.where(inside, line, first[:, None])
+    return found
+
+
+def _unequal(extent: int, count: int) -> _Array:
+    """Windows by positions if their sizes differ; short ones repeat their last element."""
+    numbers = np.arange(count)
+    starts = numbers * extent // count
+    ends = -(-(numbers + 1) * extent // count)
+    longest = int((ends - starts).max(initial=0))
+    line = starts[:, None] + np.arange(longest)
+    last = ends[:, None] - 1
+    found: _Array = np.minimum(line, last)
     return found
 
 
@@ -106,8 +130,18 @@ def _adaptive_avg(c: AtenCall) -> Value:
 @rule(
     "aten.adaptive_max_pool1d", "aten.adaptive_max_pool2d", "aten.adaptive_max_pool3d"
 )
-def _adaptive_max(c: AtenCall) -> tuple[Value, None]:
-    return _adaptive(c, "MaxPool", "GlobalMaxPool"), None
+def _adaptive_max(c: AtenCall) -> list[Value | None]:
+    axes = _axes(c)
+    sizes = c.spread("output_size", axes)
+    extents = [c.extent(c.rank() - axes + n) for n in range(axes)]
+    pairs = list(zip(extents, sizes, strict=True))
+    equal = all(s == 1 or (n is not None and s and n % s == 0) for n, s in pairs)
+    if equal and not c.uses(1):
+        return [_adaptive(c, "MaxPool", "GlobalMaxPool"), None]
+    known = _known_extents(c, axes)
+    lines = [_unequal(*both) for both in zip(known, sizes, strict=True)]
+    x, alone = _batched(c, axes)
+    return [_unbatched(c, v, alone) for v in _gathered(c, x, known, lines)]
 
 
 def _adaptive(c: AtenCall, op_type: str, whole: str) -> Value:
@@ -117,19 +151,14 @@ def _adaptive(c: AtenCall, op_type: str, whole: str) -> Value:
         sizes = c.spread("output_size", axes)
     else:
         sizes = []
-    extents = [c.extent(c.rank() - axes + n) for n in range(axes)]
     x, alone = _batched(c, axes)
     if all(n == 1 for n in sizes):
         return _unbatched(c, c.op(whole, x), alone)
-    known = [n for n in extents if n is not None]
-    if len(known) < axes:
-        raise c.refuse("the extents of its image are known only at run time")
+    known = _known_extents(c, axes)
     if all(n % s == 0 for n, s in zip(known, sizes, strict=True)):
         step = [n // s for n, s in zip(known, sizes, strict=True)]
         found = c.op(op_type, x, kernel_shape=step, strides=step)
         return _unbatched(c, found, alone)
-    if op_type == "MaxPool":
-        raise c.refuse("its windows have different sizes")
     for n, (extent, size) in enumerate(zip(known, sizes, strict=True)):
         x = _averaged(c, x, 2 + n, 2 + axes, extent, size)
     return _unbatched(c, x, alone)
@@ -179,7 +208,7 @@ def _windows(c: AtenCall, axes: int) -> dict[str, Any]:
 
 def _batched(c: AtenCall, axes: int) -> tuple[Value, bool]:
     alone = c.rank() == axes + 1
-    return (c.op("Unsqueeze", c.tensor(), c.ints(0)) if alone else c.tensor()), alone
+    return (c.unsqueeze(c.tensor(), 0) if alone else c.tensor()), alone
 
 
 def _unbatched(c: AtenCall, x: Value, alone: bool) -> Value:

@@ -148,7 +148,7 @@ def _broadcast(c: AtenCall) -> Value:
     x = c.tensor("a")
     new = [n for n in range(len(c.result.shape)) if n not in kept]
     if new:
-        x = c.op("Unsqueeze", x, c.ints(*new))
+        x = c.unsqueeze(x, *new)
     return c.op("Expand", x, c.sizes(c["shape"]))
 
 

@@ -55,7 +55,7 @@ def _einsum(c: AtenCall) -> Value:
 @rule("aten.outer", "aten.ger")
 def _outer(c: AtenCall) -> Value:
     other = "vec2"
-    column = c.op("Unsqueeze", c.tensor("self", c.dtype), c.ints(1))
+    column = c.unsqueeze(c.tensor("self", c.dtype), 1)
     return c.op("Mul", column, c.tensor(other, c.dtype))
 
 
@@ -110,12 +110,12 @@ def _batched(c: AtenCall, op_type: str, axes: int, how: dict[str, Any]) -> Value
     x = c.tensor("input")
     alone = c.rank("input") == axes + 1
     if alone:
-        x = c.op("Unsqueeze", x, c.ints(0))
+        x = c.unsqueeze(x, 0)
     if c.has("bias"):
         bias = c.tensor("bias")
     else:
         bias = None
     found = c.op(op_type, x, c.tensor("weight"), bias, **how)
     if alone:
-        return c.op("Squeeze", found, c.ints(0))
+        return c.squeeze(found, 0)
     return found

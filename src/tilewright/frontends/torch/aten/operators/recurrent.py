@@ -100,7 +100,7 @@ def _gates(c: AtenCall, cell: _Cell, x: Value, hidden: int) -> Value:
 
 
 def _stacked(c: AtenCall, parts: Sequence[Value]) -> Value:
-    wide = [c.op("Unsqueeze", p, c.ints(0)) for p in parts]
+    wide = [c.unsqueeze(p, 0) for p in parts]
     return _joined(c, wide)
 
 

@@ -139,7 +139,7 @@ def _variance(c: AtenCall) -> Value | tuple[Value, Value]:
         found = c.op("Sqrt", found)
     if not name.endswith("mean"):
         return found
-    return found, mean if keep or not c.rank() else c.op("Squeeze", mean, c.ints(*axes))
+    return found, mean if keep or not c.rank() else c.squeeze(mean, *axes)
 
 
 @rule("aten.linalg_vector_norm", "aten.norm", "aten.frobenius_norm")
@@ -156,10 +156,21 @@ def _norm(c: AtenCall) -> Value:
 @rule("aten.cdist", "aten._cdist_forward")
 def _distances(c: AtenCall) -> Value:
     """The distance of each row of one tensor from each row of the other."""
-    a = c.op("Unsqueeze", c.tensor("x1"), c.ints(-2))
-    b = c.op("Unsqueeze", c.tensor("x2"), c.ints(-3))
+    a = c.unsqueeze(c.tensor("x1"), -2)
+    b = c.unsqueeze(c.tensor("x2"), -3)
     last = len(c.result.shape)
     return _normed(c, c.op("Sub", a, b), c["p"], [last], keep=False)
+
+
+@rule("aten._pdist_forward", "aten.pdist")
+def _distances_of_pairs(c: AtenCall) -> Value:
+    """The distance of each row from each later one."""
+    rows = c.extent(0)
+    if rows is None:
+        raise c.refuse("its number of rows is known only at run time")
+    pairs = [c.build.constant(n) for n in np.triu_indices(rows, 1)]
+    a, b = (c.op("Gather", c.tensor(), n, axis=0) for n in pairs)
+    return _normed(c, c.op("Sub", a, b), c["p"], [1], keep=False)
 
 
 def _normed(
@@ -270,14 +281,14 @@ def _running_extremum(c: AtenCall) -> tuple[Value, Value]:
     numbers = np.arange(extent)
     earlier = numbers[None, :] <= numbers[:, None]
     before = c.build.constant(earlier.reshape(extent, extent, *behind))
-    every = c.op("Unsqueeze", x, c.ints(axis))
+    every = c.unsqueeze(x, axis)
     largest = "cummax" in c.name
     neutral = c.number(least(c.dtype, largest))
     seen = c.op("Where", before, every, neutral)
     found = reduced(
         c, "ReduceMax" if largest else "ReduceMin", seen, [axis + 1], keep=False
     )
-    same = c.op("Equal", every, c.op("Unsqueeze", found, c.ints(axis + 1)))
+    same = c.op("Equal", every, c.unsqueeze(found, axis + 1))
     if c.dtype.is_float:
         same = c.op("Or", same, c.op("IsNaN", every))
     same = c.op("And", same, before)
@@ -307,7 +318,7 @@ def _kth(c: AtenCall) -> list[Value]:
     last = [c.op("Slice", v, c.ints(-1), c.ints(_END), c.ints(axis)) for v in found]
     if c["keepdim"]:
         return last
-    return [c.op("Squeeze", v, c.ints(axis)) for v in last]
+    return [c.squeeze(v, axis) for v in last]
 
 
 @rule("aten.searchsorted", "aten.bucketize")
@@ -324,9 +335,9 @@ def _searched(c: AtenCall) -> Value:
     if isinstance(c["self"], Value):
         alone = not c.rank()
     if not alone:
-        value = c.op("Unsqueeze", value, c.ints(-1))
+        value = c.unsqueeze(value, -1)
         if c.rank(name) > 1:
-            line = c.op("Unsqueeze", line, c.ints(-2))
+            line = c.unsqueeze(line, -2)
     right = c["right"] or c["side"] == "right"
     after = c.op("Greater" if right else "GreaterOrEqual", line, value)
     before = c.op("Not", after)

@@ -15,6 +15,9 @@ _MODES = {
     "bicubic": "cubic",
 }
 
+# As in PIL: weights of elements outside of the image count for those inside.
+_SMOOTH = {"antialias": 1, "exclude_outside": 1, "cubic_coeff_a": -0.5}
+
 
 @rule(
     "aten.upsample_nearest1d",
@@ -27,16 +30,22 @@ _MODES = {
     "aten.upsample_bilinear2d",
     "aten.upsample_trilinear3d",
     "aten.upsample_bicubic2d",
+    "aten._upsample_bilinear2d_aa",
+    "aten._upsample_bicubic2d_aa",
 )
 def _resized(c: AtenCall) -> Value:
     name = c.name.split(".")[1]
-    kind = name.lstrip("_").removeprefix("upsample_").rstrip("123d")
+    kind = name.strip("_a").removeprefix("upsample_").rstrip("123d")
     exact = kind.startswith("nearest_exact")
     mode = _MODES["nearest" if exact else kind]
     if mode != "nearest" and not c.dtype.is_float:
         raise c.refuse(f"it interpolates {c.dtype.name}: convert to float32, and round")
     axes = c.rank("input" if c.has("input") else "self") - 2
     how: dict[str, object] = {"mode": mode, "cubic_coeff_a": -0.75}
+    if name.endswith("_aa"):
+        how |= _SMOOTH
+        if c["align_corners"]:
+            raise c.refuse("it aligns corners of smoothed images")
     if mode == "nearest":
         where = "half_pixel" if exact else "asymmetric"
         how |= {"coordinate_transformation_mode": where}

@@ -92,7 +92,7 @@ def _found(c: AtenCall) -> list[int]:
 @rule("aten.unsqueeze")
 def _unsqueezed(c: AtenCall) -> Value:
     axis = positive(int(c["dim"]), c.rank() + 1)
-    return c.op("Unsqueeze", c.tensor(), c.ints(axis))
+    return c.unsqueeze(c.tensor(), axis)
 
 
 @rule("aten.squeeze")
@@ -104,7 +104,7 @@ def _squeezed(c: AtenCall) -> Value:
         named = c.axes()
     axes = [a for a in named if c.rank() and c.extent(a) == 1]
     if axes:
-        return c.op("Squeeze", c.tensor(), c.ints(*axes))
+        return c.squeeze(c.tensor(), *axes)
     return c.tensor()
 
 

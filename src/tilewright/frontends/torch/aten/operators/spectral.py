@@ -32,7 +32,7 @@ def _fft_of_real(c: AtenCall) -> Complex:
     """Transform the last axis first, returning only half of it if the rest is redundant."""
     axes = c.axes()
     count = math.prod(_extents(c, axes))
-    x = c.op("Unsqueeze", c.tensor(), c.ints(-1))
+    x = c.unsqueeze(c.tensor(), -1)
     half = bool(c["onesided"])
     x = _transformed(c, x, axes[-1], onesided=int(half))
     for axis in axes[:-1]:

@@ -1,0 +1,78 @@
+"""Random numbers. An exported program draws others in each run; it has no seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from tilewright.base.dtypes import DType, float32, float64, int64
+from tilewright.frontends.torch.aten.rules import AtenCall, Rule, rule
+from tilewright.graph.nodes import Value
+from tilewright.graph.ops.casts import number_of
+
+# The operators that draw, without their overloads.
+RANDOM: Final[set[str]] = set()
+
+
+def _draws(*names: str) -> Callable[[Rule], Rule]:
+    RANDOM.update(names)
+    return rule(*names)
+
+
+@_draws("aten.rand", "aten.rand_like")
+def _uniform(c: AtenCall) -> Value:
+    return _drawn(c, "RandomUniform")
+
+
+@_draws("aten.randn", "aten.randn_like")
+def _normal(c: AtenCall) -> Value:
+    return _drawn(c, "RandomNormal")
+
+
+@_draws("prims.normal", "aten.normal_functional")
+def _normal_of(c: AtenCall) -> Value:
+    return _drawn(c, "RandomNormal", mean=float(c["mean"]), scale=float(c["std"]))
+
+
+@_draws("prims.uniform")
+def _uniform_between(c: AtenCall) -> Value:
+    low = float(c["low"])
+    high = float(c["high"])
+    return _drawn(c, "RandomUniform", low=low, high=high)
+
+
+@_draws("aten.bernoulli.p")
+def _bernoulli(c: AtenCall) -> Value:
+    """1 with a probability."""
+    drawn = _drawn(c, "RandomUniform", float32)
+    below = c.op("Less", drawn, c.number(c["p"], float32))
+    return c.cast(below, c.dtype)
+
+
+@_draws("aten.randint", "aten.randint_like")
+def _integers(c: AtenCall) -> Value:
+    low = c["low"] or 0
+    high = c["high"]
+    if not isinstance(low, int) or not isinstance(high, int):
+        raise c.refuse("its range is known only at run time")
+    if high - low > 1 << 53:
+        raise c.refuse(f"its range of {high - low:,} numbers")
+    drawn = _drawn(c, "RandomUniform", float64)
+    place = c.op("Floor", c.op("Mul", drawn, c.number(high - low, float64)))
+    found = c.op("Add", c.cast(place, int64), c.number(low, int64))
+    return c.cast(found, c.dtype)
+
+
+def _drawn(c: AtenCall, op_type: str, dtype: DType | None = None, **how: Any) -> Value:
+    """Random numbers in the shape of the result; those of short floats are rounded."""
+    wanted = dtype or c.dtype
+    work = float64 if wanted is float64 else float32
+    fixed = c.fixed()
+    number = number_of(work.name)
+    if fixed is not None:
+        found = c.op(op_type, shape=tuple(fixed), dtype=number, **how)
+    else:
+        shape = c.sizes(c["size"]) if c.has("size") else c.op("Shape", c.tensor())
+        like = c.op("Expand", c.number(0, work), shape)
+        found = c.op(f"{op_type}Like", like, dtype=number, **how)
+    return c.cast(found, wanted)
