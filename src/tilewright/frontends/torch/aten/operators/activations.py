@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilewright.frontends.torch.aten.rules import AtenCall, rule
+from tilewright.frontends.torch.aten.terms import argument
 from tilewright.graph.nodes import Value
 
 
@@ -13,8 +14,8 @@ def _gelu(c: AtenCall) -> Value:
 
 @rule("aten.silu")
 def _silu(c: AtenCall) -> Value:
-    x = c.tensor()
-    return c.op("Mul", x, c.op("Sigmoid", x))
+    x = argument(c)
+    return (x * x.op("Sigmoid")).value
 
 
 @rule("aten.hardsigmoid")
@@ -36,36 +37,27 @@ def _celu(c: AtenCall) -> Value:
 
 @rule("aten.elu")
 def _elu(c: AtenCall) -> Value:
-    x = c.tensor()
-    scale = float(c["scale"])
-    inner = float(c["input_scale"])
+    x = argument(c)
+    alpha, scale, inner = (float(c[n]) for n in ("alpha", "scale", "input_scale"))
     if scale == inner == 1:
-        alpha = float(c["alpha"])
-        return c.op("Elu", x, alpha=alpha)
-    low = c.op("Mul", x, c.number(inner))
-    low = c.op("Exp", low)
-    low = c.op("Sub", low, c.number(1))
-    low = c.op("Mul", low, c.number(float(c["alpha"]) * scale))
-    high = c.op("Mul", x, c.number(scale))
-    condition = c.op("Greater", x, c.number(0))
-    return c.op("Where", condition, high, low)
+        return c.op("Elu", x.value, alpha=alpha)
+    low = (x * inner).op("Exp") - 1
+    return (x > 0).chosen(x * scale, low * (alpha * scale)).value
 
 
 @rule("aten.softplus")
 def _softplus(c: AtenCall) -> Value:
-    x = c.tensor()
-    scaled = c.op("Mul", x, c.number(c["beta"]))
-    found = c.op("Softplus", scaled)
-    found = c.op("Div", found, c.number(c["beta"]))
-    condition = c.op("Greater", scaled, c.number(c["threshold"]))
-    return c.op("Where", condition, x, found)
+    x = argument(c)
+    scaled = x * c["beta"]
+    found = scaled.op("Softplus") / c["beta"]
+    limit: float = c["threshold"]
+    return (scaled > limit).chosen(x, found).value
 
 
 @rule("aten.log_sigmoid")
 def _log_sigmoid(c: AtenCall) -> Value:
-    negative = c.op("Neg", c.tensor())
-    found = c.op("Softplus", negative)
-    return c.op("Neg", found)
+    negative = -argument(c)
+    return (-negative.op("Softplus")).value
 
 
 @rule("aten.prelu", "aten._prelu_kernel")
@@ -88,21 +80,17 @@ def _glu(c: AtenCall) -> Value:
 @rule("aten.lerp")
 def _lerp(c: AtenCall) -> Value:
     """Interpolate from the nearer end, so that weight 1 yields the other end exactly."""
-    start = c.tensor("self")
-    end = c.tensor("end")
-    weight = c.tensor("weight", c.dtype)
-    away = c.op("Sub", end, start)
-    rest = c.op("Sub", c.number(1), weight)
-    near = c.op("Add", start, c.op("Mul", weight, away))
-    far = c.op("Sub", end, c.op("Mul", rest, away))
-    half = c.op("Less", c.op("Abs", weight), c.number(0.5))
-    return c.op("Where", half, near, far)
+    start, end, weight = (argument(c, n) for n in ("self", "end", "weight"))
+    away = end - start
+    near = start + weight * away
+    far = end - (1 - weight) * away
+    return (abs(weight) < 0.5).chosen(near, far).value
 
 
 @rule("aten.addcmul", "aten.addcdiv")
 def _addcmul(c: AtenCall) -> Value:
     op_type = "Mul" if "addcmul" in c.name else "Div"
-    found = c.op(op_type, c.tensor("tensor1", c.dtype), c.tensor("tensor2", c.dtype))
+    found = argument(c, "tensor1").op(op_type, argument(c, "tensor2"))
     if c["value"] != 1:
-        found = c.op("Mul", found, c.number(c["value"]))
-    return c.op("Add", c.tensor("self", c.dtype), found)
+        found = found * c["value"]
+    return (argument(c) + found).value

@@ -8,8 +8,9 @@ from typing import Final
 
 import numpy as np
 
-from tilewright.base.dtypes import DType, bool_, int64
+from tilewright.base.dtypes import bool_, int64
 from tilewright.frontends.torch.aten.rules import AtenCall, rule
+from tilewright.frontends.torch.aten.terms import Term, argument, operands
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.casts import number_of
 
@@ -77,9 +78,8 @@ def _rounded(op_type: str) -> Callable[[AtenCall], Value]:
 
 def _binary(op_type: str) -> Callable[[AtenCall], Value]:
     def apply(c: AtenCall) -> Value:
-        a = c.tensor("self", c.dtype)
-        b = c.tensor("other", c.dtype)
-        return c.op(op_type, a, b)
+        a, b = operands(c)
+        return a.op(op_type, b).value
 
     return apply
 
@@ -89,9 +89,9 @@ def _comparison(op_type: str) -> Callable[[AtenCall], Value]:
         dtype = c.promoted("self", "other")
         if dtype is bool_ and op_type != "Equal":
             dtype = int64
-        a = c.tensor("self", dtype)
-        b = c.tensor("other", dtype)
-        return c.op(op_type, a, b)
+        a = argument(c, "self", dtype)
+        b = argument(c, "other", dtype)
+        return a.op(op_type, b).value
 
     return apply
 
@@ -127,92 +127,87 @@ def _power(c: AtenCall) -> Value:
 def _sum(c: AtenCall) -> Value:
     """`self + alpha * other`; for booleans a disjunction."""
     name = c.name.split(".")[1]
-    a = c.tensor("self", c.dtype)
-    b = c.tensor("other", c.dtype)
+    a, b = operands(c)
     if c.dtype is bool_:
         if c.has("alpha"):
-            b = c.op("And", b, c.number(c["alpha"]))
-        return c.op("Or", a, b)
-    scaled = a if name == "rsub" else b
-    if c.has("alpha") and c["alpha"] != 1:
-        scaled = c.op("Mul", scaled, c.value(c["alpha"], c.dtype))
+            b = b & b.of(c["alpha"])
+        return (a | b).value
     if name == "rsub":
-        return c.op("Sub", b, scaled)
-    return c.op("Add" if name == "add" else "Sub", a, scaled)
+        a, b = b, a
+    if c.has("alpha") and c["alpha"] != 1:
+        b = b * argument(c, "alpha")
+    found = a + b if name == "add" else a - b
+    return found.value
 
 
 @rule("aten.div")
 def _quotient(c: AtenCall) -> Value:
-    a = c.tensor("self", c.dtype)
-    b = c.tensor("other", c.dtype)
+    a, b = operands(c)
     mode = c["rounding_mode"]
     if mode == "floor":
-        return floor_divided(c, a, b, c.dtype)
-    found = c.op("Div", a, b)
+        return floor_divided(a, b).value
+    found = a / b
     if mode == "trunc" and c.dtype.is_float:
-        return truncated(c, found)
-    return found
+        found = _truncated(found)
+    return found.value
 
 
 @rule("aten.floor_divide")
 def _floor_divide(c: AtenCall) -> Value:
-    a = c.tensor("self", c.dtype)
-    b = c.tensor("other", c.dtype)
-    return floor_divided(c, a, b, c.dtype)
+    a, b = operands(c)
+    return floor_divided(a, b).value
 
 
 @rule("aten.trunc", "aten.fix")
 def _truncate(c: AtenCall) -> Value:
     if c.dtype.is_float:
-        return truncated(c, c.tensor())
+        return _truncated(argument(c)).value
     return c.tensor()
 
 
 @rule("aten.remainder")
 def _remainder(c: AtenCall) -> Value:
-    a = c.tensor("self", c.dtype)
-    b = c.tensor("other", c.dtype)
-    return remainder(c, a, b, c.dtype)
+    a, b = operands(c)
+    return _remainder_of(a, b).value
 
 
 @rule("aten.fmod")
 def _fmod(c: AtenCall) -> Value:
-    return c.op("Mod", c.tensor("self", c.dtype), c.tensor("other", c.dtype), fmod=1)
+    a, b = operands(c)
+    return a.op("Mod", b, fmod=1).value
 
 
-def truncated(c: AtenCall, x: Value) -> Value:
+def _truncated(x: Term) -> Term:
     """`x` without its fraction; zeros keep the sign."""
-    negative = c.op("Less", x, c.value(0, x.dtype))
-    return c.op("Where", negative, c.op("Ceil", x), c.op("Floor", x))
+    return (x < 0).chosen(x.op("Ceil"), x.op("Floor"))
 
 
-def remainder(c: AtenCall, a: Value, b: Value, dtype: DType) -> Value:
+def _remainder_of(a: Term, b: Term) -> Term:
     """The remainder with the sign of the divisor, as in Python."""
-    if not dtype.is_float:
-        return c.op("Mod", a, b)
-    rest = c.op("Mod", a, b, fmod=1)
-    condition = _against(c, rest, b)
-    return c.op("Where", condition, c.op("Add", rest, b), rest)
+    if not _is_float(a):
+        return a.op("Mod", b)
+    rest = a.op("Mod", b, fmod=1)
+    return _against(rest, b).chosen(rest + b, rest)
 
 
-def floor_divided(c: AtenCall, a: Value, b: Value, dtype: DType) -> Value:
+def floor_divided(a: Term, b: Term) -> Term:
     """The floored quotient, consistent with `Mod`'s remainder, as PyTorch computes it."""
-    if not dtype.is_float:
-        return c.op("Div", c.op("Sub", a, remainder(c, a, b, dtype)), b)
-    zero = c.value(0, dtype)
-    rest = c.op("Mod", a, b, fmod=1)
-    found = c.op("Div", c.op("Sub", a, rest), b)
-    below = _against(c, rest, b)
-    found = c.op("Where", below, c.op("Sub", found, c.value(1, dtype)), found)
-    nowhere = c.op("Equal", b, zero)
-    return c.op("Where", nowhere, c.op("Div", a, b), c.op("Round", found))
+    if not _is_float(a):
+        return (a - _remainder_of(a, b)) / b
+    rest = a.op("Mod", b, fmod=1)
+    found = (a - rest) / b
+    found = _against(rest, b).chosen(found - 1, found)
+    return b.equals(0).chosen(a / b, found.op("Round"))
 
 
-def _against(c: AtenCall, rest: Value, b: Value) -> Value:
+def _against(rest: Term, b: Term) -> Term:
     """Whether a nonzero remainder and the divisor have different signs."""
-    zero = c.value(0, b.dtype)
-    other = c.op("Xor", c.op("Less", rest, zero), c.op("Less", b, zero))
-    return c.op("And", other, c.op("Not", c.op("Equal", rest, zero)))
+    other = (rest < 0) ^ (b < 0)
+    return other & ~rest.equals(0)
+
+
+def _is_float(x: Term) -> bool:
+    return x.value.dtype is not None and x.value.dtype.is_float
 
 
 # -- one operand, by other functions
@@ -220,7 +215,7 @@ def _against(c: AtenCall, rest: Value, b: Value) -> Value:
 
 @rule("aten.rsqrt")
 def _rsqrt(c: AtenCall) -> Value:
-    return c.op("Reciprocal", c.op("Sqrt", c.tensor(dtype=c.dtype)))
+    return argument(c).op("Sqrt").op("Reciprocal").value
 
 
 @rule("aten.sign", "aten.sgn")
@@ -228,28 +223,29 @@ def _sign(c: AtenCall) -> Value:
     """0 for NaN; a boolean is its own sign."""
     if c.dtype is bool_:
         return c.tensor()
-    x = c.tensor()
-    zero = c.number(0)
-    above, below = (c.cast(c.op(n, x, zero), c.dtype) for n in ("Greater", "Less"))
-    return c.op("Sub", above, below)
+    x = argument(c)
+    above = (x > 0).cast(c.dtype)
+    below = (x < 0).cast(c.dtype)
+    return (above - below).value
 
 
 @rule("aten.square")
 def _square(c: AtenCall) -> Value:
-    x = c.tensor()
-    return c.op("Mul", x, x)
+    x = argument(c)
+    return (x * x).value
 
 
 @rule("aten.log2", "aten.log10")
 def _other_log(c: AtenCall) -> Value:
     base = 2 if "log2" in c.name else 10
-    found = c.op("Log", c.tensor(dtype=c.dtype))
-    return c.op("Mul", found, c.number(1 / math.log(base)))
+    found = argument(c).op("Log") * (1 / math.log(base))
+    return found.value
 
 
 @rule("aten.exp2")
 def _exp2(c: AtenCall) -> Value:
-    return c.op("Pow", c.number(2), c.tensor(dtype=c.dtype))
+    x = argument(c)
+    return x.of(2).op("Pow", x).value
 
 
 @rule("aten.log1p")
@@ -258,37 +254,31 @@ def _log1p(c: AtenCall) -> Value:
 
     Where the quotient has no value, it is that of 1, whose derivative is finite.
     """
-    x = c.tensor(dtype=c.dtype)
-    one = c.number(1)
-    u = c.op("Add", x, one)
-    near = c.op("Equal", u, one)
-    infinite = c.op("IsInf", u)
-    odd = c.op("Or", near, infinite)
-    safe = c.op("Where", odd, one, x)
-    v = c.op("Add", safe, one)
-    product = c.op("Mul", c.op("Log", v), safe)
-    away = c.op("Div", product, c.op("Sub", v, one))
-    ends = c.op("Where", near, x, c.op("Log", u))
-    return c.op("Where", odd, ends, away)
+    x = argument(c)
+    u = x + 1
+    near = u.equals(1)
+    odd = near | u.op("IsInf")
+    safe = odd.chosen(1, x)
+    v = safe + 1
+    away = v.op("Log") * safe / (v - 1)
+    ends = near.chosen(x, u.op("Log"))
+    return odd.chosen(ends, away).value
 
 
 @rule("aten.expm1")
 def _expm1(c: AtenCall) -> Value:
     """The inverse of `log1p`, computed likewise."""
-    x = c.tensor(dtype=c.dtype)
-    one = c.number(1)
-    u = c.op("Exp", x)
-    less = c.op("Sub", u, one)
-    near = c.op("Equal", u, one)
-    least = c.op("Equal", less, c.number(-1))
-    far = c.op("Or", least, c.op("IsInf", u))
-    odd = c.op("Or", near, far)
-    safe = c.op("Where", odd, one, x)
-    v = c.op("Exp", safe)
-    product = c.op("Mul", c.op("Sub", v, one), safe)
-    away = c.op("Div", product, c.op("Log", v))
-    ends = c.op("Where", near, x, less)
-    return c.op("Where", odd, ends, away)
+    x = argument(c)
+    u = x.op("Exp")
+    less = u - 1
+    near = u.equals(1)
+    far = less.equals(-1) | u.op("IsInf")
+    odd = near | far
+    safe = odd.chosen(1, x)
+    v = safe.op("Exp")
+    away = (v - 1) * safe / v.op("Log")
+    ends = near.chosen(x, less)
+    return odd.chosen(ends, away).value
 
 
 @rule("aten.logical_not")
@@ -304,7 +294,9 @@ def _bitwise_not(c: AtenCall) -> Value:
 @rule("aten.ne")
 def _ne(c: AtenCall) -> Value:
     dtype = c.promoted("self", "other")
-    return c.op("Not", c.op("Equal", c.tensor("self", dtype), c.tensor("other", dtype)))
+    a = argument(c, "self", dtype)
+    b = argument(c, "other", dtype)
+    return (~a.equals(b)).value
 
 
 @rule("aten.isnan", "aten.isinf")
@@ -319,26 +311,20 @@ def _is_special(c: AtenCall) -> Value:
 @rule("aten.atan2")
 def _atan2(c: AtenCall) -> Value:
     """By the quotient of the magnitudes, moved into its quadrant; zeros have signs (IEEE 754)."""
-    y = c.tensor("self", c.dtype)
-    x = c.tensor("other", c.dtype)
-    high = c.op("Abs", y)
-    wide = c.op("Abs", x)
-    same = c.op("Equal", high, wide)  # also for two infinities
-    slope = c.op("Where", same, c.number(1), c.op("Div", high, wide))
-    none = c.op("And", same, c.op("Equal", high, c.number(0)))
-    angle = c.op("Atan", c.op("Where", none, c.number(0), slope))
-    left = c.op("Sub", c.number(math.pi), angle)
-    condition = _negative(c, x)
-    angle = c.op("Where", condition, left, angle)
-    condition = _negative(c, y)
-    return c.op("Where", condition, c.op("Neg", angle), angle)
+    y, x = operands(c)
+    high, wide = abs(y), abs(x)
+    same = high.equals(wide)  # also for two infinities
+    slope = same.chosen(1, high / wide)
+    none = same & high.equals(0)
+    angle = none.chosen(0, slope).op("Atan")
+    angle = _negative(x).chosen(math.pi - angle, angle)
+    return _negative(y).chosen(-angle, angle).value
 
 
-def _negative(c: AtenCall, x: Value) -> Value:
+def _negative(x: Term) -> Term:
     """Whether the sign is set; a zero has the sign of its reciprocal."""
-    nothing = c.op("Equal", x, c.number(0))
-    signed = c.op("Where", nothing, c.op("Reciprocal", x), x)
-    return c.op("Less", signed, c.number(0))
+    signed = x.equals(0).chosen(x.op("Reciprocal"), x)
+    return signed < 0
 
 
 # -- bits
@@ -348,10 +334,8 @@ def _negative(c: AtenCall, x: Value) -> Value:
 def _shifted_left(c: AtenCall) -> Value:
     """Products with powers of two, which wrap around; 0 by a count that is no bit's number."""
     x, count, inside = _shift(c)
-    zero = c.number(0)
-    power = _power_of_two(c, count)
-    found = c.op("Mul", x, power)
-    return c.op("Where", inside, found, zero)
+    found = x * _power_of_two(count)
+    return inside.chosen(found, 0).value
 
 
 @rule("aten.bitwise_right_shift", "aten.__rshift__")
@@ -361,40 +345,31 @@ def _shifted_right(c: AtenCall) -> Value:
     Two steps: the largest power of a signed type is out of its range.
     """
     x, count, inside = _shift(c)
-    half = c.op("Div", count, c.value(2, int64))
-    for part in (half, c.op("Sub", count, half)):
-        power = _power_of_two(c, part)
-        rest = c.op("Mod", x, power)
-        less = c.op("Sub", x, rest)
-        x = c.op("Div", less, power)
-    zero = c.number(0)
-    given = c.tensor(dtype=c.dtype)
-    negative = c.op("Less", given, zero)
-    signs = c.op("Where", negative, c.number(-1), zero)
-    return c.op("Where", inside, x, signs)
+    half = count / 2
+    for part in (half, count - half):
+        power = _power_of_two(part)
+        x = (x - x.op("Mod", power)) / power
+    given = argument(c)
+    signs = (given < 0).chosen(given.of(-1), 0)
+    return inside.chosen(x, signs).value
 
 
-def _shift(c: AtenCall) -> tuple[Value, Value, Value]:
+def _shift(c: AtenCall) -> tuple[Term, Term, Term]:
     """The shifted numbers, the counts, and which of these are below the number of bits."""
     if c.dtype.is_float or c.dtype is bool_:
         raise c.refuse(f"it shifts {c.dtype.name}")
-    x = c.tensor("self", c.dtype)
-    count = c.tensor("other", c.dtype)
-    zero = c.number(0)
-    last = c.number(c.dtype.bits - 1)
-    above = c.op("GreaterOrEqual", count, zero)
-    below = c.op("LessOrEqual", count, last)
-    inside = c.op("And", above, below)
-    kept = c.op("Where", inside, count, zero)
-    places = c.cast(kept, int64)
-    return x, places, inside
+    x, count = operands(c)
+    inside = (count >= 0) & (count <= c.dtype.bits - 1)
+    kept = inside.chosen(count, 0)
+    return x, kept.cast(int64), inside
 
 
-def _power_of_two(c: AtenCall, count: Value) -> Value:
+def _power_of_two(count: Term) -> Term:
+    c = count.c
     powers = [1 << n for n in range(c.dtype.bits)]
     wide = np.array(powers, np.uint64)
     table = c.build.constant(wide.astype(c.dtype.numpy))
-    return c.op("Gather", table, count, axis=0)
+    return Term(c, table).op("Gather", count, axis=0)
 
 
 @rule("aten.signbit")
@@ -411,27 +386,20 @@ def _sign_bit(c: AtenCall) -> Value:
 @rule("aten.fmax", "aten.fmin")
 def _number_of_two(c: AtenCall) -> Value:
     """The larger or smaller one, of which NaN is neither."""
-    a = c.tensor("self", c.dtype)
-    b = c.tensor("other", c.dtype)
-    found = c.op("Max" if "fmax" in c.name else "Min", a, b)
-    if not c.dtype.is_float:
-        return found
-    none = c.op("IsNaN", a)
-    found = c.op("Where", none, b, found)
-    none = c.op("IsNaN", b)
-    return c.op("Where", none, a, found)
+    a, b = operands(c)
+    found = a.op("Max" if "fmax" in c.name else "Min", b)
+    if c.dtype.is_float:
+        found = a.op("IsNaN").chosen(b, found)
+        found = b.op("IsNaN").chosen(a, found)
+    return found.value
 
 
 @rule("aten.angle")
 def _angle(c: AtenCall) -> Value:
     """Of real numbers: pi if they are negative, else 0; NaN for NaN."""
-    x = c.tensor(dtype=c.dtype)
-    zero = c.number(0)
-    half_turn = c.number(math.pi)
-    negative = c.op("Less", x, zero)
-    found = c.op("Where", negative, half_turn, zero)
-    unknown = c.op("IsNaN", x)
-    return c.op("Where", unknown, x, found)
+    x = argument(c)
+    found = (x < 0).chosen(x.of(math.pi), 0)
+    return x.op("IsNaN").chosen(x, found).value
 
 
 # -- choices
@@ -481,6 +449,6 @@ def _relu6(c: AtenCall) -> Value:
 
 @rule("aten.threshold")
 def _threshold(c: AtenCall) -> Value:
-    x = c.tensor()
-    low = c.op("LessOrEqual", x, c.number(c["threshold"]))
-    return c.op("Where", low, c.number(c["value"]), x)
+    x = argument(c)
+    limit: float = c["threshold"]
+    return (x <= limit).chosen(c["value"], x).value

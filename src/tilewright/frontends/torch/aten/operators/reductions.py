@@ -10,6 +10,7 @@ import numpy as np
 
 from tilewright.base.dtypes import DType, bool_, int64
 from tilewright.frontends.torch.aten.rules import AtenCall, positive, rule
+from tilewright.frontends.torch.aten.terms import Term
 from tilewright.graph.nodes import Value
 
 _END: Final = (1 << 63) - 1
@@ -288,14 +289,13 @@ def _running_extremum(c: AtenCall) -> tuple[Value, Value]:
     found = reduced(
         c, "ReduceMax" if largest else "ReduceMin", seen, [axis + 1], keep=False
     )
-    same = c.op("Equal", every, c.unsqueeze(found, axis + 1))
+    term = Term(c, every)
+    same = term.equals(Term(c, c.unsqueeze(found, axis + 1)))
     if c.dtype.is_float:
-        same = c.op("Or", same, c.op("IsNaN", every))
-    same = c.op("And", same, before)
+        same = same | term.op("IsNaN")
     places = c.build.constant(numbers.reshape(extent, *behind))
-    places = c.op("Where", same, places, c.value(0, int64))
-    axes = c.ints(axis + 1)
-    last = c.op("ReduceMax", places, axes, keepdims=0)
+    places = (same & Term(c, before)).chosen(Term(c, places), 0).value
+    last = c.op("ReduceMax", places, c.ints(axis + 1), keepdims=0)
     return found, last
 
 

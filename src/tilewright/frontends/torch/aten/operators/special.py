@@ -13,6 +13,7 @@ from typing import Final
 
 from tilewright.base.dtypes import float64
 from tilewright.frontends.torch.aten.rules import AtenCall, rule
+from tilewright.frontends.torch.aten.terms import Term, argument
 from tilewright.graph.nodes import Value
 
 # erfcx(x) for 1 <= x < 8 and for x >= 8: numerators and denominators, highest power first.
@@ -152,68 +153,10 @@ _BERNOULLI: Final = (
 _SHIFTS: Final = 10
 
 
-class _Term:
-    """A tensor of float64 while one operator is written; its arithmetic adds operations."""
-
-    def __init__(self, c: AtenCall, value: Value) -> None:
-        self.c = c
-        self.value = value
-
-    def op(self, op_type: str, *others: Operand) -> _Term:
-        """An operator on this tensor and others."""
-        operands = [self.of(x).value for x in others]
-        found = self.c.op(op_type, self.value, *operands)
-        return _Term(self.c, found)
-
-    def of(self, x: Operand) -> _Term:
-        """An operand; numbers are constants."""
-        if isinstance(x, _Term):
-            return x
-        constant = self.c.number(x, float64)
-        return _Term(self.c, constant)
-
-    def __add__(self, other: Operand) -> _Term:
-        return self.op("Add", other)
-
-    def __sub__(self, other: Operand) -> _Term:
-        return self.op("Sub", other)
-
-    def __mul__(self, other: Operand) -> _Term:
-        return self.op("Mul", other)
-
-    def __truediv__(self, other: Operand) -> _Term:
-        return self.op("Div", other)
-
-    def __neg__(self) -> _Term:
-        return self.op("Neg")
-
-    def __radd__(self, other: float) -> _Term:
-        return self + other
-
-    def __rsub__(self, other: float) -> _Term:
-        return self.of(other) - self
-
-    def __rmul__(self, other: float) -> _Term:
-        return self * other
-
-    def __rtruediv__(self, other: float) -> _Term:
-        return self.of(other) / self
-
-    def __lt__(self, other: Operand) -> _Term:
-        return self.op("Less", other)
-
-    def chosen(self, then: Operand, otherwise: Operand) -> _Term:
-        """Where this condition holds, one operand, and the other one elsewhere."""
-        one = self.of(then)
-        other = self.of(otherwise)
-        return self.op("Where", one, other)
-
-
-Operand = _Term | float
 Rational = tuple[Sequence[float], Sequence[float]]
 
 
-def _polynomial(x: _Term, parts: Sequence[float]) -> _Term:
+def _polynomial(x: Term, parts: Sequence[float]) -> Term:
     """By Horner's rule, from the highest power on."""
     found = x.of(parts[0])
     for part in parts[1:]:
@@ -221,17 +164,17 @@ def _polynomial(x: _Term, parts: Sequence[float]) -> _Term:
     return found
 
 
-def _ratio(x: _Term, parts: Rational) -> _Term:
+def _ratio(x: Term, parts: Rational) -> Term:
     above, below = parts
     return _polynomial(x, above) / _polynomial(x, below)
 
 
-def _fraction(x: _Term) -> _Term:
+def _fraction(x: Term) -> Term:
     """The distance from the nearest integer, with its sign."""
     return x - x.op("Round")
 
 
-def _scaled_erfc(size: _Term) -> _Term:
+def _scaled_erfc(size: Term) -> Term:
     """`exp(x*x) * erfc(x)` for x >= 1."""
     above, below = _FAR
     far = 1 / size  # its powers do not overflow
@@ -240,9 +183,9 @@ def _scaled_erfc(size: _Term) -> _Term:
     return (size < 8).chosen(near, tail)
 
 
-def _erfc(x: _Term) -> _Term:
+def _erfc(x: Term) -> Term:
     """The complement of the error function, accurate where it is small."""
-    size = x.op("Abs")
+    size = abs(x)
     large = size.op("Max", 1)
     square = large * large
     small = (-square).op("Exp") * _scaled_erfc(large)
@@ -251,7 +194,7 @@ def _erfc(x: _Term) -> _Term:
     return (size < 1).chosen(near, far)
 
 
-def _erfcx(x: _Term) -> _Term:
+def _erfcx(x: Term) -> Term:
     """`exp(x*x) * erfc(x)`."""
     square = x * x
     low = x.op("Min", 1)
@@ -260,7 +203,7 @@ def _erfcx(x: _Term) -> _Term:
     return (x < 1).chosen(near, _scaled_erfc(high))
 
 
-def _quantile(q: _Term, tail: _Term) -> _Term:
+def _quantile(q: Term, tail: Term) -> Term:
     """Of the normal distribution at 1/2 + q; tail: the distance from the nearer end."""
     center = q * _ratio(0.180625 - q * q, _CENTER)
     logarithm = tail.op("Log")
@@ -268,13 +211,13 @@ def _quantile(q: _Term, tail: _Term) -> _Term:
     near = _ratio(r - 1.6, _NEAR_TAIL)
     far = _ratio(r.op("Min", 40) - 5, _FAR_TAIL)
     size = (r < 5).chosen(near, far)
-    size = tail.op("Equal", 0).chosen(math.inf, size)
+    size = tail.equals(0).chosen(math.inf, size)
     signed = (q < 0).chosen(-size, size)
-    middle = q.op("Abs") < 0.425
+    middle = abs(q) < 0.425
     return middle.chosen(center, signed)
 
 
-def _lgamma(x: _Term) -> _Term:
+def _lgamma(x: Term) -> Term:
     """The logarithm of the size of the gamma function."""
     reflected = x < 0.5
     z = reflected.chosen(1 - x, x) - 1
@@ -287,13 +230,13 @@ def _lgamma(x: _Term) -> _Term:
     far = far + 0.5 * math.log(2 * math.pi) - 7
     high = far + total.op("Log")
     turn = _fraction(x) * math.pi
-    sine = turn.op("Sin").op("Abs")
+    sine = abs(turn.op("Sin"))
     low = math.log(math.pi) - sine.op("Log") - high
     found = reflected.chosen(low, high)
     return x.op("IsInf").chosen(math.inf, found)
 
 
-def _digamma(x: _Term) -> _Term:
+def _digamma(x: Term) -> Term:
     """The derivative of `lgamma`: infinite at zero, by its sign, and NaN at other poles."""
     reflected = x < 0
     z = reflected.chosen(1 - x, x)
@@ -308,24 +251,24 @@ def _digamma(x: _Term) -> _Term:
     fraction = _fraction(x)
     turn = fraction * math.pi
     low = high - math.pi / turn.op("Tan")
-    low = fraction.op("Equal", 0).chosen(math.nan, low)
+    low = fraction.equals(0).chosen(math.nan, low)
     found = reflected.chosen(low, high)
     at_zero = -(1 / x)
-    return x.op("Equal", 0).chosen(at_zero, found)
+    return x.equals(0).chosen(at_zero, found)
 
 
-def _erfinv(x: _Term) -> _Term:
-    tail = 0.5 * (1 - x.op("Abs"))
+def _erfinv(x: Term) -> Term:
+    tail = 0.5 * (1 - abs(x))
     found = _quantile(0.5 * x, tail)
     return found * math.sqrt(0.5)
 
 
-def _ndtri(x: _Term) -> _Term:
+def _ndtri(x: Term) -> Term:
     tail = x.op("Min", 1 - x)
     return _quantile(x - 0.5, tail)
 
 
-def _log_ndtr(x: _Term) -> _Term:
+def _log_ndtr(x: Term) -> Term:
     """The logarithm of the normal distribution, accurate in both tails."""
     scaled = x * math.sqrt(0.5)
     below = scaled.op("Min", 0)
@@ -335,16 +278,15 @@ def _log_ndtr(x: _Term) -> _Term:
     u = share + 1
     # The logarithm of 1 + share, by Kahan's correction.
     high = u.op("Log") * share / (u - 1)
-    high = u.op("Equal", 1).chosen(share, high)
+    high = u.equals(1).chosen(share, high)
     return (x < -1).chosen(low, high)
 
 
-def _rule_of(function: Callable[[_Term], _Term]) -> Callable[[AtenCall], Value]:
+def _rule_of(function: Callable[[Term], Term]) -> Callable[[AtenCall], Value]:
     def apply(c: AtenCall) -> Value:
-        x = c.tensor(dtype=c.dtype)
-        wide = c.cast(x, float64)
-        found = function(_Term(c, wide))
-        return c.cast(found.value, c.dtype)
+        wide = argument(c).cast(float64)
+        found = function(wide)
+        return found.cast(c.dtype).value
 
     return apply
 
