@@ -60,6 +60,10 @@ REFUSED = {
         "it averages int64",
     ),
     "bytes of numbers": (lambda a: a.view(torch.uint8), "a type of another size"),
+    "labels of several margins": (
+        lambda a: F.multilabel_margin_loss(a, torch.full(a.shape, -1)),
+        "aten.multilabel_margin_loss_forward",
+    ),
     "a histogram of its own range": (lambda a: torch.histc(a, 4), "its ranges depend"),
     "a complex input": (
         lambda a: torch.fft.fft(a).cumsum(0).abs(),

@@ -48,8 +48,8 @@ def _elu(c: AtenCall) -> Value:
 @rule("aten.softplus")
 def _softplus(c: AtenCall) -> Value:
     x = argument(c)
-    scaled = x * c["beta"]
-    found = scaled.op("Softplus") / c["beta"]
+    scaled = x * float(c["beta"])
+    found = scaled.op("Softplus") / float(c["beta"])
     limit: float = c["threshold"]
     return (scaled > limit).chosen(x, found).value
 
