@@ -35,7 +35,7 @@ def decompositions(
         # A dropout that drops nothing returns its input, which its schema does not say.
         if "dropout" in str(target) or target in refused:
             continue
-        if _is_known(target):
+        if _is_known(target) or name_of(target) == WRONG:
             del table[target]
     # PyTorch has further decompositions besides those to its core operators.
     for target, function in torch._decomp.decomposition_table.items():
