@@ -178,12 +178,12 @@ def test_calls_that_compile_keep_to_the_steps() -> None:
         exe(fed(model(MODELS["rows"]), 7))
 
 
-def test_refusals_name_extents() -> None:
+def test_what_is_refused_is_named() -> None:
     text = "(float[n] x) => (int64[1, k] y) { y = NonZero(x) }"
     with pytest.raises(TilewrightError, match="one kernel for a range of sizes"):
         tw.compile(model(text), dims={"n": (1, 200, 2)}, **HOW)
     text = "(float[n, m] x) => (float[k, l] y) { s = Shape(x) y = Tile(x, s) }"
-    with pytest.raises(TilewrightError, match=r"'n': (10|13|16|19|22|25|28)"):
+    with pytest.raises(TilewrightError, match="is no sum or product of sizes"):
         tw.compile(model(text), dims={"n": (10, 70, 3), "m": (10, 70, 3)}, **HOW)
 
 

@@ -46,6 +46,16 @@ PATTERNS: dict[str, tuple[str, str, dict[str, Any]]] = {
         "y = Relu(f)",
         {"shape": np.array([2, 3, 4])},
     ),
+    "signed bytes": (
+        "float[4, 8] x) => (float[4, 5] y",
+        "q = QuantizeLinear(x, s, wz) m = MatMulInteger(q, w) y = Cast<to = 1>(m)",
+        QDQ | {"w": np.arange(-20, 20, dtype=np.int8).reshape(8, 5)},
+    ),
+    "signed images": (
+        "float[1, 2, 5, 5] x) => (float[1, 3, 3, 3] y",
+        "q = QuantizeLinear(x, s, wz) m = ConvInteger(q, w) y = Cast<to = 1>(m)",
+        QDQ | {"w": np.arange(-27, 27, dtype=np.int8).reshape(3, 2, 3, 3)},
+    ),
     "ranks": (
         "float[6, 4] x) => (float[6, 4] y",
         "a = Flatten(x) b = Squeeze(a, none) c = Unsqueeze(b, none) y = Relu(c)",

@@ -367,7 +367,7 @@ def on_unsigned(call: OpCall, f: Fragment) -> Value:
     data = moved(f, call.value(0), uint8)
     zero = f.constant(HALF, uint8)
     weights = call.value(1)
-    if call.operation.op_type == "MatMulInteger":
+    if call.operation.qualified == "MatMulInteger":
         return _multiplied(f, data, weights, zero, None)
     windows = _windows(call, 0, 1)
     return _convolved(call, f, data, weights, zero, None, windows)

@@ -91,15 +91,15 @@ def _region(graph: Graph, op: Operation) -> Sequence[Operation]:
     while following:
         inner = following.pop()
         found.append(inner)
-        images = () if inner.op_type == "Conv" else dict.fromkeys(inner.reads)
+        images = () if inner.qualified == "Conv" else dict.fromkeys(inner.reads)
         for v in images:
             made = graph.producer(v)
             alone = len(graph.users(v)) == 1 and v not in graph.outputs
             if made is not None and alone and _has_form(made):
                 following.append(made)
-    convolves = any(inner.op_type == "Conv" for inner in found)
+    convolves = any(inner.qualified == "Conv" for inner in found)
     sums = any(
-        inner.op_type in ("Add", "Sub")
+        inner.qualified in ("Add", "Sub")
         and graph.constants.keys().isdisjoint(inner.reads)
         for inner in found
     )

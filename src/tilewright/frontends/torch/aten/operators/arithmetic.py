@@ -10,7 +10,7 @@ import numpy as np
 
 from tilewright.base.dtypes import bool_, int64
 from tilewright.frontends.torch.aten.rules import AtenCall, rule
-from tilewright.frontends.torch.aten.terms import Term, argument, operands
+from tilewright.frontends.torch.aten.terms import TensorTerm, argument, operands
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.casts import number_of
 
@@ -177,12 +177,12 @@ def _fmod(c: AtenCall) -> Value:
     return a.op("Mod", b, fmod=1).value
 
 
-def _truncated(x: Term) -> Term:
+def _truncated(x: TensorTerm) -> TensorTerm:
     """`x` without its fraction; zeros keep the sign."""
     return (x < 0).chosen(x.op("Ceil"), x.op("Floor"))
 
 
-def _remainder_of(a: Term, b: Term) -> Term:
+def _remainder_of(a: TensorTerm, b: TensorTerm) -> TensorTerm:
     """The remainder with the sign of the divisor, as in Python."""
     if not _is_float(a):
         return a.op("Mod", b)
@@ -190,7 +190,7 @@ def _remainder_of(a: Term, b: Term) -> Term:
     return _against(rest, b).chosen(rest + b, rest)
 
 
-def floor_divided(a: Term, b: Term) -> Term:
+def floor_divided(a: TensorTerm, b: TensorTerm) -> TensorTerm:
     """The floored quotient, consistent with `Mod`'s remainder, as PyTorch computes it."""
     if not _is_float(a):
         return (a - _remainder_of(a, b)) / b
@@ -200,13 +200,13 @@ def floor_divided(a: Term, b: Term) -> Term:
     return b.equals(0).chosen(a / b, found.op("Round"))
 
 
-def _against(rest: Term, b: Term) -> Term:
+def _against(rest: TensorTerm, b: TensorTerm) -> TensorTerm:
     """Whether a nonzero remainder and the divisor have different signs."""
     other = (rest < 0) ^ (b < 0)
     return other & ~rest.equals(0)
 
 
-def _is_float(x: Term) -> bool:
+def _is_float(x: TensorTerm) -> bool:
     return x.value.dtype is not None and x.value.dtype.is_float
 
 
@@ -321,7 +321,7 @@ def _atan2(c: AtenCall) -> Value:
     return _negative(y).chosen(-angle, angle).value
 
 
-def _negative(x: Term) -> Term:
+def _negative(x: TensorTerm) -> TensorTerm:
     """Whether the sign is set; a zero has the sign of its reciprocal."""
     signed = x.equals(0).chosen(x.op("Reciprocal"), x)
     return signed < 0
@@ -354,7 +354,7 @@ def _shifted_right(c: AtenCall) -> Value:
     return inside.chosen(x, signs).value
 
 
-def _shift(c: AtenCall) -> tuple[Term, Term, Term]:
+def _shift(c: AtenCall) -> tuple[TensorTerm, TensorTerm, TensorTerm]:
     """The shifted numbers, the counts, and which of these are below the number of bits."""
     if c.dtype.is_float or c.dtype is bool_:
         raise c.refuse(f"it shifts {c.dtype.name}")
@@ -364,12 +364,12 @@ def _shift(c: AtenCall) -> tuple[Term, Term, Term]:
     return x, kept.cast(int64), inside
 
 
-def _power_of_two(count: Term) -> Term:
+def _power_of_two(count: TensorTerm) -> TensorTerm:
     c = count.c
     powers = [1 << n for n in range(c.dtype.bits)]
     wide = np.array(powers, np.uint64)
     table = c.build.constant(wide.astype(c.dtype.numpy))
-    return Term(c, table).op("Gather", count, axis=0)
+    return TensorTerm(c, table).op("Gather", count, axis=0)
 
 
 @rule("aten.signbit")

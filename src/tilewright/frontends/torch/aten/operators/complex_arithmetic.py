@@ -13,6 +13,7 @@ from tilewright.frontends.torch.aten.complex_numbers import (
     in_parts,
 )
 from tilewright.frontends.torch.aten.rules import AtenCall
+from tilewright.frontends.torch.aten.terms import TensorTerm
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.casts import number_of
 
@@ -159,13 +160,11 @@ def _size(c: AtenCall) -> Value:
     pairs = in_pairs(c, c["self"])
     sizes = c.op("Abs", pairs)
     axes = c.ints(-1)
-    most = c.op("ReduceMax", sizes, axes, keepdims=1)
-    zero = c.number(0, pairs.dtype)
-    one = c.number(1, pairs.dtype)
-    condition = c.op("Equal", most, zero)
-    divisor = c.op("Where", condition, one, most)
-    shares = c.op("ReduceL2", c.op("Div", pairs, divisor), c.ints(-1), keepdims=0)
-    found = c.op("Mul", shares, c.squeeze(divisor, -1))
+    most = TensorTerm(c, c.op("ReduceMax", sizes, axes, keepdims=1))
+    divisor = most.equals(0).chosen(1, most)
+    scaled = (TensorTerm(c, pairs) / divisor).value
+    shares = c.op("ReduceL2", scaled, axes, keepdims=0)
+    found = c.op("Mul", shares, c.squeeze(divisor.value, -1))
     # If a part is infinite, the magnitude is infinite, whatever the other part is.
     ends = c.op("Cast", c.op("IsInf", pairs), to=number_of("int32"))
     infinite = c.op(

@@ -8,6 +8,7 @@ import numpy as np
 
 from tilewright.base.dtypes import float64
 from tilewright.frontends.torch.aten.rules import AtenCall, rule
+from tilewright.frontends.torch.aten.terms import TensorTerm, argument
 from tilewright.graph.nodes import Value
 
 Places = np.ndarray[Any, np.dtype[np.int64]]
@@ -121,13 +122,12 @@ def _linspace(c: AtenCall) -> Value:
 def _ramps(c: AtenCall, up: Places, down: Places) -> Value:
     """`linspace` between ends of which one is a tensor."""
     real = c.dtype if c.dtype.is_float else float64
-    start, end = (c.cast(c.value(c[n], c.dtype), real) for n in ("start", "end"))
-    gaps = c.number(max(len(up) + len(down) - 1, 1), real)
-    step = c.op("Div", c.op("Sub", end, start), gaps)
-    rise, fall = (
-        c.op("Mul", step, c.build.constant(n.astype(real.numpy))) for n in (up, down)
-    )
-    parts = c.op("Add", start, rise), c.op("Sub", end, fall)
+    start, end = (argument(c, n).cast(real) for n in ("start", "end"))
+    gaps = max(len(up) + len(down) - 1, 1)
+    step = (end - start) / gaps
+    numbers = (c.build.constant(n.astype(real.numpy)) for n in (up, down))
+    rise, fall = (step * TensorTerm(c, n) for n in numbers)
+    parts = (start + rise).value, (end - fall).value
     return c.cast(c.op("Concat", *parts, axis=0), c.dtype)
 
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from tilewright.base.dtypes import int64
 from tilewright.frontends.torch.aten.rules import AtenCall, rule
+from tilewright.frontends.torch.aten.terms import TensorTerm
 from tilewright.graph.nodes import Value
 
 
@@ -17,18 +18,14 @@ def _histogram(c: AtenCall) -> Value:
     bins = int(c["bins"])
     if low == high:
         raise c.refuse("its ranges depend on the elements")
-    x = c.reshape(c.tensor("self", c.dtype), [-1])
-    place = c.op("Sub", x, c.number(low))
-    place = c.op("Mul", place, c.number(bins))
-    place = c.op("Div", place, c.number(high - low))
-    place = c.op("Floor", place)
-    place = c.op("Min", place, c.number(bins - 1))
-    above = c.op("GreaterOrEqual", x, c.number(low))
-    below = c.op("LessOrEqual", x, c.number(high))
-    inside = c.op("And", above, below)
-    place = c.op("Where", inside, place, c.number(-1))
+    flat = c.reshape(c.tensor("self", c.dtype), [-1])
+    x = TensorTerm(c, flat)
+    place = (x - low) * bins / (high - low)
+    place = place.op("Floor").op("Min", bins - 1)
+    inside = (x >= low) & (x <= high)
+    place = inside.chosen(place, -1)
     numbers = c.build.constant(np.arange(bins).astype(c.dtype.numpy))
-    column = c.unsqueeze(place, 1)
+    column = c.unsqueeze(place.value, 1)
     same = c.op("Equal", column, numbers)
     ones = c.cast(same, int64)
     counts = c.op("ReduceSum", ones, c.ints(0), keepdims=0)

@@ -10,7 +10,7 @@ import numpy as np
 from tilewright.base.dtypes import DType, bool_, int64, uint8
 from tilewright.frontends.torch.aten.operators.arithmetic import floor_divided
 from tilewright.frontends.torch.aten.rules import AtenCall, rule
-from tilewright.frontends.torch.aten.terms import Term
+from tilewright.frontends.torch.aten.terms import TensorTerm
 from tilewright.graph.nodes import Value
 
 _REDUCTIONS = {
@@ -88,7 +88,7 @@ def _scatter(c: AtenCall) -> Value:
         if c.dtype.is_float:
             found = c.op("Div", found, counts)
         else:
-            found = floor_divided(Term(c, found), Term(c, counts)).value
+            found = floor_divided(TensorTerm(c, found), TensorTerm(c, counts)).value
     return found if c.rank() else c.reshape(found, [])
 
 

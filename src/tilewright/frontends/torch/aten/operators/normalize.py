@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.frontends.torch.aten.rules import AtenCall, rule
+from tilewright.frontends.torch.aten.terms import TensorTerm
 from tilewright.graph.nodes import Value
 
 
@@ -97,12 +98,12 @@ def _native_group_norm(c: AtenCall) -> list[Value | None]:
     rows = _rows(c, groups)
     axes = c.ints(2)
     mean = c.op("ReduceMean", rows, axes, keepdims=1)
-    away = c.op("Sub", rows, mean)
-    var = c.op("ReduceMean", c.op("Mul", away, away), c.ints(2), keepdims=0)
-    deviation = c.op("Sqrt", c.op("Add", var, c.number(float(c["eps"]))))
-    axes = c.ints(2)
+    away = TensorTerm(c, rows) - TensorTerm(c, mean)
+    square = (away * away).value
+    var = c.op("ReduceMean", square, axes, keepdims=0)
+    deviation = (TensorTerm(c, var) + float(c["eps"])).op("Sqrt")
     flat = c.op("Squeeze", mean, axes)
-    return [found, flat, c.op("Reciprocal", deviation)]
+    return [found, flat, deviation.op("Reciprocal").value]
 
 
 @rule("aten.instance_norm")

@@ -10,7 +10,7 @@ import numpy as np
 
 from tilewright.base.dtypes import DType, bool_, int64
 from tilewright.frontends.torch.aten.rules import AtenCall, positive, rule
-from tilewright.frontends.torch.aten.terms import Term
+from tilewright.frontends.torch.aten.terms import TensorTerm
 from tilewright.graph.nodes import Value
 
 _END: Final = (1 << 63) - 1
@@ -133,9 +133,11 @@ def _variance(c: AtenCall) -> Value | tuple[Value, Value]:
     x = c.tensor()
     keep = bool(c["keepdim"])
     mean = reduced(c, "ReduceMean", x, axes, keep=True)
-    away = c.op("Sub", x, mean)
-    total = reduced(c, "ReduceSum", c.op("Mul", away, away), axes, keep)
-    found = c.op("Div", total, c.number(max(count - correction, 0)))
+    away = TensorTerm(c, x) - TensorTerm(c, mean)
+    square = (away * away).value
+    total = TensorTerm(c, reduced(c, "ReduceSum", square, axes, keep))
+    divisor = float(max(count - correction, 0))
+    found = (total / divisor).value
     if name.startswith("std"):
         found = c.op("Sqrt", found)
     if not name.endswith("mean"):
@@ -190,8 +192,9 @@ def _normed(
         name = "ReduceL1" if order == 1 else "ReduceL2"
         return reduced(c, name, size if not x.shape else x, axes, keep)
     if order == 0:
-        there = c.cast(c.op("Not", c.op("Equal", x, c.number(0))), c.dtype)
-        return reduced(c, "ReduceSum", there, axes, keep)
+        there = ~TensorTerm(c, x).equals(0)
+        ones = there.cast(c.dtype).value
+        return reduced(c, "ReduceSum", ones, axes, keep)
     powers = reduced(c, "ReduceSum", c.op("Pow", size, c.number(order)), axes, keep)
     exponent = c.number(1 / order)
     return c.op("Pow", powers, exponent)
@@ -289,12 +292,12 @@ def _running_extremum(c: AtenCall) -> tuple[Value, Value]:
     found = reduced(
         c, "ReduceMax" if largest else "ReduceMin", seen, [axis + 1], keep=False
     )
-    term = Term(c, every)
-    same = term.equals(Term(c, c.unsqueeze(found, axis + 1)))
+    term = TensorTerm(c, every)
+    same = term.equals(TensorTerm(c, c.unsqueeze(found, axis + 1)))
     if c.dtype.is_float:
         same = same | term.op("IsNaN")
     places = c.build.constant(numbers.reshape(extent, *behind))
-    places = (same & Term(c, before)).chosen(Term(c, places), 0).value
+    places = (same & TensorTerm(c, before)).chosen(TensorTerm(c, places), 0).value
     last = c.op("ReduceMax", places, c.ints(axis + 1), keepdims=0)
     return found, last
 

@@ -8,7 +8,7 @@ from typing import Final
 from tilewright.base.dtypes import bool_, float64, int64
 from tilewright.frontends.torch.aten.operators.arithmetic import floor_divided
 from tilewright.frontends.torch.aten.rules import AtenCall, rule
-from tilewright.frontends.torch.aten.terms import Term
+from tilewright.frontends.torch.aten.terms import TensorTerm
 from tilewright.graph.nodes import Value
 
 _ARITHMETIC: Final = {
@@ -43,7 +43,7 @@ for _name, _op in {"sym_max": "Max", "sym_min": "Min"}.items():
 
 @rule("operator.floordiv")
 def _floordiv(c: AtenCall) -> Value:
-    a, b = (Term(c, x) for x in _operands(c))
+    a, b = (TensorTerm(c, x) for x in _operands(c))
     return floor_divided(a, b).value
 
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from tilewright.base.dtypes import float64
 from tilewright.frontends.torch.aten.rules import AtenCall, rule
-from tilewright.frontends.torch.aten.terms import Term, argument
+from tilewright.frontends.torch.aten.terms import TensorTerm, argument
 from tilewright.graph.nodes import Value
 
 # erfcx(x) for 1 <= x < 8 and for x >= 8: numerators and denominators, highest power first.
@@ -156,7 +156,7 @@ _SHIFTS: Final = 10
 Rational = tuple[Sequence[float], Sequence[float]]
 
 
-def _polynomial(x: Term, parts: Sequence[float]) -> Term:
+def _polynomial(x: TensorTerm, parts: Sequence[float]) -> TensorTerm:
     """By Horner's rule, from the highest power on."""
     found = x.of(parts[0])
     for part in parts[1:]:
@@ -164,17 +164,17 @@ def _polynomial(x: Term, parts: Sequence[float]) -> Term:
     return found
 
 
-def _ratio(x: Term, parts: Rational) -> Term:
+def _ratio(x: TensorTerm, parts: Rational) -> TensorTerm:
     above, below = parts
     return _polynomial(x, above) / _polynomial(x, below)
 
 
-def _fraction(x: Term) -> Term:
+def _fraction(x: TensorTerm) -> TensorTerm:
     """The distance from the nearest integer, with its sign."""
     return x - x.op("Round")
 
 
-def _scaled_erfc(size: Term) -> Term:
+def _scaled_erfc(size: TensorTerm) -> TensorTerm:
     """`exp(x*x) * erfc(x)` for x >= 1."""
     above, below = _FAR
     far = 1 / size  # its powers do not overflow
@@ -183,7 +183,7 @@ def _scaled_erfc(size: Term) -> Term:
     return (size < 8).chosen(near, tail)
 
 
-def _erfc(x: Term) -> Term:
+def _erfc(x: TensorTerm) -> TensorTerm:
     """The complement of the error function, accurate where it is small."""
     size = abs(x)
     large = size.op("Max", 1)
@@ -194,7 +194,7 @@ def _erfc(x: Term) -> Term:
     return (size < 1).chosen(near, far)
 
 
-def _erfcx(x: Term) -> Term:
+def _erfcx(x: TensorTerm) -> TensorTerm:
     """`exp(x*x) * erfc(x)`."""
     square = x * x
     low = x.op("Min", 1)
@@ -203,7 +203,7 @@ def _erfcx(x: Term) -> Term:
     return (x < 1).chosen(near, _scaled_erfc(high))
 
 
-def _quantile(q: Term, tail: Term) -> Term:
+def _quantile(q: TensorTerm, tail: TensorTerm) -> TensorTerm:
     """Of the normal distribution at 1/2 + q; tail: the distance from the nearer end."""
     center = q * _ratio(0.180625 - q * q, _CENTER)
     logarithm = tail.op("Log")
@@ -217,7 +217,7 @@ def _quantile(q: Term, tail: Term) -> Term:
     return middle.chosen(center, signed)
 
 
-def _lgamma(x: Term) -> Term:
+def _lgamma(x: TensorTerm) -> TensorTerm:
     """The logarithm of the size of the gamma function."""
     reflected = x < 0.5
     z = reflected.chosen(1 - x, x) - 1
@@ -236,7 +236,7 @@ def _lgamma(x: Term) -> Term:
     return x.op("IsInf").chosen(math.inf, found)
 
 
-def _digamma(x: Term) -> Term:
+def _digamma(x: TensorTerm) -> TensorTerm:
     """The derivative of `lgamma`: infinite at zero, by its sign, and NaN at other poles."""
     reflected = x < 0
     z = reflected.chosen(1 - x, x)
@@ -257,18 +257,18 @@ def _digamma(x: Term) -> Term:
     return x.equals(0).chosen(at_zero, found)
 
 
-def _erfinv(x: Term) -> Term:
+def _erfinv(x: TensorTerm) -> TensorTerm:
     tail = 0.5 * (1 - abs(x))
     found = _quantile(0.5 * x, tail)
     return found * math.sqrt(0.5)
 
 
-def _ndtri(x: Term) -> Term:
+def _ndtri(x: TensorTerm) -> TensorTerm:
     tail = x.op("Min", 1 - x)
     return _quantile(x - 0.5, tail)
 
 
-def _log_ndtr(x: Term) -> Term:
+def _log_ndtr(x: TensorTerm) -> TensorTerm:
     """The logarithm of the normal distribution, accurate in both tails."""
     scaled = x * math.sqrt(0.5)
     below = scaled.op("Min", 0)
@@ -282,7 +282,9 @@ def _log_ndtr(x: Term) -> Term:
     return (x < -1).chosen(low, high)
 
 
-def _rule_of(function: Callable[[Term], Term]) -> Callable[[AtenCall], Value]:
+def _rule_of(
+    function: Callable[[TensorTerm], TensorTerm],
+) -> Callable[[AtenCall], Value]:
     def apply(c: AtenCall) -> Value:
         wide = argument(c).cast(float64)
         found = function(wide)
