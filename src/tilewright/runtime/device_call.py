@@ -90,6 +90,7 @@ def call(
     torch = any(map(inputs.is_torch, values))
     for n, target in enumerate(wanted):
         if target is not None:
+            outputs.count_change(target)
             found[n] = target
         elif torch:
             found[n] = outputs.to_torch(found[n])

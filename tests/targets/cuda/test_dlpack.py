@@ -163,6 +163,11 @@ def test_results_are_written_into_given_tensors(api):
     host = np.zeros((4, 8), np.float32)
     assert exe(OnGpu(api, torch.tensor(X)), out=host) is host
     np.testing.assert_allclose(host, WANT, rtol=1e-5)
+    tensor = torch.zeros(4, 8)
+    before = tensor._version
+    assert exe(OnGpu(api, torch.tensor(X)), out=tensor) is tensor
+    assert tensor._version > before
+    np.testing.assert_allclose(tensor.numpy(), WANT, rtol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore:.*falls back to the host")
