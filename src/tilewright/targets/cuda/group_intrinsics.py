@@ -13,18 +13,17 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from tilewright.base.dtypes import DType, bfloat16, float16, float32
-from tilewright.compute.build import cast, map_, reduce_
+from tilewright.compute.build import cast, reduce_
 from tilewright.expr.nodes import Buffer, Expr
 from tilewright.expr.swizzle import BLOCK, CHUNKS
 from tilewright.loops.intrinsic import (
     Formal,
-    HardwareCall,
     TensorIntrinsic,
     ThreadShare,
     decl_tensor_intrinsic,
     hardware_intrinsic,
 )
-from tilewright.targets.cuda.intrinsics import SUM, SUM_WORDS, Calls
+from tilewright.targets.cuda.intrinsics import SUM, SUM_WORDS, Calls, store_of
 from tilewright.targets.cuda.machine import WARP
 
 GROUP: Final = 4 * WARP  # threads
@@ -121,32 +120,13 @@ def _product(of: DType, columns: int, in_blocks: bool) -> TensorIntrinsic:
     )
 
 
-def _store(columns: int) -> TensorIntrinsic:
-    """`out[i, j] = a[i, j]`: a tile of accumulators to memory."""
-    a = Buffer("a", (GROUP_ROWS, columns), float32)
-    out = Buffer("out", (GROUP_ROWS, columns), float32)
-
-    def lower(inputs: Sequence[Formal], outputs: Sequence[Formal]) -> HardwareCall:
-        (held,), (to,) = inputs, outputs
-        pointers = to.access_ptr("w"), held.access_ptr("r")
-        return hardware_intrinsic("mma.store", *pointers, *to.strides, *held.strides)
-
-    return decl_tensor_intrinsic(
-        map_("store", out, lambda i, j: a[i, j]),
-        lower,
-        name=f"cuda.wgmma.store.{columns}",
-        scopes=[("warp", memory) for memory in ("global", "shared")],
-        target="cuda",
-        features=[FEATURE],
-        threads=GROUP,
-        fragment=_FRAGMENT,
-    )
-
-
 GROUP_PRODUCTS: Final = {
     (of, columns, in_blocks): _product(of, columns, in_blocks)
     for of in (float16, bfloat16)
     for columns in GROUP_COLUMNS
     for in_blocks in (False, True)[: 1 + (columns > GROUP_DEPTH)]
 }
-GROUP_STORES: Final = {columns: _store(columns) for columns in GROUP_COLUMNS}
+GROUP_STORES: Final = {
+    n: store_of(f"wgmma.store.{n}", (GROUP_ROWS, n), float32, FEATURE, GROUP, _FRAGMENT)
+    for n in GROUP_COLUMNS
+}

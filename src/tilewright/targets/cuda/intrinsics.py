@@ -18,6 +18,7 @@ from tilewright.compute.build import cast, map_, reduce_
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.intrinsic import (
     Formal,
+    Fragment,
     HardwareCall,
     TensorIntrinsic,
     ThreadShare,
@@ -129,10 +130,17 @@ def _mma(
     )
 
 
-def _store(dtype: DType) -> TensorIntrinsic:
-    """`out[i, j] = a[i, j]`: a tile of accumulators to memory."""
-    a = Buffer("a", (ROWS, COLUMNS), dtype)
-    out = Buffer("out", (ROWS, COLUMNS), dtype)
+def store_of(
+    name: str,
+    sides: tuple[int, int],
+    dtype: DType,
+    feature: str,
+    threads: int,
+    fragment: Fragment,
+) -> TensorIntrinsic:
+    """`out[i, j] = a[i, j]`: a tile of accumulators, of rows by columns, to memory."""
+    a = Buffer("a", sides, dtype)
+    out = Buffer("out", sides, dtype)
 
     def lower(inputs: Sequence[Formal], outputs: Sequence[Formal]) -> HardwareCall:
         (held,), (to,) = inputs, outputs
@@ -142,12 +150,12 @@ def _store(dtype: DType) -> TensorIntrinsic:
     return decl_tensor_intrinsic(
         map_("store", out, lambda i, j: a[i, j]),
         lower,
-        name=f"cuda.mma.store.{dtype.name}",
+        name=f"cuda.{name}",
         scopes=[("warp", memory) for memory in _MEMORY],
         target="cuda",
-        features=[FEATURE],
-        threads=WARP,
-        fragment=FRAGMENT,
+        features=[feature],
+        threads=threads,
+        fragment=fragment,
     )
 
 
@@ -159,4 +167,7 @@ PRODUCTS: Final = (
     _mma("uint8", uint8, int32, right=int8),
     _mma("int8.uint8", int8, int32, right=uint8),
 )
-STORES: Final = tuple(_store(dtype) for dtype in (float32, int32))
+STORES: Final = tuple(
+    store_of(f"mma.store.{d.name}", (ROWS, COLUMNS), d, FEATURE, WARP, FRAGMENT)
+    for d in (float32, int32)
+)

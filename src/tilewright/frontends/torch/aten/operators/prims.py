@@ -9,6 +9,7 @@ import numpy as np
 
 from tilewright.base.dtypes import bool_, int64
 from tilewright.frontends.torch.aten.operators.reductions import reduced
+from tilewright.frontends.torch.aten.operators.shapes import transposed
 from tilewright.frontends.torch.aten.rules import AtenCall, Rule, rule, rule_named
 from tilewright.graph.nodes import Value
 
@@ -136,9 +137,7 @@ def _same(c: AtenCall) -> Value:
 
 @rule("prims.transpose")
 def _transposed(c: AtenCall) -> Value:
-    if not c["permutation"]:
-        return c.tensor("a")
-    return c.op("Transpose", c.tensor("a"), perm=[int(n) for n in c["permutation"]])
+    return transposed(c, c.tensor("a"), [int(n) for n in c["permutation"]])
 
 
 @rule("prims.broadcast_in_dim")
