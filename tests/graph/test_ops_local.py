@@ -177,6 +177,43 @@ def test_mean_variance_normalization_does_not_cancel():
     assert not run(model_of("MeanVarianceNormalization", [x]), [x])[0][:, 1].any()
 
 
+def in_groups(x, groups, scale, bias):
+    """Group normalization in float64; epsilon is 1e-5."""
+    rows = x.astype(np.float64).reshape(len(x), groups, -1)
+    away = rows - rows.mean(2, keepdims=True)
+    normal = away / np.sqrt(rows.var(2, keepdims=True) + 1e-5)
+    each = (-1, *(1,) * (x.ndim - 2))
+    return normal.reshape(x.shape) * scale.reshape(each) + bias.reshape(each)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize(
+    "groups, shape", [(1, (2, 6, 5)), (2, (1, 6, 3, 5)), (6, (2, 6))]
+)
+def test_group_normalization(groups, shape, dtype):
+    operands = real(*shape), real(6), real(6, seed=1)
+    x, scale, bias = (a.astype(dtype) for a in operands)
+    expected = [in_groups(x, groups, scale, bias).astype(dtype)]
+    rtol = {2: 1e-2, 4: 1e-4, 8: 1e-11}[x.itemsize]
+    agree("GroupNormalization", [x, scale, bias], num_groups=groups, rtol=rtol, atol=rtol,
+          expected=expected)  # fmt: skip
+
+
+def test_group_normalization_does_not_cancel():
+    """By the difference of the means of ONNX's function the deviations are rounding, or NaN."""
+    x, scale, bias = real(2, 4, 6, 5) + np.float32(1e3), real(4), real(4, seed=1)
+    expected = [in_groups(x, 2, scale, bias).astype(np.float32)]
+    agree("GroupNormalization", [x, scale, bias], num_groups=2, rtol=1e-2, atol=1e-3,
+          expected=expected)  # fmt: skip
+
+
+@pytest.mark.parametrize("groups", [0, 4])
+def test_groups_that_do_not_divide_the_channels_are_refused(groups):
+    operands = [real(2, 6, 5), real(6), real(6)]
+    with pytest.raises(ModelError, match=f"num_groups={groups} does not divide axis 1"):
+        tw.compile(model_of("GroupNormalization", operands, num_groups=groups))
+
+
 @pytest.mark.parametrize("shape", [(0, 3, 4, 5), (2, 0, 4, 5), (2, 3, 0, 5)])
 def test_mean_variance_normalization_of_nothing(shape):
     x = np.zeros(shape, np.float32)
