@@ -18,6 +18,7 @@ __all__ = [
     "TilewrightWarning",
     "UnsupportedError",
     "VerifyError",
+    "placed",
 ]
 
 
@@ -179,3 +180,21 @@ def _rebuild(
     error = cls.__new__(cls, *args)
     error.__dict__.update(state)
     return error
+
+
+class placed:
+    """``with placed(where):`` puts ``where`` in front of the place of errors raised inside."""
+
+    __slots__ = ("where",)
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: object, error: BaseException | None, trace: object
+    ) -> None:
+        if isinstance(error, TilewrightError):
+            error.at(self.where)

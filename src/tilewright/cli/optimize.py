@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from tilewright.base import modes
-from tilewright.base.errors import InputError
+from tilewright.base.errors import InputError, placed
 from tilewright.base.files import write_whole
 from tilewright.base.text import plural
 from tilewright.cli.derivation import shown_cost, steps_table
@@ -220,10 +220,8 @@ def _steps(file: Path) -> GraphDerivation:
             where=str(file),
             hint="Give a file that tilewright optimize --derivation wrote",
         ) from None
-    try:
+    with placed(str(file)):
         return GraphDerivation.from_json(text)
-    except InputError as error:
-        raise error.at(str(file)) from None
 
 
 def _report(

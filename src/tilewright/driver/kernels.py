@@ -16,7 +16,7 @@ from tilewright.base.errors import (
     CompileError,
     ScheduleError,
     TilewrightError,
-    VerifyError,
+    placed,
 )
 from tilewright.base.store import FileStore
 from tilewright.driver.compiled import CompiledGroup
@@ -63,10 +63,8 @@ def _verified(after: str, *kernels: Kernel) -> None:
     if not flags.DEBUG.get():
         return
     for kernel in kernels:
-        try:
+        with placed(f"after {after}"):
             verify(kernel)
-        except VerifyError as error:
-            raise error.at(f"after {after}") from error.__cause__
 
 
 def _constants(signature: KernelSignature, fixed: Sequence[bool]) -> set[Buffer]:

@@ -7,7 +7,7 @@ from dataclasses import field, replace
 
 from tilewright.base import events
 from tilewright.base.dataclass import dataclass
-from tilewright.base.errors import ExecutionError
+from tilewright.base.errors import placed
 from tilewright.driver.compiled import CompiledGroup, Preparation
 from tilewright.driver.guard import Verdict, validate
 from tilewright.driver.open_code import OpenCode, forms_of
@@ -43,11 +43,9 @@ class OpenKernelCheck:
             return
         with events.span("check", total=len(self.codes)):
             for group, code in zip(self.plan.groups, self.codes, strict=True):
-                try:
+                shown = (f"{n} = {v}" for n, v in zip(names, key, strict=True))
+                with placed(", ".join(shown)):
                     self._verdict(group, code, numbers).require()
-                except ExecutionError as error:
-                    shown = (f"{n} = {v}" for n, v in zip(names, key, strict=True))
-                    raise error.at(", ".join(shown)) from None
         self._right.add(key)
 
     def _verdict(

@@ -26,6 +26,7 @@ from tilewright.base.errors import (
     MemoryLimitError,
     ModelError,
     TilewrightError,
+    placed,
 )
 from tilewright.base.text import plural
 from tilewright.graph import sequences
@@ -454,10 +455,8 @@ def _retype(
                 continue
         inputs = tuple(None if v is None else env.get(v, v) for v in op.inputs)
         draft = typed_subgraphs(replace(op, inputs=inputs), typer, env)
-        try:
+        with placed(f"graph {graph.name!r}"):
             results = typer.apply(draft)
-        except TilewrightError as error:
-            raise error.at(f"graph {graph.name!r}") from error.__cause__
         for old, new in zip(op.outputs, results, strict=False):
             if old is not None and new is not None:
                 env[old] = new

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from tilewright.base import limits
 from tilewright.base.dataclass import dataclass
-from tilewright.base.errors import InputError, TilewrightError
+from tilewright.base.errors import InputError, placed
 from tilewright.base.events import span
 from tilewright.base.text import did_you_mean
 
@@ -94,10 +94,8 @@ class Pipeline(Generic[T]):
     def _check(self, program: T, where: str) -> None:
         if self.verify is None:
             return
-        try:
+        with placed(f"pipeline {self.name}, {where}"):
             self.verify(program)
-        except TilewrightError as error:
-            raise error.at(f"pipeline {self.name}, {where}") from error.__cause__
 
     def __str__(self) -> str:
         return ",".join(map(str, self.passes))

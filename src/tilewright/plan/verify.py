@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.base.dataclass import dataclass
-from tilewright.base.errors import VerifyError
+from tilewright.base.errors import VerifyError, placed
 from tilewright.compute.check import check
 from tilewright.compute.nodes import PW, Computation
 from tilewright.compute.regions import read, written
@@ -123,10 +123,8 @@ def verify_steps(
 
 
 def _check(c: Computation, where: str) -> None:
-    try:
+    with placed(where):
         check(c)
-    except VerifyError as error:
-        raise error.at(where) from error.__cause__
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.base.errors import InputError
+from tilewright.base.errors import InputError, placed
 from tilewright.runtime import inputs, outputs
 from tilewright.runtime.call import CallFrame, CallPlan, run
 from tilewright.runtime.device_steps import caller_end, flat
@@ -106,10 +106,8 @@ def _sharing(plan: CallPlan) -> list[SharingDevice]:
 def _input(value: Any, tensor: Tensor, device: SharingDevice) -> Any:
     if not is_elsewhere(value):
         return inputs.convert(value, tensor)
-    try:
+    with placed(f"input {tensor.name!r}"):
         return taken(value, tensor, device)
-    except InputError as error:
-        raise error.at(f"input {tensor.name!r}") from error.__cause__
 
 
 def _targets(
@@ -124,11 +122,9 @@ def _targets(
         if not is_elsewhere(value):
             found[n] = outputs.checked(value, tensor)
             continue
-        try:
+        with placed(f"out= for {tensor.name!r}"):
             outputs.check_target(value, tensor)
             found[n] = taken(value, tensor, device, written=True)
-        except InputError as error:
-            raise error.at(f"out= for {tensor.name!r}") from error.__cause__
     return given, found
 
 

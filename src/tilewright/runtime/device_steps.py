@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from tilewright.base.dataclass import dataclass
-from tilewright.base.errors import TilewrightError
+from tilewright.base.errors import placed
 from tilewright.runtime import devices
 from tilewright.runtime.device import (
     Bytes,
@@ -50,11 +50,8 @@ class OpenDevice:
 
         Raises MemoryLimitError if the device does not have that much memory.
         """
-        try:
+        with placed(f"memory between the kernels on device {self.device.name}"):
             arena = self.device.allocate(self.arena_bytes)
-        except TilewrightError as error:
-            place = f"memory between the kernels on device {self.device.name}"
-            raise error.at(place) from error.__cause__
         return DeviceMemory(self, arena)
 
 
@@ -66,12 +63,10 @@ def open_devices(model: CompiledModel, constants: Bytes) -> dict[str, OpenDevice
     found = {n: OpenDevice(devices.find(n), size) for n, size in model.devices.items()}
     for step in model.launches:
         opened = found[step.device]
-        try:
+        with placed(f"kernel {step.name!r}"):
             if step.program not in opened.programs:
                 code = model.programs[step.program]
                 opened.programs[step.program] = opened.device.load(code)
-        except TilewrightError as error:
-            raise error.at(f"kernel {step.name!r}") from error.__cause__
         fixed = (s for s in step.arguments if s.kind == "constant")
         _upload(opened, fixed, constants)
     return found
@@ -84,11 +79,8 @@ def _upload(opened: OpenDevice, slots: Iterable[ValueSlot], constants: Bytes) ->
         key = slot.at, slot.tensor.nbytes
         if key in opened.constants:
             continue
-        try:
+        with placed(f"constant {slot.tensor.name} on device {opened.device.name}"):
             place = MemoryRange(opened.device.allocate(key[1]), 0, key[1])
-        except TilewrightError as error:
-            where = f"constant {slot.tensor.name} on device {opened.device.name}"
-            raise error.at(where) from error.__cause__
         queue.write(place, constants[slot.at : slot.at + key[1]]).wait()
         opened.constants[key] = place
 
@@ -185,11 +177,9 @@ class LaunchRun:
         step = self.step
         memory = values.frame.devices[step.device]
         regions: Sequence[MemoryRange] = [memory.region(s) for s in step.arguments]
-        try:
+        with placed(f"kernel {step.name!r}"):
             program = memory.opened.programs[step.program]
             return memory.queue(values.timed).launch(program, regions)
-        except TilewrightError as error:
-            raise error.at(f"kernel {step.name!r}") from error.__cause__
 
 
 def flat(array: np.ndarray[Any, Any]) -> Bytes:

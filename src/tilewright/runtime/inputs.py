@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.base.dtypes import DType, dtype_of
-from tilewright.base.errors import InputError
+from tilewright.base.errors import InputError, placed
 from tilewright.runtime import dlpack
 from tilewright.runtime.model import OBJECT, Tensor
 
@@ -32,10 +32,8 @@ def convert(value: Any, tensor: Tensor) -> Any:
         plain = value.flags.c_contiguous and value.flags.aligned
         if plain and value.dtype == dtype_of(tensor.dtype).numpy:
             return value
-    try:
+    with placed(f"input {tensor.name!r}"):
         return _convert(value, tensor)
-    except InputError as error:
-        raise error.at(f"input {tensor.name!r}") from error.__cause__
 
 
 def is_torch(value: Any) -> bool:

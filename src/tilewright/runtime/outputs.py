@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.base.dtypes import dtype_of
-from tilewright.base.errors import InputError
+from tilewright.base.errors import InputError, placed
 from tilewright.base.text import plural
 from tilewright.runtime import buffer, dlpack, inputs
 from tilewright.runtime.device_tensor import DeviceTensor
@@ -72,38 +72,31 @@ def check_target(target: Any, tensor: Tensor) -> None:
 def checked(target: Any, tensor: Tensor) -> NDArray[Any]:
     """The memory of a target on the host. Raises InputError unless the output can be copied
     there."""
-    where = f"out= for {tensor.name!r}"
-    try:
+    with placed(f"out= for {tensor.name!r}"):
         check_target(target, tensor)
-    except InputError as error:
-        raise error.at(where) from None
-    array = _memory(target, where)
-    if array.dtype != dtype_of(tensor.dtype).numpy or array.shape != tensor.extents:
-        raise InputError(
-            f"expected {tensor.layout}, got {array.dtype}{list(array.shape)}",
-            code="TW-SHAPE",
-        ).at(where)
-    if not array.flags.writeable:
-        raise InputError("the array is read-only").at(where)
-    if not _elements_apart(array):
-        raise InputError("its elements share memory", hint="give np.empty(...)").at(
-            where
-        )
+        array = _memory(target)
+        _check_layout(array, tensor)
+        if not array.flags.writeable:
+            raise InputError("the array is read-only")
+        if not _elements_apart(array):
+            raise InputError("its elements share memory", hint="give np.empty(...)")
     return array
 
 
-def _memory(target: Any, where: str) -> NDArray[Any]:
+def _memory(target: Any) -> NDArray[Any]:
     """The memory of an array or tensor that will be written. Raises InputError."""
     if isinstance(target, np.ndarray):
         return target
     if not hasattr(target, "__dlpack__") or isinstance(target, np.generic):
-        raise InputError(
-            f"expected an array or a tensor, got {type(target).__name__}"
-        ).at(where)
-    try:
-        return dlpack.read(target)
-    except InputError as error:
-        raise error.at(where) from error.__cause__
+        raise InputError(f"expected an array or a tensor, got {type(target).__name__}")
+    return dlpack.read(target)
+
+
+def _check_layout(array: NDArray[Any], tensor: Tensor) -> None:
+    """Raise InputError unless an array has a tensor's dtype and shape."""
+    if array.dtype != dtype_of(tensor.dtype).numpy or array.shape != tensor.extents:
+        found = f"{array.dtype}{list(array.shape)}"
+        raise InputError(f"expected {tensor.layout}, got {found}", code="TW-SHAPE")
 
 
 def _elements_apart(array: NDArray[Any]) -> bool:
@@ -150,46 +143,33 @@ def donate(
     others += [a for n, a in enumerate(arrays) if wanted[n] is not None]
     for output, given in model.aliases:
         tensor, name = model.inputs[given], model.outputs[output].name
-        where = f"input {tensor.name!r}, in whose memory {name!r} is written"
-        try:
+        with placed(f"input {tensor.name!r}, in whose memory {name!r} is written"):
             check_target(values[given], tensor)
-        except InputError as error:
-            raise error.at(where) from None
-        _check_donated(_memory(values[given], where), tensor, where)
-        array = converted[given]  # the same memory, as it needs no conversion
-        asked = arrays[output]
-        if wanted[output] is not None and wanted[output] is not values[given]:
-            raise InputError(
-                "out= has another array for it",
-                where=where,
-                hint="leave it out, or give the input's array",
-            )
-        wanted[output], arrays[output] = values[given], array
-        if any(
-            isinstance(a, np.ndarray) and a is not asked and buffer.overlap(array, a)
-            for a in others
-        ):
-            raise InputError(
-                "it shares memory with another array of the call",
-                where=where,
-                hint="give it a separate array",
-            )
+            _check_donated(_memory(values[given]), tensor)
+            array = converted[given]  # the same memory, as it needs no conversion
+            asked = arrays[output]
+            if wanted[output] is not None and wanted[output] is not values[given]:
+                raise InputError(
+                    "out= has another array for it",
+                    hint="leave it out, or give the input's array",
+                )
+            wanted[output], arrays[output] = values[given], array
+            rest = (a for a in others if isinstance(a, np.ndarray) and a is not asked)
+            if any(buffer.overlap(array, a) for a in rest):
+                raise InputError(
+                    "it shares memory with another array of the call",
+                    hint="give it a separate array",
+                )
         others.append(array)
 
 
-def _check_donated(array: NDArray[Any], tensor: Tensor, where: str) -> None:
+def _check_donated(array: NDArray[Any], tensor: Tensor) -> None:
     """Raise InputError unless native code can write into this array."""
-    dtype = dtype_of(tensor.dtype).numpy
-    if array.dtype != dtype or array.shape != tensor.extents:
-        found = f"{array.dtype}{list(array.shape)}"
-        raise InputError(
-            f"expected {tensor.layout}, got {found}", where=where, code="TW-SHAPE"
-        )
+    _check_layout(array, tensor)
     flags = array.flags
     if not (flags.c_contiguous and flags.aligned and flags.writeable):
         raise InputError(
             "the array is read-only, or not contiguous",
-            where=where,
             hint="give np.array(x, order='C'), and what the call returns at the next one",
         )
 

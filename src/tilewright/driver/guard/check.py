@@ -13,7 +13,7 @@ import numpy as np
 
 from tilewright.base import events, flags
 from tilewright.base.dataclass import dataclass
-from tilewright.base.errors import TilewrightError, UnsupportedError
+from tilewright.base.errors import UnsupportedError, placed
 from tilewright.base.guarded import Guarded, poison
 from tilewright.base.text import plural
 from tilewright.driver.compiled import CompiledGroup
@@ -121,10 +121,8 @@ class _Job:
 
     def do(self) -> Verdict:
         """Do all runs on all data."""
-        try:
+        with placed(f"validating kernel {self.signature.name}"):
             return self._all()
-        except TilewrightError as error:
-            raise error.at(f"validating kernel {self.signature.name}") from None
 
     def places(self) -> Sequence[Guarded]:
         """The memory of the current run."""

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 
-from tilewright.base.errors import MemoryLimitError, TilewrightError
+from tilewright.base.errors import MemoryLimitError, placed
 from tilewright.base.memory import memory_limit
 from tilewright.base.names import fresh
 from tilewright.graph.bounded import branches, indices, loops, parts, shapes, sums  # noqa: F401
@@ -101,10 +101,8 @@ class OperatorWalk:
     ) -> None:
         """Add the operators; `env` maps old values to new ones and gains their results."""
         for op in operations:
-            try:
+            with placed(f"node {op.label!r}"):
                 self._add(op, env)
-            except TilewrightError as error:
-                raise error.at(f"node {op.label!r}") from error.__cause__
 
     def _add(
         self,

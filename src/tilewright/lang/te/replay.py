@@ -23,7 +23,7 @@ from dataclasses import field
 from typing import Any, Final
 
 from tilewright.base.dataclass import dataclass
-from tilewright.base.errors import ScheduleError, TilewrightError
+from tilewright.base.errors import ScheduleError, placed
 from tilewright.compute.nodes import CC
 from tilewright.lang.te.cooperative import part_threads
 from tilewright.lang.te.records import Handle, Line, Mark, Split
@@ -107,10 +107,8 @@ def _nest(stage: Stage, program: PlainProgram) -> _Nest:
 @contextmanager
 def _naming(line: Line) -> Iterator[None]:
     """Errors of the primitives, with the line that asked for them in front."""
-    try:
+    with placed(str(line)):
         yield
-    except TilewrightError as error:
-        raise error.at(str(line)) from None
 
 
 def _place(s: Schedule, nests: dict[Stage, _Nest], stage: Stage) -> None:

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import DType
-from tilewright.base.errors import CompileError, TilewrightError, UnsupportedError
+from tilewright.base.errors import CompileError, UnsupportedError, placed
 from tilewright.compute.nodes import Computation
 from tilewright.expr.affine import Affine, affine, to_expr
 from tilewright.expr.bounds import bounds
@@ -559,11 +559,9 @@ def launches_text(
     for number, launch in enumerate(program.launches):
         # What is defined outside a module has no dot in its name.
         shared = SharedMemoryLayout.of(launch, f"{launch.name}_shared", static)
-        try:
+        with placed(f"launch {launch.name}"):
             thread = LaunchThread(launch, dialect, machine, contract, shared)
             thread.emit(launch.body)
-        except TilewrightError as error:
-            raise error.at(f"launch {launch.name}") from error.__cause__
         parts.append(shared.text + thread.finish(launch.name, number + 1))
         remainders |= thread.ops.remainders
     common = [fmod_function(type) for type in sorted(remainders)]

@@ -31,7 +31,7 @@ from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
-from tilewright.base.errors import InputError
+from tilewright.base.errors import InputError, placed
 from tilewright.targets.npu.catalog import MACHINES
 from tilewright.targets.npu.machine import (
     MachineOperator,
@@ -115,12 +115,10 @@ def _call(make: Callable[..., Any], table: Any, where: str) -> Any:
     for name, value in table.items():
         if name in ("names", "sizes") and not isinstance(value, list):
             raise InputError(f"{name} is {value!r}, expected a list", where=where)
-    try:
+    with placed(where):
         return make(
             **{n: tuple(v) if isinstance(v, list) else v for n, v in table.items()}
         )
-    except InputError as error:
-        raise error.at(where) from None
 
 
 def _check_keys(

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from tilewright.base.dataclass import dataclass
-from tilewright.base.errors import CompileError
+from tilewright.base.errors import CompileError, placed
 from tilewright.compute.nodes import PW, Computation, Dim
 from tilewright.expr.affine import affine
 from tilewright.expr.nodes import Load, Var
@@ -101,10 +101,8 @@ def sketches(
 @contextmanager
 def _of(kernel: Kernel) -> Iterator[None]:
     """Errors say which kernel they are about."""
-    try:
+    with placed(f"kernel {kernel.name}"):
         yield
-    except CompileError as error:
-        raise error.at(f"kernel {kernel.name}") from None
 
 
 def _product(
