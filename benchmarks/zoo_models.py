@@ -377,7 +377,7 @@ ENTRIES: Final[tuple[Entry, ...]] = (
     _timm("inception_next_atto"),
     _timm("ghostnet_100"),
     _timm("regnetx_004"),
-    _timm("mixer_b16_224", img_size=64, num_blocks=2),
+    _timm("mixer_b16_224", img_size=64),
     _timm("coat_tiny", img_size=64),
     _timm("lambda_resnet26t", 256, 256),
     _timm("halonet26t", 256, 256),
