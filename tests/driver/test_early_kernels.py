@@ -15,7 +15,7 @@ import pytest
 import tilewright as tw
 from tests.driver.test_kernel_cache import NATIVE, TARGETS, chosen, named, product
 from tests.driver.test_processes import CHAIN, are_gone, made  # noqa: F401
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 from tilewright.base import events
 from tilewright.base.store import FileStore
 from tilewright.driver import early_kernels, kernels
@@ -186,14 +186,19 @@ def test_an_interruption_ends_the_process(
     made: list[int],  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    here = os.getpid()
+    here, stop = os.getpid(), EarlyKernels.stop
 
     def make(self: KernelCompiler, request: Any) -> Any:
         if os.getpid() == here:
             raise KeyboardInterrupt
         time.sleep(PATIENCE)
 
+    def stop_at_work(self: EarlyKernels) -> dict[str, EarlyKernel]:
+        until(lambda: bool(self._found()))
+        return stop(self)
+
     monkeypatch.setattr(KernelCompiler, "_make", make)
+    monkeypatch.setattr(EarlyKernels, "stop", stop_at_work)
     with pytest.raises(KeyboardInterrupt):
         compiled(cache=False)
     assert len(made) == 1 and are_gone(made)
