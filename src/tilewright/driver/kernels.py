@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from functools import partial
 
 from tilewright.base import events, flags, limits
 from tilewright.base.dataclass import dataclass
@@ -175,7 +176,10 @@ class KernelCompiler:
     def _jobs(self, requests: Iterable[CompileRequest]) -> dict[str, Job]:
         missing = {r.key: r for r in requests if self._found(r.key) is None}
         order = sorted(missing.values(), key=lambda w: -w.cost)
-        return {w.key: lambda w=w: self._made(w).to_bytes() for w in order}
+        return {w.key: partial(self._encoded, w) for w in order}
+
+    def _encoded(self, request: CompileRequest) -> bytes:
+        return self._made(request).to_bytes()
 
     def _make_ahead(
         self, requests: Sequence[CompileRequest], processors: int, early: EarlyKernels
