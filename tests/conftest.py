@@ -76,9 +76,10 @@ def pytest_configure(config: pytest.Config) -> None:
         shared_objects.folder = config.cache.mkdir("objects")
     if "PYTEST_XDIST_WORKER" in os.environ:
         # The other processors are at work on other tests, and a large process forks slowly.
-        from tilewright.driver import kernels
+        from tilewright.driver import early_kernels, kernels
 
         kernels.workers = lambda jobs, processors: 1
+        early_kernels.can_fork = lambda: False
     # A shell runs background jobs with interrupts ignored; some tests send them.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

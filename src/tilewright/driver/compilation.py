@@ -13,7 +13,7 @@ from tilewright.base.errors import UnsupportedError, placed
 from tilewright.base.modes import UNSEARCHED
 from tilewright.base.store import FileStore
 from tilewright.driver.options import Options
-from tilewright.driver.planning import Observer, make_plan, questions
+from tilewright.driver.planning import Lowered, Observer, make_plan, questions
 from tilewright.driver.remembered import RecordedAnswers
 from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph
@@ -83,11 +83,12 @@ class Compilation:
         graph: Graph,
         observe: Observer | None = None,
         asked: Questions | None = None,
+        lowered: Lowered | None = None,
     ) -> Plan:
         """The plan of an optimized graph, partitioned over the host and the target's device.
 
-        observe: as for `make_plan`. asked: answers to use instead of the host's; by default, each
-        of the host's is computed once.
+        observe, lowered: as for `make_plan`. asked: answers to use instead of the host's; by
+        default, each of the host's is computed once.
         """
         refuses, fused = {}, {}
         if self.device is not None:
@@ -104,6 +105,7 @@ class Compilation:
             fusion=self.options.fusion,
             fused=fused,
             asked=asked or RecordedAnswers(self.host).questions,
+            lowered=lowered,
         )
 
 

@@ -8,7 +8,8 @@ layers of equal shape share a kernel.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from functools import partial
 
 from tilewright.base import events, flags, limits
 from tilewright.base.dataclass import dataclass
@@ -20,8 +21,9 @@ from tilewright.base.errors import (
 )
 from tilewright.base.store import FileStore
 from tilewright.driver.compiled import CompiledGroup
+from tilewright.driver.early_kernels import EarlyKernels
 from tilewright.driver.prepare import PreparationCompiler
-from tilewright.driver.processes import share, workers
+from tilewright.driver.processes import Job, share, workers
 from tilewright.driver.reach import reach
 from tilewright.driver.version import compiler
 from tilewright.expr.nodes import Buffer, fixed
@@ -125,11 +127,21 @@ class KernelCompiler:
         signatures: Sequence[KernelSignature],
         constants: Collection[Buffer],
         processors: int,
+        early: EarlyKernels | None = None,
     ) -> Iterator[CompiledGroup]:
-        """Compile each group, in order; several at a time if it pays."""
+        """Compile each group, in order; several at a time if it pays.
+
+        early: some of the kernels, which another process makes.
+        """
         requests = [self._request(s, constants) for s in signatures]
-        self._make_ahead(requests, processors)
+        self._make_ahead(requests, processors, early or EarlyKernels())
         yield from map(self._compiled, requests)
+
+    def jobs(
+        self, signatures: Iterable[KernelSignature], constants: Collection[Buffer]
+    ) -> dict[str, Job]:
+        """By key, what compiles the kernels that are not there yet, the slowest first."""
+        return self._jobs([self._request(s, constants) for s in signatures])
 
     def _request(
         self, signature: KernelSignature, constants: Collection[Buffer]
@@ -159,17 +171,37 @@ class KernelCompiler:
         self._keep(request.key, found.to_bytes())
         return found
 
-    def _make_ahead(self, requests: Sequence[CompileRequest], processors: int) -> None:
+    def _jobs(self, requests: Iterable[CompileRequest]) -> dict[str, Job]:
         missing = {r.key: r for r in requests if self._found(r.key) is None}
-        count = workers(len(missing), processors)
-        if count == 1:
-            return
         order = sorted(missing.values(), key=lambda w: -w.cost)
-        jobs = [lambda w=w: self._made(w).to_bytes() for w in order]
-        for w, data in zip(order, share(jobs, count), strict=True):
-            if data is not None:
-                self._keep(w.key, data)
-                self.known[w.key] = CompiledGroup.from_bytes(data)
+        return {w.key: partial(self._encoded, w) for w in order}
+
+    def _encoded(self, request: CompileRequest) -> bytes:
+        return self._made(request).to_bytes()
+
+    def _make_ahead(
+        self, requests: Sequence[CompileRequest], processors: int, early: EarlyKernels
+    ) -> None:
+        wanted = self._jobs(requests)
+        started = early.stop().keys() & wanted.keys()
+        jobs = {key: job for key, job in wanted.items() if key not in started}
+        count = workers(len(jobs), processors)
+        if count > 1 or started:
+            for key, data in zip(jobs, share(list(jobs.values()), count), strict=True):
+                self._take(key, data)
+        for key, made in early.rest().items():
+            if key in started:
+                self._take(key, made.code, made.happened)
+
+    def _take(
+        self, key: str, data: bytes | None, happened: Iterable[events.Event] = ()
+    ) -> None:
+        """Code that another process made, and what it reported; None if it failed."""
+        for event in happened:
+            events.forward(event)
+        if data is not None:
+            self._keep(key, data)
+            self.known[key] = CompiledGroup.from_bytes(data)
 
     def _keep(self, key: str, data: bytes) -> None:
         if self.store is not None:

@@ -22,6 +22,8 @@ from tilewright.plan.verify_memory import verify_arena
 from tilewright.targets.base import Target
 
 Observer = Callable[[str, Plan], None]
+# Called with the lowered plan, and the passes that are about to rewrite it.
+Lowered = Callable[[Plan, Pipeline[Plan]], None]
 
 
 def make_plan(
@@ -34,14 +36,15 @@ def make_plan(
     fusion: bool = True,
     fused: Mapping[str, Questions] = MappingProxyType({}),
     asked: Questions | None = None,
+    lowered: Lowered | None = None,
 ) -> Plan:
     """The graph as fusion groups that suit the target, and host fallbacks.
 
     refuses: by device other than the host, why it rejects a group; it runs the other groups. limit:
     the bytes that a call may need; results are recomputed if that keeps the plan within the limit.
     fusion, fused: as for `plan_pipeline`. asked: answers to use instead of the target's. observe:
-    called with the name and the plan after lowering and after each pass. Verified after each pass
-    under TILEWRIGHT_DEBUG.
+    called with the name and the plan after lowering and after each pass. lowered: called before
+    the first pass. Verified after each pass under TILEWRIGHT_DEBUG.
     """
 
     def nested(body: Graph) -> Plan:
@@ -61,6 +64,8 @@ def make_plan(
         fusion=fusion,
         fused=fused,
     )
+    if lowered is not None:
+        lowered(plan, pipeline)
     return pipeline.run(plan, check=flags.DEBUG.get(), observe=observe)
 
 

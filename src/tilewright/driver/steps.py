@@ -33,11 +33,13 @@ from tilewright.driver.compilation import (
 )
 from tilewright.driver.compile_lock import exclusive
 from tilewright.driver.deciding_inputs import deciding_inputs, shape_inputs
+from tilewright.driver.early_kernels import EarlyKernels, Jobs, early_kernels
 from tilewright.driver.emulated import warn_of_emulation
 from tilewright.driver.graph_passes import passed
 from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.options import Options
 from tilewright.driver.planning import place_buffers, questions
+from tilewright.driver.processes import Job
 from tilewright.driver.ranges import Dims, check_named, parted, said_by, symbols
 from tilewright.driver.sources import check_free, facts, import_model, with_dims
 from tilewright.expr.nodes import Buffer
@@ -56,7 +58,7 @@ from tilewright.plan.nodes import (
     Plan,
     Step,
 )
-from tilewright.plan.normalize import SharedSignatures
+from tilewright.plan.normalize import KernelSignature, SharedSignatures
 from tilewright.plan.own_results import own_results
 from tilewright.plan.pipeline import WINOGRAD
 from tilewright.plan.questions import Questions
@@ -218,24 +220,26 @@ def build(
         from tilewright.driver.show import PlanDumps, dump
 
         observe = PlanDumps(folder)
-    plan = compiling.planned(graph, observe)
-    _report_reference_kernels(plan, options)
-    if target.name == "cpu":
-        warn_of_emulation(graph, target)
-    if folder is not None:
-        dump(folder, plan, compiling)
-    store = store_for(compiling.host, options)
-    choose = chosen_schedules(plan, compiling.host, options)
-    aliases = aliased_buffers(plan, options.aliases)
-    steps = kernels(
-        plan,
-        compiling.host,
-        store,
-        options.sanitize,
-        choose,
-        compiling.device,
-        aliases,
-    )
+    with early_kernels(_early_jobs(compiling)) as early:
+        plan = compiling.planned(graph, observe, lowered=early.begin)
+        _report_reference_kernels(plan, options)
+        if target.name == "cpu":
+            warn_of_emulation(graph, target)
+        if folder is not None:
+            dump(folder, plan, compiling)
+        store = store_for(compiling.host, options)
+        choose = chosen_schedules(plan, compiling.host, options)
+        aliases = aliased_buffers(plan, options.aliases)
+        steps = kernels(
+            plan,
+            compiling.host,
+            store,
+            options.sanitize,
+            choose,
+            compiling.device,
+            aliases,
+            early,
+        )
     check_aliases(plan, steps, aliases)
     known["tuned"] = choose.used
     plan = place_buffers(plan, steps, observe)
@@ -247,6 +251,21 @@ def build(
         known["placements"] = [astuple(p) for p in placed]
         meta = {"math": options.math, "target": target.name}
         return assembler.model({**meta, **{k: v for k, v in known.items() if v}})
+
+
+def _early_jobs(compiling: Compilation) -> Jobs | None:
+    """What compiles the kernels of a part of the plan; None if a device takes some groups."""
+    if compiling.device is not None:
+        return None
+    host, options = compiling.host, compiling.options
+    store = store_for(host, options)
+
+    def jobs(part: Plan) -> Mapping[str, Job]:
+        choose = chosen_schedules(part, host, options)
+        compiler = _compiler(host, store, options.sanitize, choose)
+        return compiler.jobs(_signatures(part, choose.named), part.data)
+
+    return jobs
 
 
 def _check_loadable(mcpu: str, target: Target) -> None:
@@ -271,11 +290,12 @@ def kernels(
     choose: ChosenSchedules,
     device: DeviceCompiler | None = None,
     aliases: Mapping[Buffer, Buffer] = MappingProxyType({}),
+    early: EarlyKernels | None = None,
 ) -> list[BuiltStep]:
     """Every fusion group with its code; choose: selects the schedules of the kernels.
 
     device: compiles the groups that are not on the host. aliases: results in the memory of an
-    input.
+    input. early: kernels that another process makes.
     """
     if flags.CHECK.get() and not target.runs_here:
         raise UnsupportedError(
@@ -284,9 +304,21 @@ def kernels(
             code="TW-CHECK",
             hint=f"Unset {flags.CHECK.name}",
         )
+    compiler = _compiler(target, store, sanitize, choose)
+    return _compiled(plan, compiler, device, aliases, choose.named, early)
+
+
+def _compiler(
+    target: Target, store: FileStore | None, sanitize: bool, choose: ChosenSchedules
+) -> KernelCompiler:
     host = target if target.runs_here else find_target("cpu")
-    compiler = KernelCompiler(target, host, store, sanitize, choose, choose.withdraw)
-    return _compiled(plan, compiler, device, aliases, choose.named)
+    return KernelCompiler(target, host, store, sanitize, choose, choose.withdraw)
+
+
+def _signatures(plan: Plan, named: Collection[str]) -> list[KernelSignature]:
+    """The host's groups, ready to compile; named: those whose schedules the caller chooses."""
+    shared = SharedSignatures(named)
+    return [shared.of(s, plan.live[s]) for s in plan.groups_on(HOST)]
 
 
 def _compiled(
@@ -295,14 +327,14 @@ def _compiled(
     device: DeviceCompiler | None,
     aliases: Mapping[Buffer, Buffer],
     named: Collection[str],
+    early: EarlyKernels | None = None,
 ) -> list[BuiltStep]:
     """The steps of a plan, or of a plan inside a loop or branch.
 
     named: the groups whose schedules the caller chooses.
     """
     mine = plan.groups_on(HOST)
-    shared = SharedSignatures(named)
-    signatures = [shared.of(s, plan.live[s]) for s in mine]
+    signatures = _signatures(plan, named)
     if flags.DEBUG.get():
         from tilewright.plan.verify_signature import verify_signature
 
@@ -311,7 +343,7 @@ def _compiled(
     signatures = [in_place(s, aliases) for s in signatures]
     built: dict[FusionGroup, BuiltGroup] = {}
     with events.span("kernels", total=len(signatures)):
-        codes = compiler.compile_all(signatures, plan.data, thread_count())
+        codes = compiler.compile_all(signatures, plan.data, thread_count(), early)
         for step, signature, code in zip(mine, signatures, codes, strict=True):
             events.emit("kernel-ready", name=step.name, total=len(signatures))
             built[step] = BuiltGroup(step, signature, code)

@@ -39,7 +39,7 @@ from tilewright.base.dataclass import dataclass
 from tilewright.expr.affine import Affine, affine
 from tilewright.expr.bounds import Env, bounds
 from tilewright.expr.intervals import Interval
-from tilewright.expr.nodes import Expr, Load, Mod, Var
+from tilewright.expr.nodes import Const, Expr, Load, Mod, Var
 from tilewright.loops.analysis.access import Access
 from tilewright.loops.analysis.overlap import clamps, ideal, is_taken_apart, rejoined
 from tilewright.loops.analysis.terms import quotients, variables
@@ -56,6 +56,8 @@ def agreeing(
     without_overlap: read overlapping tiles as if they did not overlap, if they are the same tiles
     in both accesses (the caller knows that this is enough; see `overlap`).
     """
+    if _apart(a, b):
+        return None
     varying = frozenset(band) | _inner(a, band) | _inner(b, band)
     system = _System(a.ranges, b.ranges, varying)
     agreed: set[Expr] = {v for v in band if _fixed(a.ranges, v) and _fixed(b.ranges, v)}
@@ -64,6 +66,17 @@ def agreeing(
         if not system.settle(equations, agreed):
             return None
     return {v for v in band if v in agreed}
+
+
+def _apart(a: Access, b: Access) -> bool:
+    """Whether different constants index an axis: lemma 1 without terms, for the most of pairs."""
+    return any(
+        i is not j
+        and isinstance(i, Const)
+        and isinstance(j, Const)
+        and i.value != j.value
+        for i, j in zip(a.index, b.index, strict=True)
+    )
 
 
 def _inner(a: Access, band: Collection[Var]) -> frozenset[Var]:
