@@ -20,6 +20,7 @@ from rich.console import Console
 
 from benchmarks import harness, pretrain_data, pretrain_fit
 from tilewright.base.errors import TilewrightError
+from tilewright.testing.random_layers import KINDS
 from tilewright.tune.pretrained import LEAST, MARGIN
 
 
@@ -34,12 +35,34 @@ def main() -> None:
 @click.option("--mcpu", default="native", show_default=True, help="Instructions.")
 @click.option("--count", default=24, show_default=True, type=click.IntRange(2))
 @click.option("--realtime", is_flag=True, help="Time with real-time priority.")
-def data(path: Path, seconds: float, mcpu: str, count: int, realtime: bool) -> None:
+@click.option(
+    "--kind",
+    "kinds",
+    multiple=True,
+    type=click.Choice(list(KINDS)),
+    help="Only operators of this kind; may be repeated.",
+)
+@click.option(
+    "--shortest",
+    default=pretrain_data.SHORTEST,
+    show_default=True,
+    type=click.FloatRange(0),
+    help="Skip kernels whose default takes less time (in seconds).",
+)
+def data(
+    path: Path,
+    seconds: float,
+    mcpu: str,
+    count: int,
+    realtime: bool,
+    kinds: tuple[str, ...],
+    shortest: float,
+) -> None:
     """Measure programs for --seconds, COUNT of each kernel, and add them to PATH."""
     machine = harness.machine()
     try:
         said = pretrain_data.collect(
-            path, seconds, mcpu, count, machine, _say, realtime
+            path, seconds, mcpu, count, machine, _say, realtime, kinds, shortest
         )
     except TilewrightError as error:
         raise click.ClickException(str(error)) from error
@@ -92,7 +115,7 @@ def train(
     )
     try:
         fitted = pretrain_fit.fit(paths, how)
-        pretrain_fit.write(out, fitted, _command(paths))
+        pretrain_fit.write(out, fitted, _command([*paths, out]))
     except TilewrightError as error:
         raise click.ClickException(str(error)) from error
     Console(width=110).print(pretrain_fit.table(fitted.results))

@@ -14,9 +14,10 @@ import hashlib
 import itertools
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -51,6 +52,7 @@ DRAWN: Final = tuple(kind for kind in KINDS for _ in range(OFTEN.get(kind, 1)))
 SOURCES: Final[Mapping[str, Callable[[int], DrawnPipeline]]] = {
     "layer": lambda seed: layer(seed, DRAWN),
     "pipeline": drawn_pipeline,
+    **{kind: partial(layer, kinds=(kind,)) for kind in KINDS},
 }
 # Of a small network, whose weights the last cache holds from run to run, but no nearer one.
 BETWEEN: Final = 8 << 20
@@ -63,9 +65,12 @@ CLOSE: Final = 1.5  # times the seconds of the best; others are measured once
 TRIES: Final = 4  # draws for each candidate that is wanted
 
 
-def every_source() -> Iterator[str]:
-    """The names of all models, in measuring order."""
+def every_source(kinds: Sequence[str] = ()) -> Iterator[str]:
+    """The names of all models, in measuring order. kinds: of operators, in turn; else all."""
     for seed in itertools.count():
+        if kinds:
+            yield from (f"{kind} {seed}" for kind in kinds)
+            continue
         for n in range(LAYERS):
             yield f"layer {LAYERS * seed + n}"
         yield f"pipeline {seed}"
@@ -81,7 +86,8 @@ def drawn(source: str) -> DrawnPipeline:
 class Collector:
     """Measures programs until `end` of the clock.
 
-    level: of the instructions. count: programs of each kernel. said: what became of them.
+    level: of the instructions. count: programs of each kernel. shortest: as SHORTEST. said: what
+    became of them.
     """
 
     writer: Writer
@@ -91,6 +97,7 @@ class Collector:
     machine: str
     count: int
     end: float
+    shortest: float = SHORTEST
     clock: Callable[[], float] = time.monotonic
     said: Counter[str] = field(default_factory=Counter)
 
@@ -127,7 +134,7 @@ class Collector:
             return  # with all others, which are written together
         try:
             found = self._measured(task, [task.schedule(default)])
-            if found[0].seconds < SHORTEST:
+            if found[0].seconds < self.shortest:
                 self.said["short"] += 1
                 return
             chosen = candidates(task, self.count)
@@ -206,12 +213,15 @@ def collect(
     machine: Mapping[str, Any],
     say: Callable[[str], None] = lambda line: None,
     realtime: bool = False,
+    kinds: Sequence[str] = (),
+    shortest: float = SHORTEST,
 ) -> Counter[str]:
     """Measure programs for `seconds` and add them to the file; returns the count of each status.
 
-    machine: its description in the file; `processor` is that of the rows. say: receives a line per
-    model. realtime: programs run with real-time priority. Raises InputError if programs of the
-    level cannot run, or real-time priority is not permitted.
+    kinds: of operators; none: all, and pipelines. shortest: as SHORTEST. machine: its description
+    in the file; `processor` is that of the rows. say: receives a line per model. realtime: programs
+    run with real-time priority. Raises InputError if programs of the level cannot run, or real-time
+    priority is not permitted.
     """
     if not target("cpu", level, threads=1).runs_here:
         raise InputError(
@@ -231,8 +241,8 @@ def collect(
         builder = ProgramBuilder(runner.spare)
         open_.callback(builder.close)
         build = BuildAhead(builder)
-        made = Collector(writer, runner, build, level, processor, count, end)
-        for source in every_source():
+        made = Collector(writer, runner, build, level, processor, count, end, shortest)
+        for source in every_source(kinds):
             if made.late:
                 break
             if (level, source) not in before.done:

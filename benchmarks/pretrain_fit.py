@@ -27,10 +27,11 @@ from tilewright.tune.models.analytic import estimates
 from tilewright.tune.models.forest import TreeEnsemble
 from tilewright.tune.models.learner import Ensemble
 from tilewright.tune.models.objectives import OBJECTIVES
+from tilewright.tune.models.pretrained import Pretrained
 from tilewright.tune.models.programs import Examples, ProgramRows, numbered
 from tilewright.tune.models.trees import Trees
 from tilewright.tune.pretrained import LEAST as LEAST_GAIN
-from tilewright.tune.pretrained import MARGIN, Pretrained
+from tilewright.tune.pretrained import MARGIN
 
 FOLDS: Final = 5  # parts, each judged on by a model of the others
 LEAST: Final = (

@@ -48,7 +48,7 @@ class Row:
     @property
     def columns(self) -> Rows:
         """The features: float32 [columns]."""
-        return np.frombuffer(base64.b64decode(self.features), "<f4")
+        return unpacked(self.features)
 
     @property
     def key(self) -> tuple[str, str, str, str]:
@@ -59,6 +59,11 @@ class Row:
 def packed(columns: Rows) -> str:
     """Features as a row has them."""
     return base64.b64encode(columns.astype("<f4").tobytes()).decode()
+
+
+def unpacked(text: str) -> Rows:
+    """The inverse of `packed`."""
+    return np.frombuffer(base64.b64decode(text), "<f4")
 
 
 @dataclass(frozen=True)

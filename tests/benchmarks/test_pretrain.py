@@ -28,7 +28,8 @@ from tilewright.driver.tasks import tasks
 from tilewright.testing.random_layers import layer
 from tilewright.tune.base import Job, Measurement, Prediction, Status
 from tilewright.tune.features import Fast
-from tilewright.tune.pretrained import Pretrained, choose
+from tilewright.tune.models.pretrained import read as read_model
+from tilewright.tune.pretrained import choose
 
 COLUMNS = [c.name for c in Fast().columns]
 MACHINE = {"processor": "here", "version": "1", "features": ["avx2"]}
@@ -408,7 +409,7 @@ def test_the_command_writes_a_model_with_its_card(data, tmp_path):
     done = CliRunner().invoke(pretrain.main, ["train", *given, "--no-prior"])
     assert done.exit_code == 0, done.output
     assert "top-1" in done.output
-    model = Pretrained.load(out)
+    model = read_model(out)
     assert model.card["programs"] == 1200
     assert model.card["statuses"] == {"ok": 1140, "crash": 60}
     assert model.card["accuracy"][-1]["kind"] == ALL

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from math import inf
 from pathlib import Path
 from random import Random
@@ -11,8 +10,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from benchmarks.search_methods import compared, least
-from tilewright.base.errors import InputError, ScheduleError
+from benchmarks.search_methods import compared
 from tilewright.testing.landscapes import (
     Landscape,
     LearningModel,
@@ -21,14 +19,7 @@ from tilewright.testing.landscapes import (
     place_of,
     rugged,
 )
-from tilewright.testing.recorded import Recorded, read
-from tilewright.tune.base import Candidate, Sample
-
-KEYS = [
-    Candidate("a", {"tile": [2, 4], "unroll": True}).key,
-    Candidate("a", {"tile": [2, 8], "unroll": False}).key,
-    Candidate("b", {"unroll": True}).key,
-]
+from tilewright.tune.base import Sample
 
 
 @pytest.mark.parametrize("time", [bowl, cliffs, rugged])
@@ -39,32 +30,6 @@ def test_programs_tell_their_places(time: object) -> None:
         assert place_of(kernel) == land.place(candidate)
         assert land.seconds(candidate) > 0
     assert len(list(land)) == land.size == 24
-
-
-def test_a_recorded_landscape_has_what_was_measured_and_no_more(tmp_path: Path) -> None:
-    times = dict(zip(KEYS, (3.0, 1.0, 2.0), strict=True))
-    path = tmp_path / "times.jsonl"
-    rows = [json.dumps({"key": key, "seconds": s}) for key, s in times.items()]
-    path.write_text("\n".join(rows))
-    land = read(path)
-    assert sorted(land.times.values()) == [1.0, 2.0, 3.0]
-    assert land.seconds(land.default()) == 3.0 and least(land) == 1.0
-    random = Random(0)
-    for candidate in (land.sample(random), land.default()):
-        for found in (land.neighbor(candidate, random), candidate):
-            assert land.place(found) in land.times
-    holes = [c for c in land if land.place(c) not in land.times]
-    with pytest.raises(ScheduleError, match="is rejected"):
-        land.point(holes[0])
-
-
-def test_lines_that_are_no_records_are_named(tmp_path: Path) -> None:
-    path = tmp_path / "times.jsonl"
-    path.write_text(json.dumps({"key": KEYS[0], "seconds": 1.0}) + '\n{"key": 5}')
-    with pytest.raises(InputError, match="line 2 is not a record"):
-        read(path)
-    with pytest.raises(InputError, match="no records"):
-        Recorded({})
 
 
 def test_the_model_learns_from_trials(tmp_path: Path) -> None:

@@ -16,8 +16,9 @@ from tilewright.tune.models import trees
 from tilewright.tune.models.analytic import estimates
 from tilewright.tune.models.forest import TreeEnsemble
 from tilewright.tune.models.objectives import LOG_SECONDS, ORDER
+from tilewright.tune.models.pretrained import Pretrained, read
 from tilewright.tune.models.programs import Examples, ProgramRows
-from tilewright.tune.pretrained import CHANGES, Pretrained, choose
+from tilewright.tune.pretrained import CHANGES, choose
 
 DEFAULT = 50
 
@@ -218,7 +219,7 @@ def test_it_is_kept_and_says_what_its_learner_says(rows, tmp_path):
     model, learner = trained(rows)
     wanted = learner.predict(ProgramRows(rows, np.arange(1, len(rows) + 1)))
     model.save(tmp_path / "m")
-    again = Pretrained.load(tmp_path / "m", model.facts)
+    again = read(tmp_path / "m", model.facts)
     for one in (model, again):
         found = one.judge(rows)
         np.testing.assert_allclose(found.cost, wanted.cost, atol=1e-4)
@@ -257,7 +258,7 @@ def test_another_version_of_the_features_is_refused(rows, tmp_path, monkeypatch)
     model.save(tmp_path / "m")
     monkeypatch.setattr(Fast, "version", Fast.version + 1)
     with pytest.raises(InputError, match="version"):
-        Pretrained.load(tmp_path / "m")
+        read(tmp_path / "m")
     (tmp_path / "other").write_text("{}")
     with pytest.raises(InputError, match="not a cost model file"):
-        Pretrained.load(tmp_path / "other")
+        read(tmp_path / "other")

@@ -21,6 +21,7 @@ from tilewright.tune.strategies import (
     strategy,
 )
 from tilewright.tune.strategies.annealing import diverse
+from tilewright.tune.strategies.evolutionary import CHANGES, Evolutionary
 
 every = pytest.mark.parametrize("name", [*STRATEGIES, *TECHNIQUES])
 GUIDED = [name for name, made in STRATEGIES.items() if made.guided]
@@ -300,3 +301,22 @@ def test_a_foresight_costs_the_best_again_when_the_model_has_learned() -> None:
     assert next(foresight.ranked()) == best
     foresight.learned()
     assert list(foresight.ranked())[-1] == best
+
+
+def test_an_evolution_starts_near_what_was_measured() -> None:
+    """With a space of a million, what is drawn has most of its numbers elsewhere."""
+    land = Landscape(MILLION, bowl, start=(9,) * 6)
+    evolution = Evolutionary(made("random", land).setup)
+    first = land.candidate((9, 9, 9, 0, 0, 0))
+    evolution.tell([trial(land, first)])
+
+    def changed(candidate: Candidate) -> int:
+        pairs = zip(land.place(candidate), land.place(first), strict=True)
+        return sum(a != b for a, b in pairs)
+
+    found = [changed(c) for c in evolution._population(41)]
+    assert len(found) == 41 and found[0] == 0
+    assert max(found[:29]) <= CHANGES < 4 <= sum(found[29:]) / 12
+    assert 10 < sum(n > 0 for n in found[1:29])
+    other = Evolutionary(made("random", land).setup)
+    assert min(map(changed, other._population(8))) > 0  # nothing was measured

@@ -1,4 +1,4 @@
-"""A model trained in advance, and the schedule it picks without any measurement.
+"""The schedule that a model picks without any measurement.
 
 Its choice is used only if it is confident. The time it may take is bounded.
 """
@@ -6,29 +6,18 @@ Its choice is used only if it is confident. The time it may take is bounded.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import InputError, ScheduleError
-from tilewright.loops.nodes import Kernel
 from tilewright.schedule.space import Point
 from tilewright.tune.base import Candidate, CostModel, Prediction, Task
-from tilewright.tune.features.facts import USUAL, Facts
-from tilewright.tune.features.fast import Fast
-from tilewright.tune.models import stored
-from tilewright.tune.models.analytic import estimates
-from tilewright.tune.models.forest import TreeEnsemble
-from tilewright.tune.models.objectives import LOG_SECONDS
-from tilewright.tune.models.programs import Rows
-from tilewright.tune.models.stored import State
+from tilewright.tune.models.pretrained import Pretrained
 
-NAME: Final = "pretrained"
 # How far a choice must beat the default: by this many spreads, plus LEAST as a logarithm where
 # costs are logarithms of seconds. With both, `benchmarks.pretrain train` chooses for 6% of the
 # kernels.
@@ -37,91 +26,6 @@ LEAST: Final = 0.3
 CANDIDATES: Final = 32
 CHANGES: Final = 3  # the most parameters of the default to change
 TRIES: Final = 4  # draws per candidate
-
-
-@dataclass(frozen=True)
-class Pretrained:
-    """An ensemble of trees on the feature set `fast`, trained on programs of many operators.
-
-    unit: of their costs (`models.objectives`). prior: whether they predict the residual of the
-    analytic model's logarithms of seconds. card: its training data and its accuracy.
-    """
-
-    members: Sequence[TreeEnsemble]
-    unit: str
-    prior: bool
-    card: Mapping[str, Any]
-    facts: Facts = USUAL
-
-    name = NAME
-
-    @property
-    def absolute(self) -> bool:
-        """Whether costs are logarithms of seconds."""
-        return self.unit == LOG_SECONDS
-
-    @cached_property
-    def features(self) -> Fast:
-        """The extractor of kernel features."""
-        return Fast(self.facts)
-
-    def predict(self, task: str, kernels: Sequence[Kernel]) -> Prediction:
-        """Predict the cost of programs; the spread is that of the members."""
-        return self.judge(self.features.extract_all(kernels))
-
-    def judge(self, rows: Rows) -> Prediction:
-        """Predict the cost of programs from their features: float32 [programs, columns]."""
-        found = np.stack([m.values(rows) for m in self.members])
-        known = estimates(rows) if self.prior else np.zeros(len(rows))
-        return Prediction(found.mean(axis=0) + known, found.std(axis=0))
-
-    def compared(self, default: Kernel, kernels: Sequence[Kernel]) -> Prediction:
-        """Predict the cost of programs relative to the default."""
-        first, *rows = self.features.extract_all([default, *kernels])
-        return self.beside(first, np.stack(rows))
-
-    def beside(self, default: Rows, rows: Rows) -> Prediction:
-        """Predict the cost of programs relative to the default, from their features.
-
-        default: float32 [columns]. rows: float32 [programs, columns]. Each member takes its own
-        difference, and the spread is that of these differences: an error of a member that a kernel
-        and its default share cancels.
-        """
-        both = np.concatenate([default[None], rows])
-        found = np.stack([m.values(both) for m in self.members])
-        more = found[:, 1:] - found[:, :1]
-        known = estimates(both) if self.prior else np.zeros(len(both))
-        return Prediction(more.mean(axis=0) + known[1:] - known[0], more.std(axis=0))
-
-    def save(self, path: Path) -> None:
-        """Write the model to one file."""
-        stored.write(path, NAME, self._state())
-
-    def _state(self) -> State:
-        return {
-            "features": Fast.version,
-            "unit": self.unit,
-            "prior": self.prior,
-            "members": [m.state() for m in self.members],
-            "card": dict(self.card),
-        }
-
-    @staticmethod
-    def load(path: Path, facts: Facts = USUAL) -> Pretrained:
-        """Read a file written by `save`, for a machine.
-
-        Raises InputError for any other file, and for a model of another version of the features.
-        """
-        state = stored.read(path, NAME)
-        if state["features"] != Fast.version:
-            raise InputError(
-                f"the model has version {state['features']} of the features "
-                f"{Fast.name!r}, not {Fast.version}",
-                where=str(path),
-                hint="train it again",
-            )
-        members = [TreeEnsemble.restore(m) for m in state["members"]]
-        return Pretrained(members, state["unit"], state["prior"], state["card"], facts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +45,7 @@ class Advice:
 
 def choose(
     task: Task,
-    model: CostModel | Pretrained,
+    model: CostModel,
     budget_seconds: float,
     *,
     margin: float = MARGIN,

@@ -25,7 +25,9 @@ from tilewright.tune.models.learned import LearnedModel
 from tilewright.tune.models.learner import Ensemble, Learner
 from tilewright.tune.models.loop_tree import LoopTree
 from tilewright.tune.models.objectives import OBJECTIVES
+from tilewright.tune.models.pretrained import shipped
 from tilewright.tune.models.recursive import Recursive
+from tilewright.tune.models.transfer import transferred
 from tilewright.tune.models.trees import Trees
 
 
@@ -46,6 +48,10 @@ def _residual(facts: Facts, seed: int) -> CostModel:
     features = Fast(facts)
     prior = Analytic(features)
     return LearnedModel(features, trees("rank", seed=seed), prior)
+
+
+def _pretrained(facts: Facts, seed: int) -> CostModel:
+    return transferred(shipped(facts), Fast(facts), trees("rank", seed=seed))
 
 
 def _ansor(facts: Facts, seed: int) -> CostModel:
@@ -74,9 +80,11 @@ MODELS: Final[Mapping[str, Callable[[Facts, int], CostModel]]] = {
     "trees": partial(_fast, "rank"),
     "trees-seconds": partial(_fast, "regression"),
     "trees-residual": _residual,
+    "trees-pretrained": _pretrained,
     "ansor": _ansor,
     "halide": _halide,
     "recursive": _recursive,
+    "pretrained": lambda facts, seed: shipped(facts),
     "analytic": lambda facts, seed: Analytic(Fast(facts)),
     "black-box": lambda facts, seed: BlackBox(),
     "random": lambda facts, seed: RandomGuess(seed),

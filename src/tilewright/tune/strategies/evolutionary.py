@@ -19,6 +19,8 @@ POPULATION: Final = 2048  # maximum; sized so that the effort lasts for all gene
 CROSSING: Final = 0.15  # probability of crossover; otherwise mutation
 MEASURED: Final = 0.2  # share of a population
 SURVIVING: Final = 0.3  # share of a population, from the last round
+NEIGHBORS: Final = 0.7  # share of the others, near measured ones; the rest is random
+CHANGES: Final = 3  # the most parameters that a neighbor differs in
 
 
 class Evolutionary(ModelGuided):
@@ -45,7 +47,19 @@ class Evolutionary(ModelGuided):
         measured = self.best(int(MEASURED * size) or 1)
         survivors = list(islice(self.foresight.ranked(), int(SURVIVING * size)))
         missing = max(1, size - len(measured) - len(survivors))
-        return [*measured, *survivors, *self.drawn(missing)]
+        near = self._neighbors(measured, int(NEIGHBORS * missing))
+        return [*measured, *survivors, *near, *self.drawn(missing - len(near))]
+
+    def _neighbors(self, measured: list[Candidate], count: int) -> list[Candidate]:
+        """Candidates that differ from measured ones in a few parameters."""
+        random = self.random("near")
+        found = [random.choice(measured) for _ in range(count if measured else 0)]
+        for _ in range(CHANGES):
+            found = [
+                self.space.neighbor(c, random) if random.random() < 0.5 else c
+                for c in found
+            ]
+        return found
 
 
 def _key(candidate: Candidate) -> str:
