@@ -12,6 +12,7 @@ import tilewright as tw
 from tests.plan.test_open_extents import positives, rows
 from tilewright.base.errors import InputError, TilewrightError, UnsupportedError
 from tilewright.driver import steps
+from tilewright.driver.constants import ConstantPool
 from tilewright.driver.generalize import is_corner
 from tilewright.driver.open_model import open_model, ranged_model
 from tilewright.driver.ranged import _check_few, _without_odd
@@ -165,7 +166,7 @@ def test_a_wide_range_is_one_code_although_some_sizes_alone_are_compared() -> No
 @pytest.fixture(scope="module")
 def opened() -> RangedExecutable:
     plan = rows()
-    made = ranged_model(plan, open_model(plan, target("cpu")))
+    made = ranged_model(plan, target("cpu"))
     return RangedExecutable(made, threads=2)
 
 
@@ -188,7 +189,7 @@ def test_an_open_plan_refuses_sizes_and_counts(
     with pytest.raises(InputError, match="missing inputs: x"):
         opened()
     with pytest.raises(UnsupportedError, match="k is a count"):
-        open_model(positives(), target("cpu"))
+        open_model(positives(), target("cpu"), ConstantPool())
 
 
 def test_a_range_of_pytorch_is_the_default() -> None:
