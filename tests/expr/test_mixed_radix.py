@@ -58,6 +58,12 @@ PROVEN: dict[str, tuple[Expr, Expr, tuple[tuple[Var, Expr], ...]]] = {
     "low of a difference": (K % (N - N // 3), N, ((K, N * 6 - N // 3 * 6),)),
     "put together by a sum": (H * (N + 1) + J, B * N + B, ((H, B), (J, N + 1))),
     "a digit of a larger tensor": (K // N % B, B + 1, ((K, 2 * B * N),)),
+    "put together by a number": (H * 3 + J, B * 3 + 6, ((H, B + 2), (J, THREE))),
+    "by a number, below a sum": (
+        H * (N * 6 + 12) + J * 3 + K // 7,
+        (B + 2) * (N + 2) * 6,
+        ((H, B + 2), (J, N * 2 + 4), (K, Const(21, INDEX))),
+    ),
     "low behind a part": (K % (N - N // 2) + N // 2, N, ((K, B * N - N // 2 * B),)),
     "low behind a border": (K % N + 1, N + 1, ((K, B * N),)),
     "a divisor of a positive number of times": (K // (N - C), B, ((K, B * N - B * C),)),
@@ -138,6 +144,21 @@ OPEN: dict[str, tuple[Expr, Expr, dict[Any, Any]]] = {
         H * (N + 1) + J,
         B * N + B,
         env((H, B), (J, N + 2)),
+    ),
+    "a low digit too large for a number": (
+        H * 3 + J,
+        B * 3 + 6,
+        env((H, B + 2), (J, Const(4, INDEX))),
+    ),
+    "a high digit too large for a number": (
+        H * 3 + J,
+        B * 3 + 6,
+        env((H, B + 3), (J, THREE)),
+    ),
+    "an extent between multiples of a number": (
+        H * 3 + J,
+        B * 3 + 5,
+        env((H, B + 2), (J, THREE)),
     ),
     "a tile that overlaps": (
         (J * 3 + K) // N,

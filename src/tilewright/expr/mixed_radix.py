@@ -23,6 +23,7 @@ from tilewright.expr.nodes import (
     Mod,
     Mul,
     as_expr,
+    const,
 )
 
 # Of each product of atoms how often it is added; the factors are in one order.
@@ -61,7 +62,8 @@ def _is_at_most(limit: Products, whole: Products, env: Env) -> bool:
 def _put_together(index: Expr, extent: Expr, env: Env) -> bool:
     """`q * n + r` for q below p and r below n, where the extent is p * n."""
     whole, parts = products(extent), products(index)
-    for n in {**_factors(extent), **_factors(index)}:
+    numbers = dict.fromkeys(const(n, INDEX) for n in parts.values() if n > 1)
+    for n in {**_factors(extent), **_factors(index), **numbers}:
         radix = products(n)
         high = _divided(whole, radix)
         if high is None:
