@@ -64,6 +64,28 @@ PROVEN: dict[str, tuple[Expr, Expr, tuple[tuple[Var, Expr], ...]]] = {
         (B + 2) * (N + 2) * 6,
         ((H, B + 2), (J, N * 2 + 4), (K, Const(21, INDEX))),
     ),
+    "the first of two parts": (
+        H * (N * 2 + 2) + J,
+        B * (N + 1) * 3,
+        ((H, B), (J, N * 2 + 2)),
+    ),
+    "behind another part": (
+        (B + 2) * (N + 1) * 4 + H * (N * 2 + 2) + J,
+        (B + 2) * (N + 1) * 7,
+        ((H, B + 2), (J, N * 2 + 2)),
+    ),
+    "a variable behind a size": (J + B * 3, B * 5 + 2, ((J, B + 2),)),
+    "times a variable": (J * 3 + C, N * 3 + C, ((J, N),)),
+    "tiles of rows": (
+        (J * 3 + K) * N + L,
+        B * N,
+        ((J, B // 3), (K, THREE), (L, N)),
+    ),
+    "tiles behind a size": (
+        J * 3 + K + B * 2 + 1,
+        B * 3 + 1,
+        ((J, B // 3), (K, THREE)),
+    ),
     "low behind a part": (K % (N - N // 2) + N // 2, N, ((K, B * N - N // 2 * B),)),
     "low behind a border": (K % N + 1, N + 1, ((K, B * N),)),
     "a divisor of a positive number of times": (K // (N - C), B, ((K, B * N - B * C),)),
@@ -159,6 +181,29 @@ OPEN: dict[str, tuple[Expr, Expr, dict[Any, Any]]] = {
         H * 3 + J,
         B * 3 + 5,
         env((H, B + 2), (J, THREE)),
+    ),
+    "a part that is larger": (
+        H * (N * 4 + 4) + J,
+        B * (N + 1) * 3,
+        env((H, B), (J, N * 4 + 4)),
+    ),
+    "behind a part, one more": (
+        (B + 2) * (N + 1) * 4 + H * (N * 3 + 3) + J + 1,
+        (B + 2) * (N + 1) * 7,
+        env((H, B + 2), (J, N * 3 + 3)),
+    ),
+    "a part of a size of any sign": (
+        H * (N * 2 + 2) + J,
+        B * (N + 1) * 3,
+        env((H, B), (J, N * 2 + 2)) | {B: (None, None)},
+    ),
+    "a variable too far behind": (J + B * 3, B * 4 + 1, env((J, B + 2))),
+    "a variable behind less than 0": (J - C, N, env((J, N))),
+    "times a variable and one more": (J * 3 + C + 3, N * 3 + C, env((J, N))),
+    "tiles too far behind a size": (
+        J * 3 + K + B * 2 + 1,
+        B * 3,
+        env((J, B // 3), (K, THREE)),
     ),
     "a tile that overlaps": (
         (J * 3 + K) // N,

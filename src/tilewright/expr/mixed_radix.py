@@ -22,6 +22,7 @@ from tilewright.expr.nodes import (
     FloorDiv,
     Mod,
     Mul,
+    Var,
     as_expr,
     const,
 )
@@ -35,19 +36,23 @@ def inside(index: Expr, extent: Extent, env: Env) -> bool:
     if within(index, extent, env):
         return True
     size = as_expr(extent, INDEX)
-    return _is_digit(index, size, env) or _put_together(index, size, env)
+    return _is_limited(index, size, env) or _put_together(index, size, env)
 
 
-def _is_digit(index: Expr, extent: Expr, env: Env) -> bool:
-    """`r + s` for a quotient or remainder r below the extent - s, and s of at least 0."""
-    form = affine(index)
-    for digit, _ in form.terms:
-        if not isinstance(digit, FloorDiv | Mod):
-            continue
-        start = products(to_expr(form - Affine(((digit, 1),), 0)))
-        left = _plus(products(extent), start, -1)
+def _is_limited(index: Expr, extent: Expr, env: Env) -> bool:
+    """`times * d + s`, where d is below a limit, s at least 0, and all of it below the extent.
+
+    d: the index itself or without terms of the extent, or a digit or variable in it.
+    """
+    form, whole = affine(index), products(extent)
+    inner = Affine(tuple(t for t in form.terms if t[:1] not in whole), 0)
+    digits = [t for t in form.terms if isinstance(t[0], FloorDiv | Mod | Var)]
+    parts = [(index, 1), (to_expr(inner), 1), *(t for t in digits if t[1] > 0)]
+    for d, times in parts:
+        start = products(to_expr(form - affine(d).scaled(times)))
+        left = _plus(_plus(whole, start, -1), {(): times - 1}, 1)
         if _is_at_most({}, start, env) and any(
-            _is_at_most(limit, left, env) for limit in _limits(digit, env)
+            _is_at_most(_plus({}, limit, times), left, env) for limit in _limits(d, env)
         ):
             return True
     return False
@@ -60,13 +65,13 @@ def _is_at_most(limit: Products, whole: Products, env: Env) -> bool:
 
 
 def _put_together(index: Expr, extent: Expr, env: Env) -> bool:
-    """`q * n + r` for q below p and r below n, where the extent is p * n."""
+    """`q * n + r` for q below p and r below n, where the extent is at least p * n."""
     whole, parts = products(extent), products(index)
     numbers = dict.fromkeys(const(n, INDEX) for n in parts.values() if n > 1)
     for n in {**_factors(extent), **_factors(index), **numbers}:
         radix = products(n)
-        high = _divided(whole, radix)
-        if high is None:
+        high, more = _divmod(whole, radix, partly=True)
+        if not high or not _is_at_most({}, more, env):
             continue
         quotient, lower = _divmod(parts, radix)
         if not quotient:
@@ -130,8 +135,13 @@ def _divided(e: Products, by: Products) -> Products | None:
     return None if rest else found
 
 
-def _divmod(e: Products, by: Products) -> tuple[Products, Products]:
-    """Quotient and rest of two sums, as polynomials of their atoms, with whole factors."""
+def _divmod(
+    e: Products, by: Products, partly: bool = False
+) -> tuple[Products, Products]:
+    """Quotient and rest of two sums, as polynomials of their atoms, with whole factors.
+
+    partly: of a product of another number, take as many whole times as there are.
+    """
     if not by:
         return {}, e
     first = max(by, key=_rank)
@@ -142,12 +152,13 @@ def _divmod(e: Products, by: Products) -> tuple[Products, Products]:
         product = max(left, key=_rank)
         quotient = _without(product, first)
         times, odd = divmod(left[product], by[first])
-        if quotient is None or odd:
-            rest = _plus(rest, {product: left[product]}, 1)
-            left = _plus(left, {product: left[product]}, -1)
+        if quotient is None or (odd and not partly):
+            odd = left[product]
         else:
             found = _plus(found, {quotient: times}, 1)
             left = _plus(left, _moved(by, quotient), -times)
+        rest = _plus(rest, {product: odd}, 1)
+        left = _plus(left, {product: odd}, -1)
     return found, rest
 
 
