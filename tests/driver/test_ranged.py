@@ -10,7 +10,13 @@ import pytest
 
 import tilewright as tw
 from tests.plan.test_open_extents import positives, rows
-from tilewright.base.errors import InputError, TilewrightError, UnsupportedError
+from tilewright.base import events
+from tilewright.base.errors import (
+    InputError,
+    TilewrightError,
+    TilewrightWarning,
+    UnsupportedError,
+)
 from tilewright.driver import steps
 from tilewright.driver.constants import ConstantPool
 from tilewright.driver.generalize import is_corner
@@ -147,7 +153,17 @@ def test_a_short_range_that_cannot_share_code_has_code_for_each_size() -> None:
         "(float[n, 6] x) => (float[n, 6] y) { s = Shape<end = 1>(x)"
         " f = Cast<to = 1>(s) r = Sqrt(f) y = Div(x, r) }"
     )
-    assert coded(text, (1, 6)) == (0, 6)
+    told: list[events.Event] = []
+    events.subscribe(told.append)
+    try:
+        with pytest.warns(
+            TilewrightWarning, match="6 codes are compiled, .* share none: "
+        ):
+            assert coded(text, (1, 6)) == (0, 6)
+    finally:
+        events.unsubscribe(told.append)
+    (apart,) = (e.fields for e in told if e.kind == "range-apart")
+    assert apart["codes"] == 6 and apart["reason"]
 
 
 def test_a_wide_range_is_one_code_although_some_sizes_alone_are_compared() -> None:

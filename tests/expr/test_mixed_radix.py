@@ -86,6 +86,11 @@ PROVEN: dict[str, tuple[Expr, Expr, tuple[tuple[Var, Expr], ...]]] = {
         B * 3 + 1,
         ((J, B // 3), (K, THREE)),
     ),
+    "the last of two kinds of tiles": (
+        N // 2 * 16 + J * 4 + K,
+        N * 8,
+        ((J, N % 2 * 2), (K, Const(4, INDEX))),
+    ),
     "low behind a part": (K % (N - N // 2) + N // 2, N, ((K, B * N - N // 2 * B),)),
     "low behind a border": (K % N + 1, N + 1, ((K, B * N),)),
     "a divisor of a positive number of times": (K // (N - C), B, ((K, B * N - B * C),)),
@@ -204,6 +209,11 @@ OPEN: dict[str, tuple[Expr, Expr, dict[Any, Any]]] = {
         J * 3 + K + B * 2 + 1,
         B * 3,
         env((J, B // 3), (K, THREE)),
+    ),
+    "one of two kinds of tiles too many": (
+        N // 2 * 16 + J * 4 + K,
+        N * 8,
+        env((J, N % 2 * 2 + 1), (K, Const(4, INDEX))),
     ),
     "a tile that overlaps": (
         (J * 3 + K) // N,

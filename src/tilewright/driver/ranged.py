@@ -10,6 +10,7 @@ with one extent fixed.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import (
     Callable,
     Collection,
@@ -22,12 +23,14 @@ from dataclasses import field, replace
 from functools import partial
 from typing import Any, Final
 
+from tilewright.base import events
 from tilewright.base.dataclass import dataclass
 from tilewright.base.dims_hint import FEWER, DimsHint, some_of
 from tilewright.base.errors import (
     InputError,
     MemoryLimitError,
     ModelError,
+    TilewrightWarning,
     UnsupportedError,
     VerifyError,
 )
@@ -265,11 +268,23 @@ def _parts(
     before = making.constants.size
     try:
         yield from list(_together(making, allowed))
-    except UnsupportedError:
+    except UnsupportedError as error:
         if not few:
             raise
         making.constants.forget(before)
+        _tell_apart(making, allowed, str(error))
         yield from map(_key, combinations(allowed))
+
+
+def _tell_apart(making: RangedBuilder, allowed: Allowed, why: str) -> None:
+    """Say that the combinations of a range share no code, although nobody named them one by one."""
+    codes = count(allowed)
+    events.emit("range-apart", graph=making.graph.name, codes=codes, reason=why)
+    warnings.warn(
+        f"{codes} codes are compiled, one for each size, which share none: {why}",
+        TilewrightWarning,
+        stacklevel=2,
+    )
 
 
 def _are_named(allowed: Allowed) -> bool:
@@ -286,6 +301,7 @@ def _together(making: RangedBuilder, allowed: Allowed) -> Iterator[Key | SharedM
     many = are_many(allowed)
     agreed = [key for key, same in compared.items() if same]
     if count(allowed) <= ALONE and len(agreed) <= NAMED:
+        _tell_apart(making, allowed, f"at most {len(agreed)} of them have equal plans")
         yield from compared
         return
     if not many and len(compared) - len(agreed) <= ALONE:

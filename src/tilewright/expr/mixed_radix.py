@@ -59,9 +59,26 @@ def _is_limited(index: Expr, extent: Expr, env: Env) -> bool:
 
 
 def _is_at_most(limit: Products, whole: Products, env: Env) -> bool:
-    more = _sum(_plus(whole, limit, -1))
-    least = bounds(more, env)[0]
+    more = _plus(whole, limit, -1)
+    least = bounds(_sum(more), env)[0]
+    if least is None or least < 0:
+        least = bounds(_sum(_without_remainders(more)), env)[0]
     return least is not None and least >= 0
+
+
+def _without_remainders(e: Products) -> Products:
+    """The sum, with `x - x // f * f` for `x % f`: so the parts of x in a tiled loop cancel."""
+    found: Products = {}
+    for product, times in e.items():
+        match product:
+            case (Mod(lhs=x, rhs=Const(value=f)),):
+                found = _plus(found, products(x), times)
+                found = _plus(
+                    found, products(FloorDiv(x, const(f, INDEX))), -times * int(f.real)
+                )
+            case _:
+                found = _plus(found, {product: times}, 1)
+    return found
 
 
 def _put_together(index: Expr, extent: Expr, env: Env) -> bool:
