@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from tilewright.base.dataclass import dataclass
+from tilewright.base.distinct import DistinctArrays
 from tilewright.base.dtypes import dtype_of
 from tilewright.runtime import abi
 from tilewright.runtime.buffer import arena, bytes_of
@@ -22,7 +23,6 @@ _ALONE: Final = 1 << 20  # bytes that one thread writes before another has start
 WORTH: Final = 1.25
 MOST: Final = MOST_GROWTH / 2  # times, so that no file is refused with all its padding
 LEAST: Final = 16 << 10  # bytes saved; the packing itself takes up to 2 KiB of a file
-_SAMPLE: Final = 64  # elements that distinguish most arrays
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 Array = np.ndarray[Any, Any]
@@ -50,7 +50,7 @@ class ConstantPool:
     """
 
     def __init__(self) -> None:
-        self._arrays: dict[Hashable, list[Array]] = {}  # by some of their elements
+        self.arrays = DistinctArrays()
         self._plain: dict[int, int] = {}  # by the identity of an array
         self._packed: list[tuple[int, PackedWeight]] = []
         self._offsets: dict[Hashable, tuple[int, ...]] = {}
@@ -79,7 +79,7 @@ class ConstantPool:
 
     def place_array(self, array: Array) -> int:
         """The byte offset of an array's elements in row-major order."""
-        array = self.distinct(array)
+        array = self.arrays.first(array)
 
         def fill(views: Sequence[Bytes]) -> None:
             views[0][:] = bytes_of(np.ascontiguousarray(array))
@@ -89,7 +89,7 @@ class ConstantPool:
         return at
 
     def place_packed(self, p: PackedWeight) -> int:
-        """The byte offset of a packed weight, which `distinct` returned."""
+        """The byte offset of a packed weight, one of `arrays`."""
 
         def fill(views: Sequence[Bytes]) -> None:
             weight = bytes_of(np.ascontiguousarray(p.weight))
@@ -99,16 +99,6 @@ class ConstantPool:
         if key not in self._offsets:
             self._packed.append((self._size, p))
         return self.place(key, (p.nbytes,), fill)[0]
-
-    def distinct(self, array: Array) -> Array:
-        """The first array given that has this type and these bytes."""
-        few = array.flat[:: max(1, array.size // _SAMPLE)].tobytes()
-        known = self._arrays.setdefault((array.dtype, array.shape, few), [])
-        for other in known:
-            if other is array or _same_bytes(other, array):
-                return other
-        known.append(array)
-        return array
 
     def forget(self, size: int) -> None:
         """Drop the constants that were placed since the pool had a size."""
@@ -175,8 +165,3 @@ class ConstantPool:
             with ThreadPoolExecutor(available()) as pool:
                 list(pool.map(lambda item: write(*item), self._fills))
         return block
-
-
-def _same_bytes(one: Array, other: Array) -> bool:
-    a, b = (bytes_of(np.ascontiguousarray(x)) for x in (one, other))
-    return np.array_equal(a, b)

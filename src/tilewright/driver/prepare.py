@@ -171,7 +171,7 @@ def place_prepared(
 
     The same work on the same constants has one place. values: as for `ConstantPacker.run`.
     """
-    values = [None if v is None else pool.distinct(v) for v in values]
+    values = [None if v is None else pool.arrays.first(v) for v in values]
     packed = {n: _packed_weight(group.preparations[n], values) for n in group.kept}
     places = {n: pool.place_packed(p) for n, p in packed.items() if p is not None}
     kept = tuple(n for n in group.kept if n not in places)
