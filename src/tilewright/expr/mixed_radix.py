@@ -52,7 +52,8 @@ def _is_limited(index: Expr, extent: Expr, env: Env) -> bool:
         start = products(to_expr(form - affine(d).scaled(times)))
         left = _plus(_plus(whole, start, -1), {(): times - 1}, 1)
         if _is_at_most({}, start, env) and any(
-            _is_at_most(_plus({}, limit, times), left, env) for limit in _limits(d, env)
+            _is_at_most({p: c * times for p, c in limit.items()}, left, env)
+            for limit in _limits(d, env)
         ):
             return True
     return False
@@ -84,8 +85,9 @@ def _without_remainders(e: Products) -> Products:
 def _put_together(index: Expr, extent: Expr, env: Env) -> bool:
     """`q * n + r` for q below p and r below n, where the extent is at least p * n."""
     whole, parts = products(extent), products(index)
-    numbers = dict.fromkeys(const(n, INDEX) for n in parts.values() if n > 1)
-    for n in {**_factors(extent), **_factors(index), **numbers}:
+    radices = _factors(extent) | _factors(index)
+    radices |= {const(n, INDEX): None for n in parts.values() if n > 1}
+    for n in radices:
         radix = products(n)
         high, more = _divmod(whole, radix, partly=True)
         if not high or not _is_at_most({}, more, env):

@@ -151,7 +151,9 @@ def _equal_constants(graph: Graph) -> dict[Value, Value]:
     for v, array in graph.constants.items():
         if not native_dtype(v.dtype):
             continue
-        same = first.setdefault((_type(v), id(arrays.first(array))), v)
+        known = arrays.first(array)
+        key = (_type(v), id(known))
+        same = first.setdefault(key, v)
         if same is not v:
             swap[v] = same
     return swap
