@@ -19,7 +19,7 @@ from tilewright.base.errors import VerifyError
 from tilewright.compute.build import map_, reduce_
 from tilewright.compute.nodes import Computation
 from tilewright.driver import constants
-from tilewright.driver.constants import ConstantPool
+from tilewright.driver.constants import ConstantPool, PackedWeight
 from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.prepare import ConstantPacker
 from tilewright.expr.nodes import Buffer, Expr
@@ -30,6 +30,7 @@ from tilewright.plan.passes.split_groups import split_groups
 from tilewright.plan.verify import verify_steps
 from tilewright.runtime import abi
 from tilewright.runtime.buffer import address, arena
+from tilewright.runtime.packing import Packing, PackingPart
 from tilewright.targets.registry import target
 
 # -- stages
@@ -103,10 +104,10 @@ def test_one_computation_and_what_runs_elsewhere_stay() -> None:
 def test_constants_begin_at_whole_lines_and_are_placed_once() -> None:
     pool = ConstantPool()
     data = np.arange(5, dtype=np.float32)
-    places = [pool.place_array(k, data + n) for n, k in enumerate("aba")]
-    nothing = pool.place_array("none", np.zeros((0, 3), np.float32))
-    one = pool.place_array("one", np.array(True))
-    turned = pool.place_array("turned", np.arange(6, dtype=np.int8).reshape(2, 3).T)
+    places = [pool.place_array(data + n) for n in (0, 1, 0)]
+    nothing = pool.place_array(np.zeros((0, 3), np.float32))
+    one = pool.place_array(np.array(True))
+    turned = pool.place_array(np.arange(6, dtype=np.int8).reshape(2, 3).T)
     assert places[0] == places[2] != places[1]
     assert all(at % abi.ALIGNMENT == 0 for at in (*places, nothing, one, turned))
     block = pool.block()
@@ -116,6 +117,43 @@ def test_constants_begin_at_whole_lines_and_are_placed_once() -> None:
     np.testing.assert_array_equal(
         block[turned : turned + 6].view(np.int8), [0, 3, 1, 4, 2, 5]
     )
+
+
+def test_equal_arrays_have_one_place() -> None:
+    pool = ConstantPool()
+    first = np.arange(1000, dtype=np.float32)
+    assert pool.place_array(first) == pool.place_array(first.copy())
+    assert pool.place_array(first) != pool.place_array(first.reshape(10, 100))
+
+
+def test_the_same_packing_of_a_weight_has_one_place() -> None:
+    pool = ConstantPool()
+    back, same, on = (
+        Packing((PackingPart((5,), (4 if by < 0 else 0,), (by,), (), ((0, 0),), (1,)),))
+        for by in (-1, -1, 1)
+    )
+    one, other = np.arange(5, dtype=np.float32), np.ones(5, np.float32)
+    pairs = [(one, back), (one, same), (one, on), (other, back)]
+    places = [pool.place_packed(PackedWeight(w, p, "float32")) for w, p in pairs]
+    assert places[0] == places[1] and len(set(places)) == 3
+    found = pool.held().block
+    assert found[places[0] :][:20].view(np.float32).tolist() == [4, 3, 2, 1, 0]
+    assert found[places[2] :][:20].view(np.float32).tolist() == [0, 1, 2, 3, 4]
+
+
+def test_constants_of_code_that_is_dropped_take_no_place() -> None:
+    pool = ConstantPool()
+    kept, dropped = (np.full(20, n, np.float32) for n in (1, 2))
+    pool.place_array(kept)
+    size = pool.size
+    pool.place("b", (4, 0), lambda views: views[0].fill(9))
+    pool.place_array(dropped)
+    pool.forget(size)
+    assert pool.size == size
+    assert pool.place_array(kept) == 0
+    assert pool.place_array(dropped) == size
+    found = pool.held().block.view(np.float32)
+    assert set(found[:20]) == {1} and set(found[size // 4 :][:20]) == {2}
 
 
 def poisoned(value: int) -> Callable[..., Any]:
@@ -129,7 +167,7 @@ def poisoned(value: int) -> Callable[..., Any]:
 
 def test_what_is_between_constants_is_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = ConstantPool()
-    pool.place_array("a", np.full(3, 7, np.int8))
+    pool.place_array(np.full(3, 7, np.int8))
     pool.place("b", (1, 0, 65), lambda views: [v.fill(9) for v in views] and None)
     monkeypatch.setattr(constants, "arena", poisoned(0xAB))
     block = pool.block()
@@ -149,12 +187,11 @@ def test_fills_of_a_large_block_write_their_own(
     """Several threads at once, each its views."""
     pool = ConstantPool()
     sizes = [(k * 977) % 5000 + 1 for k in range(500)]
-    for n, size in enumerate(sizes):
-        pool.place_array(n, np.full(size, n % 251, np.uint8))
+    data = [np.full(size, n % 251, np.uint8) for n, size in enumerate(sizes)]
+    places = list(map(pool.place_array, data))
     monkeypatch.setattr(constants, "_ALONE", 0)
     block = pool.block()
-    for n, size in enumerate(sizes):
-        at = pool.place(n, (), lambda views: None)[0]
+    for n, (at, size) in enumerate(zip(places, sizes, strict=True)):
         assert (block[at : at + size] == n % 251).all()
 
 

@@ -10,8 +10,15 @@ import pytest
 
 import tilewright as tw
 from tests.plan.test_open_extents import positives, rows
-from tilewright.base.errors import InputError, TilewrightError, UnsupportedError
+from tilewright.base import events
+from tilewright.base.errors import (
+    InputError,
+    TilewrightError,
+    TilewrightWarning,
+    UnsupportedError,
+)
 from tilewright.driver import steps
+from tilewright.driver.constants import ConstantPool
 from tilewright.driver.generalize import is_corner
 from tilewright.driver.open_model import open_model, ranged_model
 from tilewright.driver.ranged import _check_few, _without_odd
@@ -146,7 +153,17 @@ def test_a_short_range_that_cannot_share_code_has_code_for_each_size() -> None:
         "(float[n, 6] x) => (float[n, 6] y) { s = Shape<end = 1>(x)"
         " f = Cast<to = 1>(s) r = Sqrt(f) y = Div(x, r) }"
     )
-    assert coded(text, (1, 6)) == (0, 6)
+    told: list[events.Event] = []
+    events.subscribe(told.append)
+    try:
+        with pytest.warns(
+            TilewrightWarning, match="6 codes are compiled, .* share none: "
+        ):
+            assert coded(text, (1, 6)) == (0, 6)
+    finally:
+        events.unsubscribe(told.append)
+    (apart,) = (e.fields for e in told if e.kind == "range-apart")
+    assert apart["codes"] == 6 and apart["reason"]
 
 
 def test_a_wide_range_is_one_code_although_some_sizes_alone_are_compared() -> None:
@@ -165,7 +182,7 @@ def test_a_wide_range_is_one_code_although_some_sizes_alone_are_compared() -> No
 @pytest.fixture(scope="module")
 def opened() -> RangedExecutable:
     plan = rows()
-    made = ranged_model(plan, open_model(plan, target("cpu")))
+    made = ranged_model(plan, target("cpu"))
     return RangedExecutable(made, threads=2)
 
 
@@ -188,7 +205,7 @@ def test_an_open_plan_refuses_sizes_and_counts(
     with pytest.raises(InputError, match="missing inputs: x"):
         opened()
     with pytest.raises(UnsupportedError, match="k is a count"):
-        open_model(positives(), target("cpu"))
+        open_model(positives(), target("cpu"), ConstantPool())
 
 
 def test_a_range_of_pytorch_is_the_default() -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import tilewright as tw
 from tests.driver.test_ranged import MODELS, model
 from tilewright.base.errors import ArtifactError, InputError
 from tilewright.frontends.onnx import initializers
-from tilewright.runtime import bundle, formulas, ranged_bundle
+from tilewright.runtime import bundle, formulas, packed, ranged_bundle, ranged_model
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.ranged import RangedExecutable
 
@@ -133,12 +134,18 @@ def test_constants_and_code_are_in_the_file_once(made: tuple[Any, Path]) -> None
     assert sum(n.startswith("support/") for n in names) == 1
 
 
-def test_constants_of_each_model_begin_where_a_page_does() -> None:
-    """So that they can be mapped."""
-    parts = ranged_bundle._Parts()
-    one, two = np.ones(5, np.uint8), np.full(70, 2, np.uint8)
-    assert [parts.place(b) for b in (one, two, one)] == [[0, 5], [4096, 70], [0, 5]]
-    assert parts.block()[4096 : 4096 + 70].tolist() == two.tolist()
+def test_all_codes_have_the_same_constants(made: tuple[Any, Path]) -> None:
+    exe, path = made
+    loaded: Any = tw.load(path)
+    for found in (exe.model, loaded.model):
+        assert {id(m.constants) for m in found.models} == {id(found.held.block)}
+    one, *others = exe.model.shared
+    with pytest.raises(ArtifactError, match="different constants"):
+        ranged_model.check(
+            replace(
+                exe.model, shared=(one.with_constants(packed.NO_CONSTANTS), *others)
+            )
+        )
 
 
 def test_who_expects_one_shape_is_told_of_several(made: tuple[Any, Path]) -> None:
@@ -171,8 +178,10 @@ DAMAGES: dict[str, Callable[[Any], object]] = {
     "an operand too many": lambda h: _shared(h)["touched"][0].append(99),
     "another rank": lambda h: _shared(h)["values"][0].append(1),
     "another code": lambda h: _shared(h)["model"]["objects"].append(99),
-    "other constants": lambda h: _shared(h)["model"].update(place=[64, 1 << 20]),
-    "constants between": lambda h: _shared(h)["model"].update(place=[1, 2]),
+    "other constants": lambda h: h["constants"].update(bytes=1 << 20),
+    "constants of its own": lambda h: _shared(h)["model"].update(
+        constants=h["constants"]
+    ),
     "a size outside": lambda h: h["single"][0].__setitem__(0, [99]),
     "a key too long": lambda h: h["single"][0].__setitem__(0, [1, 1]),
     "cover of other rank": lambda h: _shared(h)["covers"].update(extents=[]),

@@ -30,7 +30,7 @@ SHAPES = {
     "g": (4, 5),
     "b": (5,),
 }
-SHAPES |= {"p": (8, 3, 4, 4), "q": (8, 6)}
+SHAPES |= {"p": (8, 3, 4, 4), "q": (8, 6), "k": (14, 3, 3, 3)}
 STEM = (
     "a = Conv<strides = [2, 2], pads = [1, 1, 1, 1]>(x, v) r = Relu(a)"
     " m = MaxPool<kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]>(r)"
@@ -63,12 +63,19 @@ MODELS = {
     " c = Reshape(a, i) t = Transpose<perm = [0, 2, 1]>(c) y = MatMul(t, q)",
 }
 SLOW = {"three steps, two behind", "dilated", "a stem", "a pooling", "halves"}
+HEADS = (
+    "a = Conv<pads = [1, 1, 1, 1]>(x, k) s = Transpose<perm = [0, 2, 3, 1]>(a)"
+    " i = Constant<value_ints = [1, -1, 7]>() t = Reshape(s, i)"
+    " c = Conv<strides = [2, 2], pads = [1, 1, 1, 1]>(x, k)"
+    " d = Transpose<perm = [0, 2, 3, 1]>(c) e = Reshape(d, i) y = Concat<axis = 1>(t, e)"
+)
 NAMES = [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in MODELS]
 HOW: Any = {"jit": False, "threads": 1, "cache": False}
 
 
 def model(name: str, width: str = "17") -> onnx.ModelProto:
-    text = f"(float[1, 3, h, {width}] x) => (float[1, i, j, k] y) {{ {MODELS[name]} }}"
+    body = HEADS if name == "heads" else MODELS[name]
+    text = f"(float[1, 3, h, {width}] x) => (float[1, i, j, k] y) {{ {body} }}"
     made = onnx.parser.parse_model(HEAD + text)
     made.graph.output[0].type.tensor_type.ClearField("shape")
     used = {i for node in made.graph.node for i in node.input}
@@ -128,6 +135,14 @@ def test_height_and_width_are_open(name: str) -> None:
     assert [len(s.covers) for s in exe.model.shared] == [42], exe
     points = [(18, 17), (18, 22), (24, 17), (24, 22), (21, 21), (22, 20), (23, 19)]
     compared(exe, source, points)
+
+
+def test_heads_of_a_detector_write_parts_of_one_result() -> None:
+    """Several boxes at each position of maps of several sizes, both open."""
+    source = model("heads", "w")
+    exe: Any = tw.compile(source, dims={"h": (8, 40, 8), "w": (8, 40, 8)}, **HOW)
+    assert [len(s.covers) for s in exe.model.shared] == [25], exe
+    compared(exe, source, [(8, 8), (8, 40), (40, 24)])
 
 
 def test_of_a_wide_range_some_sizes_are_planned(

@@ -58,7 +58,8 @@ class Assembler:
 
     plan: with places in memory. steps: the model in order. host: describes a host fallback for the
     runtime. limit: bytes that a running call may need; None: no limit. aliases: results in the
-    memory of an input.
+    memory of an input. constants: where several models place theirs; the model has none then until
+    all of them are assembled.
     """
 
     plan: Plan
@@ -67,7 +68,7 @@ class Assembler:
     host: HostKernel
     limit: int | None = None
     aliases: Mapping[Buffer, Buffer] = field(default_factory=dict)
-    _constants: ConstantPool = field(default_factory=ConstantPool)
+    constants: ConstantPool | None = None
     _objects: dict[Value, int] = field(default_factory=dict)
     _places: Mapping[Buffer, int] = field(default_factory=dict)
     _programs: dict[bytes, int] = field(default_factory=dict)
@@ -78,6 +79,7 @@ class Assembler:
         Raises MemoryLimitError, before constants are made, if a call would need too much.
         """
         graph = self.plan.graph
+        self._pool = ConstantPool() if self.constants is None else self.constants
         self._value_of = {b: v for v, b in self.plan.buffers.items()}
         self._inputs = {v: n for n, v in enumerate(graph.inputs)}
         self._outputs: dict[Value, int] = {}
@@ -94,16 +96,12 @@ class Assembler:
         steps += self._copies(graph)
         devices = self._devices(memory)
         self._check_limit(graph, arena + workspace, self._on_devices(devices, steps))
-        held = self._constants.held()
-        return CompiledModel(
+        made = CompiledModel(
             inputs=tuple(tensor_of(v) for v in graph.inputs),
             outputs=tuple(tensor_of(v) for v in graph.outputs),
             steps=tuple(steps),
             objects=(*objects, *segments),
             support=tuple(self.target.support()) if built else (),
-            constants=held.block,
-            packed=held.packed,
-            weights=held.weights,
             arena_bytes=arena,
             workspace=_round(workspace),
             thread_workspace=max((b.code.thread_workspace for b in built), default=0),
@@ -114,6 +112,9 @@ class Assembler:
             aliases=tuple(self._aliases()),
             meta={"name": graph.name, "version": __version__, **meta},
         )
+        if self.constants is not None:
+            return made
+        return made.with_constants(self._pool.held())
 
     def _aliases(self) -> Iterator[tuple[int, int]]:
         """The indices of outputs, and of the inputs whose memory they take."""
@@ -149,12 +150,12 @@ class Assembler:
         given = sum(
             math.prod(v.extents) * v.dtype.itemsize for v in ends if v.dtype is not None
         )
-        total = scratch + self._constants.size + given + sum(devices.values())
+        total = scratch + self._pool.size + given + sum(devices.values())
         elsewhere = "".join(f", {n:,} on {name}" for name, n in devices.items())
         if self.limit is not None and total > self.limit:
             raise MemoryLimitError(
                 f"a call needs {total:,} bytes ({scratch:,} between kernels, "
-                f"{self._constants.size:,} of constants, {given:,} of inputs and outputs"
+                f"{self._pool.size:,} of constants, {given:,} of inputs and outputs"
                 f"{elsewhere}), over the memory limit of {self.limit:,} bytes",
                 where=f"graph {graph.name!r}",
                 hint="Raise --memory-limit if the machine has the memory",
@@ -171,9 +172,7 @@ class Assembler:
             nonlocal count
             if not run:
                 return
-            made = Segment(
-                self.plan, self._constants, prepared, arena, count, self._slot
-            )
+            made = Segment(self.plan, self._pool, prepared, arena, count, self._slot)
             symbol = f"segment_{len(segments)}"
             segments.append(self.target.segment(symbol, made.actions(run)))
             steps.append(NativeStep(symbol, tuple(made.values), tuple(made.records)))
@@ -234,7 +233,7 @@ class Assembler:
         """The slot of a buffer as a device sees it: in its arena, or a constant."""
         tensor = Tensor(b.name, b.dtype.name, b.shape)
         if b in self.plan.data:
-            at = self._constants.place_array(b, self.plan.data[b])
+            at = self._pool.place_array(self.plan.data[b])
             return ValueSlot("constant", at, tensor)
         return ValueSlot("device", self._places[b], tensor)
 
@@ -280,7 +279,7 @@ class Assembler:
         b = self.plan.buffers.get(v)
         if b is not None and b in self.plan.data:
             return ValueSlot(
-                "constant", self._constants.place_array(b, self.plan.data[b]), tensor
+                "constant", self._pool.place_array(self.plan.data[b]), tensor
             )
         if b is not None and b in self._places:
             return ValueSlot("arena", self._places[b], tensor)

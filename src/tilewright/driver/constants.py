@@ -9,6 +9,8 @@ from typing import Any, Final
 import numpy as np
 
 from tilewright.base.dataclass import dataclass
+from tilewright.base.distinct import DistinctArrays
+from tilewright.base.dtypes import dtype_of
 from tilewright.runtime import abi
 from tilewright.runtime.buffer import arena, bytes_of
 from tilewright.runtime.packed import MOST_GROWTH, Constants, PackedConstant
@@ -35,13 +37,22 @@ class PackedWeight:
     packing: Packing
     dtype: str
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the constant."""
+        return self.packing.size * dtype_of(self.dtype).itemsize
+
 
 class ConstantPool:
-    """Lays out constants: `place` returns their offsets, `block` writes their contents."""
+    """Lays out constants: `place` returns their offsets, `block` writes their contents.
+
+    Equal constants have one place, also those of several models that share a pool.
+    """
 
     def __init__(self) -> None:
+        self.arrays = DistinctArrays()
         self._plain: dict[int, int] = {}  # by the identity of an array
-        self._packed: list[tuple[int, int, PackedWeight]] = []
+        self._packed: list[tuple[int, PackedWeight]] = []
         self._offsets: dict[Hashable, tuple[int, ...]] = {}
         self._fills: list[tuple[tuple[int, ...], tuple[int, ...], Fill]] = []
         self._size = 0
@@ -51,18 +62,11 @@ class ConstantPool:
         """Bytes of all constants placed so far."""
         return self._size
 
-    def place(
-        self,
-        key: Hashable,
-        sizes: Sequence[int],
-        fill: Fill,
-        packed: Sequence[PackedWeight | None] = (),
-    ) -> tuple[int, ...]:
+    def place(self, key: Hashable, sizes: Sequence[int], fill: Fill) -> tuple[int, ...]:
         """Place constants of these sizes, once per key, and return their byte offsets.
 
-        packed: the weight and packing of each constant that has one. requires: equal keys have
-        equal sizes and contents. fill: writes every byte of the views and no other byte; it may run
-        concurrently with others, in another thread.
+        requires: equal keys have equal sizes and contents. fill: writes every byte of the views and
+        no other byte; it may run concurrently with others, in another thread.
         """
         if key not in self._offsets:
             offsets = []
@@ -71,19 +75,40 @@ class ConstantPool:
                 self._size += -(-size // abi.ALIGNMENT) * abi.ALIGNMENT
             self._offsets[key] = tuple(offsets)
             self._fills.append((tuple(offsets), tuple(sizes), fill))
-            made = zip(offsets, sizes, packed, strict=False)
-            self._packed += [(at, size, p) for at, size, p in made if p is not None]
         return self._offsets[key]
 
-    def place_array(self, key: Hashable, array: np.ndarray[Any, Any]) -> int:
+    def place_array(self, array: Array) -> int:
         """The byte offset of an array's elements in row-major order."""
+        array = self.arrays.first(array)
 
         def fill(views: Sequence[Bytes]) -> None:
-            views[0][:] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+            views[0][:] = bytes_of(np.ascontiguousarray(array))
 
-        at = self.place(key, (array.nbytes,), fill)[0]
+        at = self.place(id(array), (array.nbytes,), fill)[0]
         self._plain[id(array)] = at
         return at
+
+    def place_packed(self, p: PackedWeight) -> int:
+        """The byte offset of a packed weight, one of `arrays`."""
+
+        def fill(views: Sequence[Bytes]) -> None:
+            weight = bytes_of(np.ascontiguousarray(p.weight))
+            p.packing.run(weight, views[0], dtype_of(p.dtype).numpy)
+
+        key = (p.packing.symbol, id(p.weight))
+        if key not in self._offsets:
+            self._packed.append((self._size, p))
+        return self.place(key, (p.nbytes,), fill)[0]
+
+    def forget(self, size: int) -> None:
+        """Drop the constants that were placed since the pool had a size."""
+        dropped = [k for k, at in self._offsets.items() if at and at[-1] >= size]
+        for key in dropped:
+            del self._offsets[key]
+        self._plain = {k: at for k, at in self._plain.items() if at < size}
+        self._packed = [item for item in self._packed if item[0] < size]
+        self._fills = [item for item in self._fills if max(item[0], default=0) < size]
+        self._size = size
 
     def held(self) -> Constants:
         """All constants, and the form in which a file stores them."""
@@ -95,14 +120,14 @@ class ConstantPool:
         These are constants that take more than `WORTH` times the bytes of their weight, and at most
         `MOST` times, including the weight itself if kernels read it.
         """
-        made: dict[int, list[tuple[int, int, PackedWeight]]] = {}
+        made: dict[int, list[tuple[int, PackedWeight]]] = {}
         for item in self._packed:
-            made.setdefault(id(item[2].weight), []).append(item)
+            made.setdefault(id(item[1].weight), []).append(item)
         found: list[PackedConstant] = []
         weights: list[Bytes] = []
         for number, items in made.items():
-            weight = items[0][2].weight
-            total = sum(size for _, size, _ in items)
+            weight = items[0][1].weight
+            total = sum(p.nbytes for _, p in items)
             plain = self._plain.get(number)
             if plain is not None:
                 total += weight.nbytes
@@ -113,7 +138,7 @@ class ConstantPool:
             if plain is None:
                 plain = -1 - len(weights)
                 weights.append(bytes_of(np.ascontiguousarray(weight)))
-            for at, _, p in items:
+            for at, p in items:
                 found.append(
                     PackedConstant(at, plain, weight.nbytes, p.dtype, p.packing)
                 )

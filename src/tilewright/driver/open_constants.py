@@ -11,20 +11,15 @@ from tilewright.driver.open_code import OpenCode
 from tilewright.driver.prepare import ConstantPacker, place_prepared
 from tilewright.expr.nodes import Buffer
 from tilewright.plan.nodes import Plan
-from tilewright.runtime.packed import Constants
 
 
 class OpenConstants:
-    """Places the constants that code reads; `held` makes their contents."""
+    """Places the constants that code reads in a pool."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, pool: ConstantPool) -> None:
         self.places: dict[Buffer, int] = {}
         self._data = plan.data
-        self._pool = ConstantPool()
-
-    def held(self) -> Constants:
-        """All constants, each at its place."""
-        return self._pool.held()
+        self._pool = pool
 
     def arguments(self, code: OpenCode, tensors: Sequence[Buffer]) -> list[Buffer]:
         """The tensors to call the code with; constants among them get places.
@@ -35,7 +30,7 @@ class OpenConstants:
         found = [packed[-1 - n] if n < 0 else tensors[n] for n in code.arguments]
         for b in found:
             if b in self._data:
-                self.places[b] = self._pool.place_array(b, self._data[b])
+                self.places[b] = self._pool.place_array(self._data[b])
         return found
 
     def _packed(self, pack: CompiledGroup, tensors: Sequence[Buffer]) -> list[Buffer]:

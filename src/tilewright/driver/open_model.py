@@ -15,6 +15,7 @@ from typing import Final
 from tilewright.base import events, flags
 from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import VerifyError
+from tilewright.driver.constants import ConstantPool
 from tilewright.driver.open_check import OpenKernelCheck
 from tilewright.driver.open_code import OpenCode, open_codes, refused
 from tilewright.driver.open_constants import OpenConstants
@@ -38,7 +39,6 @@ from tilewright.runtime.model import (
     ValueSlot,
 )
 from tilewright.runtime.open_model import OpenModel
-from tilewright.runtime.packed import Constants
 from tilewright.runtime.ranged_model import Cover, RangedModel, SharedModel
 from tilewright.targets.base import Argument, KernelCall, Target
 
@@ -52,16 +52,20 @@ class _Code:
     kernels: tuple[OpenCode, ...]
     segment: bytes
     operands: tuple[Buffer, ...]
-    constants: Constants
     places: Mapping[Buffer, int]
 
 
 def open_model(
-    plan: Plan, target: Target, sanitize: bool = False, tiles: Sequence[int] = ()
+    plan: Plan,
+    target: Target,
+    constants: ConstantPool,
+    sanitize: bool = False,
+    tiles: Sequence[int] = (),
 ) -> OpenModel:
     """The code of an open plan, with formulas for shapes, offsets and workspaces.
 
-    tiles: of Winograd's forms that convolutions may take.
+    constants: where they are placed; the model itself has none yet. tiles: of Winograd's forms
+    that convolutions may take.
     Raises UnsupportedError (TW-JIT) naming the step or tensor that cannot be compiled for all
     sizes: a step that is invalid at some sizes, is not a kernel, or cannot be proven to stay within
     its tensors; a size that is a count; a result that is an input or a constant.
@@ -73,7 +77,7 @@ def open_model(
     check_supported(plan)
     extents, sizes = _extents(plan), _sizes(plan)
     with events.span("kernels", total=len(plan.steps), sizes=extents):
-        code = _compiled(plan, target, sanitize, tiles)
+        code = _compiled(plan, target, constants, sanitize, tiles)
 
     def shape(b: Buffer) -> tuple[Formula, ...]:
         return tuple(on(formula(e), sizes) for e in b.extents)
@@ -129,14 +133,17 @@ def _sizes(plan: Plan) -> dict[str, Formula]:
     return found
 
 
-def ranged_model(plan: Plan, opened: OpenModel) -> RangedModel:
-    """A model for all sizes within the bounds of an open plan."""
+def ranged_model(plan: Plan, target: Target) -> RangedModel:
+    """A model for all sizes within the bounds of an open plan; errors as of `open_model`."""
+    pool = ConstantPool()
+    opened = open_model(plan, target, pool)
     allowed = _extents(plan)
     inputs, outputs = (
         tuple(map(symbolic, vs)) for vs in (plan.graph.inputs, plan.graph.outputs)
     )
     shared = SharedModel(opened, Cover(tuple(allowed.values())))
-    return RangedModel(inputs, outputs, allowed, {}, (shared,))
+    made = RangedModel(inputs, outputs, allowed, {}, (shared,))
+    return made.with_constants(pool.held())
 
 
 def symbolic(v: Value) -> SymbolicType:
@@ -160,9 +167,6 @@ def _first(plan: Plan, code: _Code, target: Target) -> CompiledModel:
         steps=(NativeStep(_SYMBOL, (scratch, *slots), records),),
         objects=(*(a.code for a in code.kernels), code.segment),
         support=tuple(target.support()),
-        constants=code.constants.block,
-        packed=code.constants.packed,
-        weights=code.constants.weights,
         requirements=target.requirements,
         meta={"name": plan.graph.name, "target": target.name},
     )
@@ -199,10 +203,14 @@ def check_supported(plan: Plan) -> None:
 
 
 def _compiled(
-    plan: Plan, target: Target, sanitize: bool, tiles: Sequence[int]
+    plan: Plan,
+    target: Target,
+    pool: ConstantPool,
+    sanitize: bool,
+    tiles: Sequence[int],
 ) -> _Code:
     made = open_codes(plan, target, sanitize, tiles)
-    constants = OpenConstants(plan)
+    constants = OpenConstants(plan, pool)
     called = [
         constants.arguments(code, plan.touched(group))
         for group, code in zip(plan.groups, made, strict=True)
@@ -215,7 +223,7 @@ def _compiled(
         arguments = tuple(Argument(slot[b]) for b in tensors)
         calls.append(KernelCall(code.symbol, arguments, scratch, n))
     segment = target.segment(_SYMBOL, calls)
-    return _Code(tuple(made), segment, operands, constants.held(), constants.places)
+    return _Code(tuple(made), segment, operands, constants.places)
 
 
 def _tensor(v: Value, b: Buffer) -> Tensor:

@@ -129,8 +129,12 @@ class ConstantPacker:
         context[:] = 0
         context[abi.CTX_THREADS] = 1
         made: list[np.ndarray[Any, Any]] = []
+        read = {-1 - k for p in stage.preparations for k in p.inputs}
         for n, p in enumerate(stage.preparations):
             out = results.get(n)
+            if out is None and n not in read:
+                made.append(empty((0,), np.dtype(np.uint8)))
+                continue
             if out is None:
                 out = empty((p.nbytes,), np.dtype(np.uint8))
             made.append(out)
@@ -167,8 +171,12 @@ def place_prepared(
 
     The same work on the same constants has one place. values: as for `ConstantPacker.run`.
     """
-    kept = group.kept
-    made = [group.preparations[n] for n in kept]
+    values = [None if v is None else pool.arrays.first(v) for v in values]
+    packed = {n: _packed_weight(group.preparations[n], values) for n in group.kept}
+    places = {n: pool.place_packed(p) for n, p in packed.items() if p is not None}
+    kept = tuple(n for n in group.kept if n not in places)
+    if not kept:
+        return places
     work = tuple(
         (p.symbol, *(id(values[n]) if n >= 0 else n for n in p.inputs))
         for p in group.preparations
@@ -177,9 +185,9 @@ def place_prepared(
     def fill(views: Sequence[Bytes]) -> None:
         packer().run(group, values, dict(zip(kept, views, strict=True)))
 
-    packed = [_packed_weight(p, values) for p in made]
-    offsets = pool.place((kept, work), [p.nbytes for p in made], fill, packed)
-    return dict(zip(kept, offsets, strict=True))
+    sizes = [group.preparations[n].nbytes for n in kept]
+    offsets = pool.place((kept, work), sizes, fill)
+    return places | dict(zip(kept, offsets, strict=True))
 
 
 def _packed_weight(

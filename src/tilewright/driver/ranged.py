@@ -10,6 +10,7 @@ with one extent fixed.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import (
     Callable,
     Collection,
@@ -22,17 +23,20 @@ from dataclasses import field, replace
 from functools import partial
 from typing import Any, Final
 
+from tilewright.base import events
 from tilewright.base.dataclass import dataclass
 from tilewright.base.dims_hint import FEWER, DimsHint, some_of
 from tilewright.base.errors import (
     InputError,
     MemoryLimitError,
     ModelError,
+    TilewrightWarning,
     UnsupportedError,
     VerifyError,
 )
 from tilewright.compute.nodes import Computation
 from tilewright.driver.between import Between
+from tilewright.driver.constants import ConstantPool
 from tilewright.driver.generalize import difference, equal, generalize
 from tilewright.driver.open_model import symbolic
 from tilewright.driver.processes import share, workers
@@ -80,8 +84,9 @@ class RangedBuilder:
     """Functions that make plans and code of a graph.
 
     real: the target's answers. plan_at: the plan at extents by name, optionally with other answers
-    than the target's. single: the model at extents by name. opened: the model of an open plan; None
-    if the target or the options do not support one. typing_at: the types of the graph's values at
+    than the target's. constants: where `single` and `opened` place theirs. single: the model at
+    extents by name. opened: the model of an open plan; None if the target or the options do not
+    support one. typing_at: the types of the graph's values at
     extents by name. fallback: for typing. meta: of the RangedModel.
     extents: of sizes, to show them: the size of extents with a step is the number of a value.
     """
@@ -89,6 +94,7 @@ class RangedBuilder:
     graph: Graph
     real: Questions
     plan_at: MakePlan
+    constants: ConstantPool
     single: Callable[[Extents], CompiledModel]
     opened: Callable[[Plan], OpenModel] | None
     typing_at: Callable[[Extents], InferredTypes]
@@ -187,8 +193,8 @@ def ranged_model(
         tuple(map(symbolic, vs)) for vs in (making.graph.inputs, making.graph.outputs)
     )
     made = RangedModel(inputs, outputs, allowed, single, tuple(shared), making.meta)
-    _check_memory(made, memory_limit)
-    return made
+    _check_memory(made, making.constants.size, memory_limit)
+    return made.with_constants(making.constants.held())
 
 
 Code = tuple[dict[Key, CompiledModel], list[SharedModel]]
@@ -205,6 +211,7 @@ def _all_code(making: RangedBuilder, allowed: Allowed) -> Code:
     except UnsupportedError:
         if steps == with_lists:
             raise
+        making.constants.forget(0)
         return _code_by(making, allowed, with_lists)
 
 
@@ -258,12 +265,26 @@ def _parts(
     if making.opened is None or (few and _are_named(allowed)):
         yield from map(_key, combinations(allowed))
         return
+    before = making.constants.size
     try:
         yield from list(_together(making, allowed))
-    except UnsupportedError:
+    except UnsupportedError as error:
         if not few:
             raise
+        making.constants.forget(before)
+        _tell_apart(making, allowed, str(error))
         yield from map(_key, combinations(allowed))
+
+
+def _tell_apart(making: RangedBuilder, allowed: Allowed, why: str) -> None:
+    """Say that the combinations of a range share no code, although nobody named them one by one."""
+    codes = count(allowed)
+    events.emit("range-apart", graph=making.graph.name, codes=codes, reason=why)
+    warnings.warn(
+        f"{codes} codes are compiled, one for each size, which share none: {why}",
+        TilewrightWarning,
+        stacklevel=2,
+    )
 
 
 def _are_named(allowed: Allowed) -> bool:
@@ -280,6 +301,7 @@ def _together(making: RangedBuilder, allowed: Allowed) -> Iterator[Key | SharedM
     many = are_many(allowed)
     agreed = [key for key, same in compared.items() if same]
     if count(allowed) <= ALONE and len(agreed) <= NAMED:
+        _tell_apart(making, allowed, f"at most {len(agreed)} of them have equal plans")
         yield from compared
         return
     if not many and len(compared) - len(agreed) <= ALONE:
@@ -527,9 +549,8 @@ def _needs_own(first: Extents, more: int | None = None) -> UnsupportedError:
     )
 
 
-def _check_memory(model: RangedModel, limit: int | None) -> None:
-    blocks = {id(m.constants): len(m.constants) for m in model.models}
-    total = sum(blocks.values()) + sum(m.arena_bytes for m in model.models)
+def _check_memory(model: RangedModel, constants: int, limit: int | None) -> None:
+    total = constants + sum(m.arena_bytes for m in model.models)
     if limit is not None and total > limit // 2:
         raise MemoryLimitError(
             f"the code for all shapes needs {total:,} bytes, over half of the memory limit of "

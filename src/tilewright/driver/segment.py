@@ -84,7 +84,7 @@ class Segment:
         """The address of a buffer."""
         plan = scope.plan
         if b in plan.data:
-            at = self.constants.place_array(b, plan.data[b])
+            at = self.constants.place_array(plan.data[b])
             return Argument(abi.TABLE_CONSTANTS, at + offset)
         if b in scope.given:
             found = scope.given[b]

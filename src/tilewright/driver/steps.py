@@ -72,6 +72,7 @@ from tilewright.targets.base import Target
 from tilewright.targets.registry import target as find_target
 
 if TYPE_CHECKING:  # loaded by the functions that need them: most compilations do not
+    from tilewright.driver.constants import ConstantPool
     from tilewright.driver.device_kernels import DeviceCompiler
     from tilewright.driver.dynamic import DynamicExecutable
     from tilewright.driver.schedule_records import ScheduleRecord
@@ -165,6 +166,7 @@ def _build_later(make: Callable[[], Graph], options: Options) -> CompiledModel:
 def ranged(graph: Graph, allowed: Allowed, options: Options) -> RangedModel:
     """Code for all shapes in ranges. Raises as `ranged.ranged_model`."""
     from tilewright.driver.between import KNOWN
+    from tilewright.driver.constants import ConstantPool
     from tilewright.driver.open_model import open_model
     from tilewright.driver.ranged import RangedBuilder, ranged_model
 
@@ -172,6 +174,7 @@ def ranged(graph: Graph, allowed: Allowed, options: Options) -> RangedModel:
         options = replace(options, optimize="off")
     target = target_of(options)
     compiling = Compilation.of(target, options)
+    constants = ConstantPool()
 
     def specialized(extents: Mapping[str, int]) -> Graph:
         return specialize(
@@ -186,11 +189,12 @@ def ranged(graph: Graph, allowed: Allowed, options: Options) -> RangedModel:
         graph,
         questions(compiling.host),
         plan_at,
-        lambda extents: build(specialized(extents), options, target),
+        constants,
+        lambda extents: build(specialized(extents), options, target, constants),
         None
         if options.for_one_shape
         else lambda plan: open_model(
-            plan, compiling.host, options.sanitize, WINOGRAD[options.math]
+            plan, compiling.host, constants, options.sanitize, WINOGRAD[options.math]
         ),
         lambda extents: typing_at(
             graph, extents, onnx_fallback(), options.limit, KNOWN
@@ -203,9 +207,15 @@ def ranged(graph: Graph, allowed: Allowed, options: Options) -> RangedModel:
 
 
 def build(
-    graph: Graph, options: Options, target: Target | None = None
+    graph: Graph,
+    options: Options,
+    target: Target | None = None,
+    constants: ConstantPool | None = None,
 ) -> CompiledModel:
-    """The compiled model of a graph with static inputs; target: overrides the options' one."""
+    """The compiled model of a graph with static inputs; target: overrides the options' one.
+
+    constants: as of `Assembler`.
+    """
     if target is None:
         target = target_of(options)
         _check_loadable(options.mcpu, target)
@@ -245,7 +255,13 @@ def build(
     plan = place_buffers(plan, steps, observe)
     with events.span("assemble"):
         assembler = Assembler(
-            plan, steps, compiling.host, _describe_host, options.limit, aliases
+            plan,
+            steps,
+            compiling.host,
+            _describe_host,
+            options.limit,
+            aliases,
+            constants,
         )
         placed = final(placements, compiling.device)
         known["placements"] = [astuple(p) for p in placed]

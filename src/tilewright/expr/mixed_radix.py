@@ -22,7 +22,9 @@ from tilewright.expr.nodes import (
     FloorDiv,
     Mod,
     Mul,
+    Var,
     as_expr,
+    const,
 )
 
 # Of each product of atoms how often it is added; the factors are in one order.
@@ -34,37 +36,61 @@ def inside(index: Expr, extent: Extent, env: Env) -> bool:
     if within(index, extent, env):
         return True
     size = as_expr(extent, INDEX)
-    return _is_digit(index, size, env) or _put_together(index, size, env)
+    return _is_limited(index, size, env) or _put_together(index, size, env)
 
 
-def _is_digit(index: Expr, extent: Expr, env: Env) -> bool:
-    """`r + s` for a quotient or remainder r below the extent - s, and s of at least 0."""
-    form = affine(index)
-    for digit, _ in form.terms:
-        if not isinstance(digit, FloorDiv | Mod):
-            continue
-        start = products(to_expr(form - Affine(((digit, 1),), 0)))
-        left = _plus(products(extent), start, -1)
+def _is_limited(index: Expr, extent: Expr, env: Env) -> bool:
+    """`times * d + s`, where d is below a limit, s at least 0, and all of it below the extent.
+
+    d: the index itself or without terms of the extent, or a digit or variable in it.
+    """
+    form, whole = affine(index), products(extent)
+    inner = Affine(tuple(t for t in form.terms if t[:1] not in whole), 0)
+    digits = [t for t in form.terms if isinstance(t[0], FloorDiv | Mod | Var)]
+    parts = [(index, 1), (to_expr(inner), 1), *(t for t in digits if t[1] > 0)]
+    for d, times in parts:
+        start = products(to_expr(form - affine(d).scaled(times)))
+        left = _plus(_plus(whole, start, -1), {(): times - 1}, 1)
         if _is_at_most({}, start, env) and any(
-            _is_at_most(limit, left, env) for limit in _limits(digit, env)
+            _is_at_most({p: c * times for p, c in limit.items()}, left, env)
+            for limit in _limits(d, env)
         ):
             return True
     return False
 
 
 def _is_at_most(limit: Products, whole: Products, env: Env) -> bool:
-    more = _sum(_plus(whole, limit, -1))
-    least = bounds(more, env)[0]
+    more = _plus(whole, limit, -1)
+    least = bounds(_sum(more), env)[0]
+    if least is None or least < 0:
+        least = bounds(_sum(_without_remainders(more)), env)[0]
     return least is not None and least >= 0
 
 
+def _without_remainders(e: Products) -> Products:
+    """The sum, with `x - x // f * f` for `x % f`: so the parts of x in a tiled loop cancel."""
+    found: Products = {}
+    for product, times in e.items():
+        match product:
+            case (Mod(lhs=x, rhs=Const(value=f)),):
+                found = _plus(found, products(x), times)
+                found = _plus(
+                    found, products(FloorDiv(x, const(f, INDEX))), -times * int(f.real)
+                )
+            case _:
+                found = _plus(found, {product: times}, 1)
+    return found
+
+
 def _put_together(index: Expr, extent: Expr, env: Env) -> bool:
-    """`q * n + r` for q below p and r below n, where the extent is p * n."""
+    """`q * n + r` for q below p and r below n, where the extent is at least p * n."""
     whole, parts = products(extent), products(index)
-    for n in {**_factors(extent), **_factors(index)}:
+    radices = _factors(extent) | _factors(index)
+    radices |= {const(n, INDEX): None for n in parts.values() if n > 1}
+    for n in radices:
         radix = products(n)
-        high = _divided(whole, radix)
-        if high is None:
+        high, more = _divmod(whole, radix, partly=True)
+        if not high or not _is_at_most({}, more, env):
             continue
         quotient, lower = _divmod(parts, radix)
         if not quotient:
@@ -128,8 +154,13 @@ def _divided(e: Products, by: Products) -> Products | None:
     return None if rest else found
 
 
-def _divmod(e: Products, by: Products) -> tuple[Products, Products]:
-    """Quotient and rest of two sums, as polynomials of their atoms, with whole factors."""
+def _divmod(
+    e: Products, by: Products, partly: bool = False
+) -> tuple[Products, Products]:
+    """Quotient and rest of two sums, as polynomials of their atoms, with whole factors.
+
+    partly: of a product of another number, take as many whole times as there are.
+    """
     if not by:
         return {}, e
     first = max(by, key=_rank)
@@ -140,12 +171,13 @@ def _divmod(e: Products, by: Products) -> tuple[Products, Products]:
         product = max(left, key=_rank)
         quotient = _without(product, first)
         times, odd = divmod(left[product], by[first])
-        if quotient is None or odd:
-            rest = _plus(rest, {product: left[product]}, 1)
-            left = _plus(left, {product: left[product]}, -1)
+        if quotient is None or (odd and not partly):
+            odd = left[product]
         else:
             found = _plus(found, {quotient: times}, 1)
             left = _plus(left, _moved(by, quotient), -times)
+        rest = _plus(rest, {product: odd}, 1)
+        left = _plus(left, {product: odd}, -1)
     return found, rest
 
 

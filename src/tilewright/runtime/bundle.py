@@ -34,7 +34,7 @@ from tilewright.runtime.model import CompiledModel, check
 from tilewright.runtime.packed import StoredConstants
 
 FORMAT: Final = 10
-RANGED: Final = 12  # of a model for ranges of shapes; see `runtime.ranged_bundle`
+RANGED: Final = 13  # of a model for ranges of shapes; see `runtime.ranged_bundle`
 SUFFIX: Final = ".tw"
 
 _MARK: Final = b"tilewright-artifact "
@@ -220,7 +220,8 @@ def _opened(path: str, flags: int) -> int:
 def read_from(file: BinaryIO, verify: bool = False) -> CompiledModel:
     """As `load`, from an open file. Raises ArtifactError, and other errors for damaged files."""
     head, codes, constants = contents(file, verify, {FORMAT: manifest.check})
-    model = manifest.decode(head, constants=constants, **codes)
+    held = manifest.read_constants(head, constants)
+    model = manifest.decode(head, constants=held, **codes)
     check(model)
     return model
 

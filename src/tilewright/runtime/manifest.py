@@ -26,7 +26,7 @@ from tilewright.runtime.model import (
     Tensor,
     ValueSlot,
 )
-from tilewright.runtime.packed import StoredConstants
+from tilewright.runtime.packed import Constants, StoredConstants
 
 Json = Any
 
@@ -167,16 +167,23 @@ def check(data: Json, shape: schema.Shape = _SHAPE) -> None:
         raise malformed(error) from error
 
 
+def read_constants(data: Json, stored: StoredConstants) -> Constants:
+    """The constants of a manifest that `check` let pass. Raises ArtifactError."""
+    try:
+        return stored.read(data["constants"])
+    except MALFORMED as error:
+        raise malformed(error) from error
+
+
 def decode(
     data: Json,
     objects: Sequence[bytes],
     support: Sequence[bytes],
     programs: Sequence[bytes],
-    constants: StoredConstants,
+    constants: Constants,
 ) -> CompiledModel:
     """The model of a manifest that `check` let pass, and its bulk data. Raises ArtifactError."""
     try:
-        held = constants.read(data["constants"])
         tensors = [_decode_tensor(t) for t in data["tensors"]]
         return CompiledModel(
             inputs=tuple(map(_decode_tensor, data["inputs"])),
@@ -184,9 +191,9 @@ def decode(
             steps=tuple(_decode_step(s, tensors) for s in data["steps"]),
             objects=tuple(objects),
             support=tuple(support),
-            constants=held.block,
-            packed=held.packed,
-            weights=held.weights,
+            constants=constants.block,
+            packed=constants.packed,
+            weights=constants.weights,
             arena_bytes=data["arena_bytes"],
             workspace=data["workspace"],
             thread_workspace=data["thread_workspace"],

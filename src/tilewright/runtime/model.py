@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -206,6 +206,12 @@ class CompiledModel:
     def held(self) -> Constants:
         """The constants with what a file has of them."""
         return Constants(self.constants, self.packed, self.weights)
+
+    def with_constants(self, held: Constants) -> CompiledModel:
+        """The model with these constants."""
+        return replace(
+            self, constants=held.block, packed=held.packed, weights=held.weights
+        )
 
     @property
     def kernels(self) -> tuple[KernelRecord, ...]:

@@ -15,7 +15,6 @@ when it is read.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
 from typing import Any, Final
 
 import numpy as np
@@ -119,33 +118,19 @@ class Constants:
         }
 
 
+NO_CONSTANTS: Final = Constants(np.empty(0, np.uint8))
+
+
 @dataclass(frozen=True, slots=True)
 class StoredConstants:
-    """What an open file has of constants, from byte `offset` on. `data` is mapped.
-
-    made: the constants of each description; models that share them have them once.
-    """
+    """What an open file has of constants, from byte `offset` on. `data` is mapped."""
 
     data: Block
     file: int
     offset: int
-    made: dict[str, Constants] = field(default_factory=dict)
-
-    def part(self, start: int, size: int) -> StoredConstants:
-        """Those of one of several models. Raises ValueError for a part outside."""
-        if start % abi.ALIGNMENT or start + size > len(self.data):
-            raise ValueError(f"constants are at {start} to {start + size}")
-        data = self.data[start : start + size]
-        return StoredConstants(data, self.file, self.offset + start, self.made)
 
     def read(self, described: Any) -> Constants:
         """The constants that a manifest describes. Raises ValueError for what cannot be."""
-        key = f"{self.offset} {len(self.data)} {described}"
-        if key not in self.made:
-            self.made[key] = self._read(described)
-        return self.made[key]
-
-    def _read(self, described: Any) -> Constants:
         total = described["bytes"]
         packings = list(map(Packing.from_json, described["packings"]))
         packed = tuple(

@@ -1,21 +1,17 @@
 """Artifacts of models for ranges of shapes: one archive as `runtime.bundle` makes it.
 
-Constants and code that several models have are in it once. A model is in the manifest as in that of
-an artifact of one shape, with the numbers of its code and the place of its constants; a model for
-all sizes has formulas besides.
+The models have the same constants, and code that several of them have is in it once. A model is in
+the manifest as in that of an artifact of one shape, with the numbers of its code; a model for all
+sizes has formulas besides.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import field
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-import numpy as np
-
-from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ArtifactError
 from tilewright.base.files import write_whole
 from tilewright.runtime import (
@@ -32,15 +28,14 @@ from tilewright.runtime.dispatch import SymbolicType
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.model import check as check_model
 from tilewright.runtime.open_model import OpenModel
-from tilewright.runtime.packed import StoredConstants
+from tilewright.runtime.packed import Constants
 from tilewright.runtime.ranged_model import Cover, RangedModel, SharedModel
 
 Json = Any
 
 _MODEL: Final[Mapping[str, schema.Shape]] = {
-    **manifest.MODEL,
+    **{name: shape for name, shape in manifest.MODEL.items() if name != "constants"},
     **{folder: [schema.Count] for folder in FOLDERS},
-    "place": (schema.Count, schema.Count),
 }
 _VALUE: Final = (schema.Text, manifest.DTYPE, schema.Nullable([schema.Anything]))
 _EXTENTS: Final = (schema.OneOf("set of extents", "range", "list"), [schema.Count])
@@ -66,6 +61,7 @@ _SHAPE: Final[Mapping[str, schema.Shape]] = {
     "allowed": [(schema.Text, _EXTENTS)],
     "single": [([schema.Count], schema.Object)],
     "shared": [_OPENED],
+    "constants": packed.CONSTANTS,
     "meta": schema.Object,
 }
 
@@ -75,13 +71,13 @@ def save(model: RangedModel, path: str | os.PathLike[str]) -> None:
     ranged_model.check(model)
     for m in model.models:
         check_model(m)
-    parts = _Parts()
+    codes: _Codes = {folder: {} for folder in FOLDERS}
     try:
-        head = {"format": RANGED, "abi": abi.ABI_VERSION, **_encode(model, parts)}
-        codes = {folder: list(found) for folder, found in parts.codes.items()}
+        head = {"format": RANGED, "abi": abi.ABI_VERSION, **_encode(model, codes)}
+        members = {folder: list(found) for folder, found in codes.items()}
         write_whole(
             Path(path),
-            lambda file: bundle.pack(file, parts.block(), codes, head),
+            lambda file: bundle.pack(file, model.held.stored(), members, head),
             durable=True,
         )
     except TypeError as error:
@@ -105,12 +101,13 @@ def load(
 def _read(file: BinaryIO, verify: bool) -> CompiledModel | RangedModel:
     checks: dict[int, Callable[[Any], None]] = {FORMAT: manifest.check, RANGED: _check}
     head, codes, constants = bundle.contents(file, verify, checks)
+    held = manifest.read_constants(head, constants)
     if head["format"] == FORMAT:
-        fixed = manifest.decode(head, constants=constants, **codes)
+        fixed = manifest.decode(head, constants=held, **codes)
         check_model(fixed)
         return fixed
     try:
-        model = _decode(head, codes, constants)
+        model = _decode(head, codes, held)
         ranged_model.check(model)
     except manifest.MALFORMED as error:
         raise manifest.malformed(error) from error
@@ -130,45 +127,18 @@ def _check(head: Json) -> None:
         manifest.check(data, _MODEL)
 
 
-@dataclass(eq=False, slots=True)
-class _Parts:
-    """Code and constants of several models, each distinct one once."""
-
-    codes: dict[str, dict[bytes, int]] = field(
-        default_factory=lambda: {folder: {} for folder in FOLDERS}
-    )
-    blocks: dict[bytes, tuple[int, Any]] = field(default_factory=dict)
-    size: int = 0
-
-    def numbers(self, folder: str, code: Iterable[bytes]) -> list[int]:
-        """Where in a folder these are."""
-        known = self.codes[folder]
-        return [known.setdefault(c, len(known)) for c in code]
-
-    def place(self, block: Any) -> list[int]:
-        """The offset of constants, and their bytes."""
-        data = memoryview(block).cast("B") if block.nbytes else b""
-        key = bytes(data)
-        if key not in self.blocks:
-            self.blocks[key] = self.size, block
-            self.size += -(-block.nbytes // packed.PAGE) * packed.PAGE
-        return [self.blocks[key][0], block.nbytes]
-
-    def block(self) -> Any:
-        """All constants."""
-        whole = np.zeros(self.size, np.uint8)
-        for offset, block in self.blocks.values():
-            whole[offset : offset + block.nbytes] = block
-        return whole
+# By folder, each distinct code with its number.
+_Codes = dict[str, dict[bytes, int]]
 
 
-def _encode(model: RangedModel, parts: _Parts) -> dict[str, Json]:
+def _encode(model: RangedModel, codes: _Codes) -> dict[str, Json]:
     return {
         "inputs": [_value(v) for v in model.inputs],
         "outputs": [_value(v) for v in model.outputs],
         "allowed": [[name, _extents(e)] for name, e in model.allowed.items()],
-        "single": [[list(k), _model(m, parts)] for k, m in model.single.items()],
-        "shared": [_shared(s, parts) for s in model.shared],
+        "single": [[list(k), _model(m, codes)] for k, m in model.single.items()],
+        "shared": [_shared(s, codes) for s in model.shared],
+        "constants": model.held.to_json(),
         "meta": manifest.encode_value(model.meta),
     }
 
@@ -184,16 +154,19 @@ def _extents(extents: Collection[int]) -> Json:
     return ["list", list(extents)]
 
 
-def _model(model: CompiledModel, parts: _Parts) -> Json:
-    numbers = {f: parts.numbers(f, getattr(model, f)) for f in FOLDERS}
-    place = {"place": parts.place(model.held.stored())}
-    return {**manifest.encode(model), **numbers, **place}
+def _model(model: CompiledModel, codes: _Codes) -> Json:
+    data = manifest.encode(model)
+    del data["constants"]
+    for folder, known in codes.items():
+        parts = getattr(model, folder)
+        data[folder] = [known.setdefault(code, len(known)) for code in parts]
+    return data
 
 
-def _shared(shared: SharedModel, parts: _Parts) -> Json:
+def _shared(shared: SharedModel, codes: _Codes) -> Json:
     opened, covers = shared.opened, shared.covers
     return {
-        "model": _model(opened.model, parts),
+        "model": _model(opened.model, codes),
         "sizes": list(opened.sizes),
         "inputs": list(map(list, opened.inputs)),
         "outputs": list(map(list, opened.outputs)),
@@ -211,11 +184,11 @@ def _shared(shared: SharedModel, parts: _Parts) -> Json:
 
 
 def _decode(
-    head: Json, codes: Mapping[str, Sequence[bytes]], constants: StoredConstants
+    head: Json, codes: Mapping[str, Sequence[bytes]], constants: Constants
 ) -> RangedModel:
     def model_of(data: Json) -> CompiledModel:
         code = {f: [codes[f][n] for n in data[f]] for f in FOLDERS}
-        return manifest.decode(data, constants=constants.part(*data["place"]), **code)
+        return manifest.decode(data, constants=constants, **code)
 
     return RangedModel(
         inputs=tuple(map(_decode_value, head["inputs"])),

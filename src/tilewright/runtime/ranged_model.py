@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any
 
 from tilewright.base.dataclass import dataclass
@@ -12,6 +12,7 @@ from tilewright.base.errors import ArtifactError
 from tilewright.runtime.dispatch import Allowed, SymbolicType
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.open_model import OpenModel
+from tilewright.runtime.packed import NO_CONSTANTS, Constants
 
 Key = tuple[int, ...]  # extents of the dimensions, in the order of `allowed`
 
@@ -38,13 +39,18 @@ class SharedModel:
     opened: OpenModel
     covers: Cover
 
+    def with_constants(self, held: Constants) -> SharedModel:
+        """The same code with these constants."""
+        model = self.opened.model.with_constants(held)
+        return replace(self, opened=replace(self.opened, model=model))
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class RangedModel:
     """What runs each combination of extents that is allowed.
 
     inputs, outputs: their extents by name. single: models of one combination each. shared: models
-    of many. meta: as of CompiledModel, for all of them.
+    of many. meta: as of CompiledModel, for all of them. All models have the same constants.
     """
 
     inputs: tuple[SymbolicType, ...]
@@ -59,6 +65,17 @@ class RangedModel:
         """Each model there is code of."""
         return (*self.single.values(), *(s.opened.model for s in self.shared))
 
+    @property
+    def held(self) -> Constants:
+        """The constants of all models."""
+        return self.models[0].held if self.models else NO_CONSTANTS
+
+    def with_constants(self, held: Constants) -> RangedModel:
+        """The same code with these constants."""
+        single = {key: m.with_constants(held) for key, m in self.single.items()}
+        shared = (s.with_constants(held) for s in self.shared)
+        return replace(self, single=single, shared=tuple(shared))
+
 
 def check(model: RangedModel) -> None:
     """Raise ArtifactError unless each allowed combination is one that the parts can be of."""
@@ -69,6 +86,8 @@ def check(model: RangedModel) -> None:
     for shared in model.shared:
         if len(shared.covers.extents) != count:
             raise ArtifactError("the model's code for all sizes has other sizes")
+    if len({id(m.constants) for m in model.models}) > 1:
+        raise ArtifactError("the model's codes have different constants")
     for m in model.models:
         ends = zip(
             (*model.inputs, *model.outputs), (*m.inputs, *m.outputs), strict=False

@@ -29,7 +29,6 @@ STRUCTURE = {
     ("graph/passes/simplify.py", "FOLD_BYTES"),  # what a compilation may cost
     ("graph/passes/differentiate.py", "_STATISTICS"),  # of operands
     ("graph/passes/rematerialize.py", "_bytes"),  # bits of a byte
-    ("graph/passes/simplify.py", "MERGED_BYTES"),  # what a compilation may cost
     ("graph/passes/weight_only.py", "BITS"),  # what operators take, as the next five
     ("graph/passes/weight_only.py", "GROUPS"),
     ("graph/passes/weight_only.py", "LEAST"),

@@ -13,15 +13,13 @@ from typing import Any
 import numpy as np
 
 from tilewright.base import events, limits
+from tilewright.base.distinct import DistinctArrays
 from tilewright.graph.folding import as_typed, may_fold
 from tilewright.graph.infer import FallbackProvider, run_operation
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.registry import has_trait, native_dtype
 from tilewright.graph.ops.traits import IMPURE
 
-MERGED_BYTES = (
-    1 << 12
-)  # largest constant that is compared with others: numbers, positions, axes
 FOLD_BYTES = 64 << 20  # a folded result may be this large, or as large as its operands
 
 
@@ -112,8 +110,8 @@ def merge_repeated(graph: Graph) -> Graph:
     """Common subexpression elimination: merge operations with equal operands and attributes.
 
     Same operator of the same version, operands, attributes (their types and bits included) and
-    result types, no random numbers: same results. Small constants of the same type and bits are the
-    same operand. Model outputs and results that a subgraph reads remain separate values.
+    result types, no random numbers: same results. Constants of the same type and bits are the same
+    operand. Model outputs and results that a subgraph reads remain separate values.
     """
     swap = _equal_constants(graph)
     seen: dict[tuple[Any, ...], Operation] = {}
@@ -143,13 +141,19 @@ def merge_repeated(graph: Graph) -> Graph:
 
 
 def _equal_constants(graph: Graph) -> dict[Value, Value]:
-    """Map each small constant to the first one of the same type and bits."""
+    """Map each constant to the first one of the same type and bits.
+
+    Whatever its size: masks that are equal at all sizes of a range are one at each of them.
+    """
+    arrays = DistinctArrays()
     first: dict[tuple[Any, ...], Value] = {}
     swap: dict[Value, Value] = {}
     for v, array in graph.constants.items():
-        if not native_dtype(v.dtype) or array.nbytes > MERGED_BYTES:
+        if not native_dtype(v.dtype):
             continue
-        same = first.setdefault((_type(v), array.tobytes()), v)
+        known = arrays.first(array)
+        key = (_type(v), id(known))
+        same = first.setdefault(key, v)
         if same is not v:
             swap[v] = same
     return swap

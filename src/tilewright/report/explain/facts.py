@@ -213,6 +213,11 @@ _WHY: Final[Mapping[str, Callable[[Mapping[str, Any]], tuple[str, str, str]]]] =
     "positions": lambda f: ("by positions", f["kernel"], PARTS["positions"](f)),
     "rows": lambda f: ("by rows", f["kernel"], PARTS["rows"](f)),
     "not-parted": lambda f: (f"not by {f['by']}", f["kernel"], f["reason"]),
+    "range-apart": lambda f: (
+        f"{f['codes']} codes that share none",
+        f["graph"],
+        f["reason"],
+    ),
     "kept-whole": lambda f: ("kept whole", f["kernel"], f["reason"]),
     "kept-apart": lambda f: (
         f"not {f['count']} at a time",
