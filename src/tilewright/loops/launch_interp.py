@@ -54,6 +54,7 @@ from tilewright.loops.nodes import (
     While,
     block,
 )
+from tilewright.loops.passes.in_flight import runs_beside
 from tilewright.loops.passes.thread_program import THREAD_AXES
 from tilewright.loops.passes.warp_units import fragments, lanes, written_fragments
 from tilewright.loops.shared_memory import (
@@ -119,6 +120,7 @@ class _ThreadWriter(SourceWriter):
         self.lanes: tuple[str, ...] = ()
         self.is_piece = False
         self.is_copy = False
+        self.is_beside = False
 
     def launch(
         self,
@@ -192,8 +194,14 @@ class _ThreadWriter(SourceWriter):
             for axis in self.lanes:
                 body = If(Lt(AXIS[axis], const(1)), body, None)
         self.is_piece = s.threads > 1
+        self.is_beside = runs_beside(s)
         super().stmt(body)
-        self.is_piece = False
+        self.is_piece = self.is_beside = False
+
+    def get(self, buffer: Buffer, at: str) -> str:
+        if self.is_beside and buffer.scope == "shared":
+            return f"{self.known(buffer)}.factor({at})"
+        return super().get(buffer, at)
 
     def put(
         self,
@@ -286,17 +294,29 @@ class _Grid:
                 running.remove(thread)
                 continue
             match self.statements[paused[0]]:
-                case Commit():
-                    thread.commit()
-                case Wait(pending):
-                    thread.wait(pending)
+                case Commit(of):
+                    thread.commit(of)
+                case Wait(of, pending):
+                    thread.wait(of, pending)
                 case Barrier() | CombineThreads():
                     running.remove(thread)
                     waiting[thread] = paused
-                case Unit() as unit if paused[1] is not None:
+                case Unit() as unit if runs_beside(unit):
+                    thread.adds.start(thread, unit.operands[-1].buffer)
+                case Unit() as unit if paused[1] is None:
+                    self.check_accumulators(thread, unit)
+                case Unit() as unit:
                     running.remove(thread)
                     running += arriving.come(unit, thread, paused)
         arriving.check_left()
+
+    def check_accumulators(self, thread: SimulatedThread, unit: Unit) -> None:
+        """Raise RaceError if a unit uses some that a product still adds to."""
+        for o in unit.operands:
+            try:
+                thread.adds.check(o.buffer, unit)
+            except RaceError as error:
+                raise error.at(self.launch.name) from None
 
     def step(
         self,

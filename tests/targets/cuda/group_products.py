@@ -52,7 +52,8 @@ def tensorized(
     s.tensorize(inner[1], f"cuda.wgmma.{of}.{columns}")
     s.tensorize(inner[2], f"cuda.wgmma.store.{columns}")
     if stages > 1:
-        fetch_ahead(s, ko, list(parts.values()), machine("sm_90a").simt, stages)
+        spare = int(stages > 2)
+        fetch_ahead(s, ko, list(parts.values()), machine("sm_90a").simt, stages, spare)
     s.bind(io, "blockIdx.y")
     s.bind(jo, "blockIdx.x")
     return s

@@ -2,7 +2,8 @@
 
 A step of a block takes as long as the slowest of: the tensor cores, instructions that are issued,
 turns of shared memory, bytes from the device's memory; then the waits that other blocks of the unit
-do not hide. With n tiles of each factor, asynchronous copies have n - 1 steps to arrive. Rates are
+do not hide. With n tiles of each factor, asynchronous copies have n - 1 steps to arrive; one less
+where units of several warps overlap steps, and nothing waits for these then. Rates are
 NVIDIA's of an A100 (`machine.py`), and have not been measured here.
 """
 
@@ -365,6 +366,12 @@ def stage_counts(t: TensorTiling, machine: CudaMachine) -> list[int]:
     ]
 
 
+def spare_tiles(t: TensorTiling, stages: int) -> int:
+    """How many of a block's tiles of a factor units may still read while the next step begins: with
+    three or more, units of several warps overlap steps."""
+    return int(t.unit.threads > WARP and stages > 2)
+
+
 def best_stages(t: TensorTiling, machine: CudaMachine) -> int:
     """The number of stages with which a product is expected to be fastest."""
 
@@ -437,9 +444,10 @@ def time_on_tensor_cores(
     waves = -(-t.plan.blocks // of.units)
     running = min(held, waves)
     last = sum(r.requests * r.turns for r in result_requests(t, machine))
-    step = _step(t, machine, running) + _waits(t, running)
+    spare = spare_tiles(t, stages)
+    step = _step(t, machine, running) + (0 if spare else _waits(t, running))
     if stages > 1 and _arrive_later(t, machine):
-        arriving = LATENCY / (running * (stages - 1))
+        arriving = LATENCY / (running * (stages - 1 - spare))
         block = t.plan.steps * (max(step, arriving) + SYNC / running)
         block += LATENCY / running  # of the first tiles
     else:

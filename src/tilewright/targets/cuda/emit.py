@@ -61,6 +61,7 @@ DIALECT: Final = Dialect(
     warp=WARP,
     attributes=_attributes,
     intrinsics={**emit_mma.CALLS, **emit_wgmma.CALLS},
+    products=emit_wgmma.GROUPS,
     fence="call void @llvm.nvvm.fence.proxy.async.shared_cta()",
     copies=AsyncCopies(
         _copy, f"{_ASYNC}.commit.group()", f"{_ASYNC}.wait.all()", _wait_groups

@@ -1,13 +1,13 @@
 """Emits `wgmma`: products of four warps, whose factors descriptors of shared memory say.
 
-All instructions of a unit are one piece of text: between the first one and the wait for the last
-one nothing may touch the accumulators, not even a move of LLVM's. The layout of descriptors and of
+Between a product and the wait for it nothing may touch the accumulators: the text of each has them
+as operands that stay in their registers, and so has a wait for all. The layout of descriptors and
 accumulators follows the PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions".
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -23,7 +23,7 @@ from tilewright.targets.cuda.group_intrinsics import (
     FactorLayout,
     factor_layout,
 )
-from tilewright.targets.llvm.emit_launch import LaunchThread
+from tilewright.targets.llvm.emit_launch import LaunchThread, ProductGroups
 from tilewright.targets.llvm.emit_swizzle import offset_in
 from tilewright.targets.llvm.emit_text import LlvmValue, integer
 
@@ -36,6 +36,7 @@ _NAMES: Final = {"float16": "f16", "bfloat16": "bf16"}
 # bits 62 and 63. What is between blocks is in bits 16 to 29, and 1 where there is one block.
 _CONSTANT: Final = PATTERN // _PER << 32 | 1 << 62
 _LEADING: Final = 16
+_COMMIT: Final = "wgmma.commit_group.sync.aligned;"
 
 
 def _product(name: str, x: LaunchThread, s: Unit) -> None:
@@ -63,7 +64,18 @@ def _product(name: str, x: LaunchThread, s: Unit) -> None:
     for n in steps:
         factors = f"${count + 2 * n}, ${count + 2 * n + 1}"
         lines.append(f"{op} {{{held}}}, {factors}, 1, 1, 1, {turned};")
-    lines += ["wgmma.commit_group.sync.aligned;", "wgmma.wait_group.sync.aligned 0;"]
+    _adding(x, lines, given, part)
+
+
+def _adding(
+    x: LaunchThread,
+    lines: Sequence[str],
+    given: Sequence[LlvmValue],
+    part: Sequence[LlvmValue],
+) -> None:
+    """Instructions that change a thread's accumulators. given: their other operands, from the
+    number behind the last accumulator on."""
+    count = len(part)
     told = [*["=f"] * count, *["l"] * len(given), *map(str, range(count)), "~{memory}"]
     made = f"{{ {', '.join(['float'] * count)} }}"
     text = f'asm sideeffect "{_LINE.join(lines)}", "{",".join(told)}"'
@@ -73,6 +85,22 @@ def _product(name: str, x: LaunchThread, s: Unit) -> None:
     for n, p in enumerate(part):
         value = x.ins(f"extractvalue {found.typed}, {n}", "float")
         x.line(f"store {value.typed}, {p.typed}, align {WORD}")
+
+
+def _commit(x: LaunchThread) -> None:
+    x.line(f'call void asm sideeffect "{_COMMIT}", "~{{memory}}"() convergent')
+
+
+def _wait(x: LaunchThread, pending: int) -> None:
+    """Wait for products. None reads accumulators before a wait for all."""
+    line = f"wgmma.wait_group.sync.aligned {pending};"
+    if pending:
+        x.line(f'call void asm sideeffect "{line}", "~{{memory}}"() convergent')
+        return
+    _adding(x, [line], [], [p for b in x.accumulators for p in x.own_elements(b)])
+
+
+GROUPS: Final = ProductGroups(_commit, _wait)
 
 
 def _layout(

@@ -36,6 +36,7 @@ from tilewright.targets.cuda.cost import (
     best_stages,
     padded_read,
     row_layouts,
+    spare_tiles,
     stage_counts,
     time_on_tensor_cores,
 )
@@ -283,7 +284,8 @@ class _TensorWork:
         possible = stage_counts(t, self.machine)
         stages = choose(f"{p.name}.stages", possible, best_stages(t, self.machine))
         if stages > 1:
-            fetch_ahead(s, outer, fetched, self.machine.simt, stages)
+            spare = spare_tiles(t, stages)
+            fetch_ahead(s, outer, fetched, self.machine.simt, stages, spare)
         bind_blocks(s, grid)
 
     @property

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from functools import cache
+from itertools import product
 from math import prod
 from typing import Any, Final
 
@@ -45,6 +46,7 @@ from tilewright.loops.launch import (
     Wait,
 )
 from tilewright.loops.nodes import ASYNC, For, Unit
+from tilewright.loops.passes.in_flight import PRODUCTS, accumulators_of
 from tilewright.loops.passes.thread_registers import own_extent, own_index
 from tilewright.loops.passes.warp_units import fragments, warp_units
 from tilewright.targets.llvm.emit_copies import AsyncCopies, copy_elements
@@ -73,6 +75,17 @@ _SHORT: Final = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
+class ProductGroups:
+    """How a GPU waits for units beside the threads.
+
+    commit: ends a group of them. wait: for all but so many groups.
+    """
+
+    commit: Callable[[LaunchThread], None]
+    wait: Callable[[LaunchThread, int], None]
+
+
+@dataclass(frozen=True, slots=True)
 class Dialect:
     """How LLVM expresses the features of one kind of GPU.
 
@@ -81,7 +94,7 @@ class Dialect:
     whose number differs in one bit, among a mask of threads. local: the address space of a thread's
     memory. copies: asynchronous copies. attributes: of a kernel, by its threads. intrinsics: how
     hardware calls are emitted, by name. fence: what a thread has written to shared memory is there
-    for those that read it by another path.
+    for those that read it by another path. products: how units beside the threads are waited for.
     """
 
     convention: str
@@ -94,6 +107,7 @@ class Dialect:
     copies: AsyncCopies | None = None
     intrinsics: Mapping[str, Callable[[Any, Unit], None]] = field(default_factory=dict)
     fence: str = ""
+    products: ProductGroups | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +178,7 @@ class LaunchThread(Statements):
         self.written: Final = written(launch.body)
         self.fragments: Final = fragments(launch.body)
         self.parts: Final[dict[Buffer, Buffer]] = {}
-        units = [s.intrinsic for s in warp_units(launch.body)]
-        self.has_proxy: Final = any(u and u.intrinsic.by_proxy for u in units)
+        self.accumulators: Final = accumulators_of(launch.body)
         here, self.out = self.out, self.entry
         for n, buffer in enumerate(launch.params):
             self.pointers[buffer] = self._generic(f"%p{n}", 1)
@@ -202,22 +215,34 @@ class LaunchThread(Statements):
         """One statement at the current place."""
         if isinstance(s, Barrier):
             self.changed(b for b in self.written if b.scope != "register")
-            if self.has_proxy:
+            if self.accumulators:
                 self.line(self.dialect.fence)
             for line in self.dialect.barrier:
                 self.line(line)
-        elif isinstance(s, Wait):
-            self.changed(b for b in self.written if b.scope == "shared")
-            copies = self._copies
-            self.line(copies.wait_groups(s.pending) if s.pending else copies.wait)
-        elif isinstance(s, Commit):
-            self.line(self._copies.commit)
+        elif isinstance(s, Commit | Wait):
+            self._in_flight(s)
         elif isinstance(s, For) and s.kind == ASYNC:
             copy_elements(self, s, self._copies)
         elif isinstance(s, CombineThreads):
             self._combine_threads(s)
         else:
             super().emit(s)
+
+    def _in_flight(self, s: Commit | Wait) -> None:
+        """End a group of copies or products, or wait for them."""
+        products = self.dialect.products
+        if s.of == PRODUCTS and products is not None:
+            if isinstance(s, Wait):
+                products.wait(self, s.pending)
+            else:
+                products.commit(self)
+            return
+        copies = self._copies
+        if isinstance(s, Wait):
+            self.changed(b for b in self.written if b.scope == "shared")
+            self.line(copies.wait_groups(s.pending) if s.pending else copies.wait)
+        else:
+            self.line(copies.commit)
 
     @property
     def _copies(self) -> AsyncCopies:
@@ -374,6 +399,12 @@ class LaunchThread(Statements):
         array = f"[{part.size} x {memory_type(buffer.dtype)}]"
         self.pointers[part] = self.pointers[buffer] = self.stack(array, ALIGNMENT)
         self.out = here
+
+    def own_elements(self, buffer: Buffer) -> list[LlvmValue]:
+        """The addresses of all elements that a thread has of such a buffer."""
+        part = self.parts[buffer]
+        places = product(*map(range, part.shape))
+        return [self.access(part, tuple(map(const, at))).pointer for at in places]
 
     def part_access(self, buffer: Buffer, index: tuple[Expr, ...]) -> LaneAccess:
         """The address of an element that a thread has of such a buffer."""
