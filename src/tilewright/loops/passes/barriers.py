@@ -13,8 +13,9 @@ those of a loop on the way only if it has an iteration for sure. If a and b are 
 apart or more, all of the body is on the way.
 
 The choice. Dependences with no gap outside a loop are served first, in the innermost loops; each
-by the gap of the fewest loops around it that serves most. A barrier without which all dependences
-are served is dropped: none is missing, none is needless. What isl cannot prove apart is a
+by the gap of the fewest loops around it that leaves most products in flight, and of such by that
+which serves most. A barrier without which all dependences are served is dropped: none is missing,
+none is needless. What isl cannot prove apart is a
 dependence. A barrier is "global" only if a dependence on memory of the caller needs it there.
 
 What is in flight (`in_flight.py`). What an `async` loop writes is there for no thread before the
@@ -53,11 +54,17 @@ from tilewright.loops.nodes import (
     block,
 )
 from tilewright.loops.passes import gaps
-from tilewright.loops.passes.copy_groups import MOST, group_ends, groups_in_flight
+from tilewright.loops.passes.copy_groups import (
+    MOST,
+    group_ends,
+    groups_ended,
+    groups_in_flight,
+)
 from tilewright.loops.passes.gaps import Gap, Meetings, Path, Sequences, Way
 from tilewright.loops.passes.in_flight import (
     COMMITTED,
     FLIGHTS,
+    PRODUCTS,
     accumulators_of,
     flight,
 )
@@ -100,7 +107,7 @@ def with_barriers(program: ThreadProgram, grid: Sequence[Extent]) -> Stmt:
                 _refuse(a, b, blocks_conflict(a, b), "blocks")
             for d in _dependences(tree, a, b):
                 needs.append(NeededBarrier(frozenset(d.gaps), scope, d.way, d.flight))
-    scopes = chosen(needs)
+    scopes = chosen(needs, group_ends(tree, PRODUCTS) if own else ())
     return tree.with_meetings(_meetings(tree, needs, scopes))
 
 
@@ -325,17 +332,26 @@ _DOES: Final = {"load": "reads", "store": "writes", "update": "updates"}
 # -- the choice
 
 
-def chosen(needs: Iterable[NeededBarrier]) -> dict[Gap, str]:
-    """A minimal set of gaps that serve all dependences, each with the scope of its barrier."""
-    distinct = {(n.gaps, n.scope, n.flight): n for n in needs}
+def chosen(
+    needs: Iterable[NeededBarrier], ends: Collection[Gap] = ()
+) -> dict[Gap, str]:
+    """A minimal set of gaps that serve all dependences, each with the scope of its barrier.
+
+    ends: of groups of products.
+    """
+    distinct = {
+        (n.gaps, n.scope, n.flight, n.way if n.flight == PRODUCTS else ()): n
+        for n in needs
+    }
     left = sorted(distinct.values(), key=_outermost, reverse=True)
     found: dict[Gap, None] = {}
     for need in left:
         if need.gaps.isdisjoint(found):
             fewest = _outermost(need)
-            open_ = [n.gaps for n in left if n.gaps.isdisjoint(found)]
+            open_ = [n for n in left if n.gaps.isdisjoint(found)]
             choice = [gap for gap in need.gaps if gap.depth == fewest]
-            found[max(choice, key=lambda gap: (_served(gap, open_), gap.rank))] = None
+            worth = {gap: _worth(gap, open_, ends) for gap in choice}
+            found[max(choice, key=worth.__getitem__)] = None
     for gap in sorted(found, key=lambda gap: gap.depth, reverse=True):
         rest = found.keys() - {gap}
         if not any(need.gaps.isdisjoint(rest) for need in left):
@@ -361,8 +377,16 @@ def _outermost(need: NeededBarrier) -> int:
     return min(gap.depth for gap in need.gaps)
 
 
-def _served(gap: Gap, needs: Iterable[frozenset[Gap]]) -> int:
-    return sum(gap in gaps for gaps in needs)
+def _worth(
+    gap: Gap, needs: Sequence[NeededBarrier], ends: Collection[Gap]
+) -> tuple[int, int, tuple[int, int]]:
+    """How many groups of products end in front of it on each way that it is on, how many
+    dependences it serves, and how late it is."""
+    mine = [n for n in needs if gap in n.gaps]
+    ended = [
+        groups_ended(n.way, (gap,), ends)[gap] for n in mine if n.flight == PRODUCTS
+    ]
+    return min(ended, default=0), len(mine), gap.rank
 
 
 def _scopes(needs: Sequence[NeededBarrier], gaps: Iterable[Gap]) -> dict[Gap, str]:

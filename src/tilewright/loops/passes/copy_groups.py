@@ -78,7 +78,7 @@ def groups_in_flight(
     ways: of each copy or product that has to be over, the gaps up to the access that needs it; at
     least one of them has a wait.
     """
-    ages = [_ages(way, waits, ends) for way in ways]
+    ages = [groups_ended(way, waits, ends) for way in ways]
     found = dict.fromkeys(waits, 0)
     for gap in sorted(found, key=lambda gap: (-gap.depth, gap.rank)):
         possible = {age[gap] - 1 for age in ages if gap in age}
@@ -90,7 +90,8 @@ def groups_in_flight(
     return found
 
 
-def _ages(way: Way, waits: Collection[Gap], ends: Collection[Gap]) -> _Ages:
+def groups_ended(way: Way, waits: Collection[Gap], ends: Collection[Gap]) -> _Ages:
+    """How many groups end on a way up to each wait, the last time that it comes there."""
     ended = 0
     found: dict[Gap, int] = {}
     for gap in way:

@@ -25,7 +25,7 @@ from tilewright.targets.cuda.machine import (
 from tilewright.targets.cuda.tensor_attention import TensorAttention
 from tilewright.targets.cuda.tensor_choice import GROUPS, WARPS
 from tilewright.targets.cuda.tensor_tiles import TensorCores
-from tilewright.targets.llvm.emit_launch import SharedMemoryLayout
+from tilewright.targets.llvm.shared_layout import SharedMemoryLayout
 from tilewright.targets.permitted import Permissions
 from tilewright.targets.simt.code import PTX, DeviceProgram, KernelLaunch
 from tilewright.targets.simt.llvm_target import LlvmGpuTarget

@@ -48,7 +48,7 @@ from tilewright.loops.launch import (
 from tilewright.loops.nodes import ASYNC, For, Unit
 from tilewright.loops.passes.in_flight import PRODUCTS, accumulators_of
 from tilewright.loops.passes.thread_registers import own_extent, own_index
-from tilewright.loops.passes.warp_units import fragments, warp_units
+from tilewright.loops.passes.warp_units import fragments
 from tilewright.targets.llvm.emit_copies import AsyncCopies, copy_elements
 from tilewright.targets.llvm.emit_fmod import fmod_function
 from tilewright.targets.llvm.emit_places import LaneAccess, Terms
@@ -67,9 +67,9 @@ from tilewright.targets.llvm.emit_text import (
 from tilewright.targets.llvm.emit_types import memory_type
 from tilewright.targets.llvm.lanes import residue
 from tilewright.targets.llvm.processor import Processor
+from tilewright.targets.llvm.shared_layout import ALIGNMENT, SharedMemoryLayout
 from tilewright.targets.llvm.statements import written
 
-ALIGNMENT: Final = 16  # bytes: of every parameter, and of what a block shares
 LOCAL: Final = 512 << 10  # bytes: the most that CUDA gives a thread
 _SHORT: Final = 1 << 31
 
@@ -108,57 +108,6 @@ class Dialect:
     intrinsics: Mapping[str, Callable[[Any, Unit], None]] = field(default_factory=dict)
     fence: str = ""
     products: ProductGroups | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SharedMemoryLayout:
-    """The layout of a block's shared memory: its symbol, each buffer's offset, and the total bytes.
-
-    is_dynamic: the launch, not the code, sets its size. alignment: of its start, in bytes.
-    """
-
-    symbol: str
-    offsets: Mapping[Buffer, int]
-    nbytes: int
-    is_dynamic: bool
-    alignment: int
-
-    @staticmethod
-    def of(launch: Launch, symbol: str, static: int) -> SharedMemoryLayout:
-        """Lay out buffers one after another. static: the most bytes with a size in the code."""
-        needs = _alignments(launch)
-        offsets, at = {}, 0
-        for buffer in launch.shared:
-            at = -(-at // needs[buffer]) * needs[buffer]
-            offsets[buffer] = at
-            at += -(-buffer.size * buffer.dtype.itemsize // ALIGNMENT) * ALIGNMENT
-        most = max(needs.values(), default=ALIGNMENT)
-        return SharedMemoryLayout(symbol, offsets, at, at > static, most)
-
-    @property
-    def text(self) -> str:
-        """The definition of the symbol."""
-        if not self.nbytes:
-            return ""
-        if self.is_dynamic:
-            kind, array = "external", "[0 x i8]"
-        else:
-            kind, array = "internal", f"[{self.nbytes} x i8] undef"
-        start = f"@{self.symbol} = {kind} addrspace(3) global"
-        return f"{start} {array}, align {self.alignment}\n"
-
-
-def _alignments(launch: Launch) -> dict[Buffer, int]:
-    """What the start of each buffer of a block is a multiple of, in bytes."""
-    found = dict.fromkeys(launch.shared, ALIGNMENT)
-    for unit in warp_units(launch.body):
-        assert unit.intrinsic is not None
-        of = unit.intrinsic.intrinsic
-        for tensor, o in zip(of.tensors, unit.operands[-len(of.tensors) :]):
-            if o.buffer in found:
-                need = of.alignment.get(tensor.name, 1)
-                found[o.buffer] = max(found[o.buffer], need)
-    return found
 
 
 class LaunchThread(Statements):

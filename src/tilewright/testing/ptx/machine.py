@@ -374,7 +374,8 @@ class _Grid(ThreadState):
         elif modes[0] == "wait_group":
             for product in proxy.arrived(who, int(operands[0])):
                 for name, value in product.registers.items():
-                    self.set(name, value, product.who)
+                    if proxy.pending(name, product.who) is None:
+                        self.set(name, value, product.who)
         else:
             for group in np.unique(self.groups(who)):
                 self._group_product(modes, operands, who[self.groups(who) == group])
