@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tests.targets.cuda.mma_products import product
+from tests.targets.cuda.mma_products import DTYPES, product
 from tilewright.schedule import Schedule
-from tilewright.targets.cuda.group_intrinsics import GROUP, GROUP_DEPTH, GROUP_ROWS
+from tilewright.targets.cuda.group_intrinsics import GROUP, GROUP_ROWS, group_depth
 from tilewright.targets.cuda.machine import machine
 from tilewright.targets.simt.tiles import fetch_ahead
 
@@ -28,13 +28,13 @@ def tensorized(
     rows = GROUP_ROWS * groups
     io, jo, ii, ji = s.tile("mm.i", "mm.j", rows, columns)
     acc = s.cache_write("c", jo, "warp")
-    ko, ki = s.split("mm.k", GROUP_DEPTH)
+    ko, ki = s.split("mm.k", group_depth(DTYPES[of]))
     zero = s.decompose_reduction(acc, ii)
     s.reorder(ko, ii, ji, ki)
     parts = {name: s.cache_read(name, ko, "shared") for name in "ab"}
     for part in parts.values():
         loop = s.fuse(f"{part}.r0", f"{part}.r1")
-        loop, lane = s.split(loop, 8)
+        loop, lane = s.split(loop, 16 // DTYPES[of].itemsize)
         loop, own = s.split(loop, GROUP)
         loop, group = s.split(loop, groups)
         s.bind(own, "threadIdx.x")

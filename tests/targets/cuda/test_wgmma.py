@@ -47,7 +47,11 @@ CASES = [
     ("float16", False, 64, 1, 1, ONE),
     ("float16", True, 128, 2, 1, (128, 128, 128)),
     ("bfloat16", False, 64, 2, 3, (128, 128, 256)),
+    ("float8_e4m3fn", True, 64, 1, 1, (64, 64, 256)),
+    ("float8_e5m2", True, 64, 1, 1, (64, 64, 128)),
 ]
+NAMES = {"float16": "f16", "bfloat16": "bf16"}
+NAMES |= {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}
 
 
 def program(
@@ -71,7 +75,7 @@ def run(p: LaunchProgram, text: str) -> tuple[np.ndarray, np.ndarray]:
     return c, left @ (right.T if turned else right)
 
 
-@pytest.mark.sampled(2)  # both layouts of b; one and several steps, groups and stages
+@pytest.mark.sampled(3)  # layouts of b, types; one and several steps, groups, stages
 @pytest.mark.parametrize(
     ("of", "transposed", "columns", "groups", "stages", "extents"), CASES
 )
@@ -79,7 +83,8 @@ def test_a_product_is_right_as_ptx(of, transposed, columns, groups, stages, exte
     how = {"columns": columns, "groups": groups, "stages": stages, "extents": extents}
     p = program(of, transposed, **how)
     text = ptx(p, SM90A)
-    assert f"m64n{columns}k16.f32.{'bf16' if of == 'bfloat16' else 'f16'}" in text
+    depth = 32 // DTYPES[of].itemsize
+    assert f"m64n{columns}k{depth}.f32.{NAMES[of]}.{NAMES[of]}" in text
     assert ("cp.async" in text) == (stages > 1)
     found, wanted = run(p, text)
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-4)
@@ -362,6 +367,11 @@ def test_the_layouts_that_the_instruction_reads(side, strides, swizzle, block, f
     assert factor_layout(side, strides, swizzle, block) == found
 
 
+def test_bytes_are_read_along_the_sum_only():
+    assert factor_layout(64, (128, 1), 128, 0, 1) == (False, 32, 0)
+    assert factor_layout(128, (1, 128), 128, 0, 1) is None
+
+
 # -- the interpreter of PTX
 
 
@@ -379,6 +389,7 @@ def test_a_descriptor_says_where_each_element_is():
         at = Descriptor.of(bits).places(side, depth, is_turned)
         assert sorted(at.reshape(-1)) == list(range(2048, 2048 + 2 * side * depth, 2))
     assert Descriptor.of(bits).places(64, 16, False)[1, 0] == 2048 + 128 + 16
+    assert Descriptor.of(bits).places(64, 32, False, 1)[1, 8] == 2048 + 128 + 24
     with pytest.raises(NotImplementedError, match="without a swizzle"):
         Descriptor.of(bits & ~(3 << 62))
 

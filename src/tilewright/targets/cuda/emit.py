@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from tilewright.loops.launch import LaunchProgram
+from tilewright.loops.passes.warp_units import warp_units
 from tilewright.targets.cuda import emit_mma, emit_wgmma
 from tilewright.targets.cuda.machine import STATIC, WARP, CudaMachine
 from tilewright.targets.llvm import backend
@@ -80,10 +81,19 @@ def llvm_ir(program: LaunchProgram, machine: CudaMachine, contract: bool = True)
 
 def ptx(program: LaunchProgram, machine: CudaMachine, contract: bool = True) -> str:
     """The program as PTX. Raises as `llvm_ir`, and CompileError if LLVM rejects it."""
-    return assembly(llvm_ir(program, machine, contract), machine, program.name)
+    text = llvm_ir(program, machine, contract)
+    return assembly(text, machine, program.name, _version(program))
 
 
-def assembly(text: str, machine: CudaMachine, where: str) -> str:
+def _version(program: LaunchProgram) -> str:
+    """The version of PTX that a program needs, as a feature of LLVM; empty for the usual one."""
+    units = (u.intrinsic for x in program.launches for u in warp_units(x.body))
+    features = (f for u in units if u is not None for f in u.intrinsic.features)
+    found = max((f for f in features if f.startswith("ptx")), default="")
+    return f"+{found}" if found else ""
+
+
+def assembly(text: str, machine: CudaMachine, where: str, version: str = "") -> str:
     """LLVM assembly as PTX."""
-    target: Any = backend.target_machine(TRIPLE, machine.name, "", _LEVEL)
+    target: Any = backend.target_machine(TRIPLE, machine.name, version, _LEVEL)
     return str(target.emit_assembly(backend.optimized(text, target, where, _PASSES)))

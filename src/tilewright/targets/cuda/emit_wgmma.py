@@ -16,12 +16,14 @@ from tilewright.loops.nodes import Operand, Unit
 from tilewright.loops.operands import position
 from tilewright.targets.cuda.emit_tiles import WORD, held_elements, load_word
 from tilewright.targets.cuda.group_intrinsics import (
-    GROUP_DEPTH,
     GROUP_ROWS,
     PATTERN,
     STEP,
+    STEPS,
+    TURNING,
     FactorLayout,
     factor_layout,
+    group_depth,
 )
 from tilewright.targets.llvm.emit_launch import LaunchThread, ProductGroups
 from tilewright.targets.llvm.emit_swizzle import offset_in
@@ -31,7 +33,12 @@ _SHARED: Final = "ptr addrspace(3)"
 _LINE: Final = "\\0A"  # in a string of LLVM
 _PER: Final = 16  # bytes that a unit of a descriptor's fields stands for
 _FIELD: Final = 0x3FFF
-_NAMES: Final = {"float16": "f16", "bfloat16": "bf16"}
+_NAMES: Final = {
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "float8_e4m3fn": "e4m3",
+    "float8_e5m2": "e5m2",
+}
 # Of a descriptor: between groups of rows one pattern, in bits 32 to 45; a swizzle of 128 bytes, in
 # bits 62 and 63. What is between blocks is in bits 16 to 29, and 1 where there is one block.
 _CONSTANT: Final = PATTERN // _PER << 32 | 1 << 62
@@ -47,7 +54,8 @@ def _product(name: str, x: LaunchThread, s: Unit) -> None:
     (across_a, along_a), (*block, along_b, across_b) = a.strides, b.strides
     left = _layout(x, a, GROUP_ROWS, (across_a, along_a))
     right = _layout(x, b, columns, (across_b, along_b), *block)
-    steps = range(GROUP_DEPTH // STEP)
+    steps = range(STEPS)
+    itemsize = a.buffer.dtype.itemsize
     starts = [(_descriptor(x, o, how), how) for o, how in ((a, left), (b, right))]
     given = [
         x.binary("add", start, integer(n * how.step // _PER))
@@ -56,14 +64,15 @@ def _product(name: str, x: LaunchThread, s: Unit) -> None:
     ]
     count = len(part)
     held = ", ".join(f"${n}" for n in range(count))
-    turned = f"{int(left.is_turned)}, {int(right.is_turned)}"
-    op = (
-        f"wgmma.mma_async.sync.aligned.m{GROUP_ROWS}n{columns}k{STEP}.f32.{name}.{name}"
-    )
+    modes = [1, 1, 1]  # add, and change no sign
+    if itemsize == TURNING:
+        modes += [int(left.is_turned), int(right.is_turned)]
+    shape = f"m{GROUP_ROWS}n{columns}k{STEP // itemsize}"
+    op = f"wgmma.mma_async.sync.aligned.{shape}.f32.{name}.{name}"
     lines = ["wgmma.fence.sync.aligned;"]
     for n in steps:
         factors = f"${count + 2 * n}, ${count + 2 * n + 1}"
-        lines.append(f"{op} {{{held}}}, {factors}, 1, 1, 1, {turned};")
+        lines.append(f"{op} {{{held}}}, {factors}, {', '.join(map(str, modes))};")
     _adding(x, lines, given, part)
 
 
@@ -107,13 +116,14 @@ def _layout(
     x: LaunchThread, o: Operand, side: int, strides: tuple[int, int], block: int = 0
 ) -> FactorLayout:
     """Raises CompileError for a factor that the instruction cannot read."""
-    found = factor_layout(side, strides, o.buffer.swizzle, block)
+    dtype = o.buffer.dtype
+    found = factor_layout(side, strides, o.buffer.swizzle, block, dtype.itemsize)
     if found is None:
         raise CompileError(
             f"{o.buffer.name} is not swizzled in rows of 128 bytes that the instruction reads",
             code="TW-INTRINSIC",
             where=f"launch {x.launch.name}",
-            hint=f"give its tile rows of {GROUP_DEPTH} elements, and swizzle it",
+            hint=f"give its tile rows of {group_depth(dtype)} elements, and swizzle it",
         )
     return found
 

@@ -28,6 +28,7 @@ from tilewright.testing.ptx.wgmma import (
     GROUP,
     Descriptor,
     accumulator,
+    item_of,
     matrix,
     shape_of,
 )
@@ -387,24 +388,26 @@ class _Grid(ThreadState):
         assert self.proxy is not None
         if who.size != GROUP:
             raise RuntimeError(f"{self.kernel.name}: only part of a group is here")
-        target, *factors, scale, _, _, turn_left, turn_right = operands
-        columns, of = shape_of(modes[3]), modes[5]
+        target, *factors, scale, _, _ = operands[:6]
+        of = modes[5]
+        turns = operands[6:] or ("0", "0")  # only elements of 16 bits have them
+        columns, depth = shape_of(modes[3], of)
         block = int(self.block[who[0]])
         memory, found, places = self.shared[block], [], []
-        for name, side, turned in zip(
-            factors, (64, columns), (turn_left, turn_right), strict=True
-        ):
+        for name, side, turned in zip(factors, (64, columns), turns, strict=True):
             bits = np.unique(self.get(name, "u64", who))
             if bits.size != 1:
                 raise RuntimeError(f"{self.kernel.name}: the warps' descriptors differ")
-            at = Descriptor.of(int(bits[0])).places(side, 16, turned == "1")
-            if at.max() + 2 > memory.size:
+            item = item_of(of)
+            at = Descriptor.of(int(bits[0])).places(side, depth, turned == "1", item)
+            bytes_ = at[..., None] + np.arange(item)
+            if bytes_.max() >= memory.size:
                 raise IndexError(
                     f"{self.kernel.name}: a factor outside a block's memory"
                 )
-            places.append(np.unique(at[..., None] + np.arange(2)))
+            places.append(np.unique(bytes_))
             self.proxy.read(block, places[-1])
-            found.append(matrix(memory, at, of).astype(np.float64))
+            found.append(matrix(memory, bytes_, of))
         total = found[0] @ found[1].T
         names = names_in(target)
         own = accumulator(columns)
