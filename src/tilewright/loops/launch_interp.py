@@ -44,6 +44,7 @@ from tilewright.loops.launch import (
 )
 from tilewright.loops.nodes import (
     ASYNC,
+    BULK,
     Alloc,
     Block,
     For,
@@ -119,7 +120,7 @@ class _ThreadWriter(SourceWriter):
         self.exchanged: Sequence[Buffer] = ()
         self.lanes: tuple[str, ...] = ()
         self.is_piece = False
-        self.is_copy = False
+        self.copy = ""
         self.is_beside = False
 
     def launch(
@@ -151,12 +152,14 @@ class _ThreadWriter(SourceWriter):
             self.done = {}
             write(self, s)
             return
-        if not self.is_piece and not isinstance(s, Alloc | Block | While):
+        is_part = self.is_piece or self.copy == _COPIES[BULK]
+        if not is_part and not isinstance(s, Alloc | Block | While):
             self.pause(s)
-        outer = self.is_copy
-        self.is_copy |= isinstance(s, For) and s.kind == ASYNC
+        outer = self.copy
+        if isinstance(s, For):
+            self.copy = _COPIES.get(s.kind, outer)
         super().stmt(s)
-        self.is_copy = outer
+        self.copy = outer
 
     def pause(
         self,
@@ -209,8 +212,8 @@ class _ThreadWriter(SourceWriter):
         at: str,
         value: str,
     ) -> None:
-        if self.is_copy:
-            self.line(f"{memory}.copy({at}, {value})")
+        if self.copy:
+            self.line(f"{memory}.{self.copy}({at}, {value})")
         else:
             super().put(memory, at, value)
 
@@ -228,6 +231,7 @@ class _ThreadWriter(SourceWriter):
         self.pause(s, "[" + "".join(f"({b}, {i})," for b, i in at) + "]")
 
 
+_COPIES: Final = {ASYNC: "copy", BULK: "box"}
 _HERE: Final[Mapping[type[Stmt], Callable[[_ThreadWriter, Any], None]]] = {
     Barrier: _ThreadWriter.barrier,
     Commit: _ThreadWriter.barrier,
@@ -284,7 +288,16 @@ class _Grid:
         waiting: dict[SimulatedThread, tuple[int, Any]] = {}
         arriving = _Warps(self.launch)
         running = list(threads)
-        while running or waiting:
+        held: dict[SimulatedThread, int] = {}
+        while running or waiting or held:
+            for other in [t for t in held if t.lands(threads[0], held[t])]:
+                running.append(other)
+                del held[other]
+            if not running and not waiting:
+                raise DivergenceError(
+                    "a thread waits for a box that no thread copies",
+                    where=f"{self.launch.name}, block {number}",
+                )
             if not running:
                 self.meet(threads, waiting)
                 running, waiting = list(threads), {}
@@ -296,6 +309,9 @@ class _Grid:
             match self.statements[paused[0]]:
                 case Commit(of):
                     thread.commit(of)
+                case Wait("bulk", pending):
+                    running.remove(thread)
+                    held[thread] = pending
                 case Wait(of, pending):
                     thread.wait(of, pending)
                 case Barrier() | CombineThreads():

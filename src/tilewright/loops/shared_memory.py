@@ -6,7 +6,8 @@ scope "global"). Two accesses to an element, one of them a write, are a race if 
 different blocks, or are different and have the same clock, whether or not the values are right in
 this run. The elements that an `async` loop copies, and those that a unit beside the threads reads,
 are in use until the thread waits for their group: what conflicts with it before that is also a
-race, even by the same thread; and so is another use of such a unit's accumulators.
+race, even by the same thread; and so is another use of such a unit's accumulators. Elements of a
+box that one thread copies are there for each thread that has waited for its group.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ExecutionError
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.nodes import Stmt
-from tilewright.loops.passes.in_flight import COMMITTED, COPIES, PRODUCTS
+from tilewright.loops.passes.in_flight import BOXES, COMMITTED, COPIES, PRODUCTS
 from tilewright.loops.printer import show
 
 Place = tuple[int, int, int]
@@ -36,7 +37,8 @@ class RaceError(ExecutionError):
 class ThreadAccess(NamedTuple):
     """One access: its thread and block, the thread's clock, and the statement.
 
-    flies: part of a copy or of a product that is in flight.
+    flies: part of a copy or of a product that is in flight. group: of a box, whose number that is;
+    else -1.
     """
 
     block: Place
@@ -45,13 +47,17 @@ class ThreadAccess(NamedTuple):
     writes: bool
     stmt: int
     flies: bool = False
+    group: int = -1
 
-    def races(self, other: ThreadAccess) -> bool:
-        """Whether another one, after this, is a race."""
+    def races(self, other: ThreadAccess, landed: int) -> bool:
+        """Whether another one, after this, is a race. landed: the groups of boxes that the other
+        one's thread has waited for."""
         if not (self.writes or other.writes):
             return False
         if self.flies:
             return True
+        if self.group >= 0:
+            return self.block != other.block or self.group >= landed
         if self.block != other.block:
             return True
         return self.thread != other.thread and self.clock == other.clock
@@ -66,12 +72,23 @@ class SimulatedThread:
     clocks: dict[str, int]
     stmt: int = 0
     program: Generator[tuple[int, Any], None, None] | None = None
+    ended: int = 0  # groups of boxes
+    landed: int = 0
     adds: Accumulators = field(default_factory=lambda: Accumulators())
     flying: dict[str, Groups] = field(default_factory=lambda: defaultdict(lambda: [[]]))
 
     def commit(self, of: str) -> None:
         """What it has started since the last time is one group."""
+        self.ended += of == BOXES
         self.flying[of].append([])
+
+    def lands(self, first: SimulatedThread, pending: int) -> bool:
+        """Wait for boxes, which the first thread of the block copies; False: it has not yet."""
+        needed = self.ended - pending
+        if first.ended < needed:
+            return False
+        self.landed = max(self.landed, needed)
+        return True
 
     def wait(self, of: str, pending: int) -> None:
         """What it has started is over, at its clock of now, but for the latest groups."""
@@ -106,17 +123,18 @@ class TrackedMemory:
         thread: SimulatedThread,
         writes: bool,
         flies: bool = False,
+        group: int = -1,
     ) -> None:
         """Note an access. Raises RaceError where it and an earlier one are a race."""
         clock = self.clock(thread)
         new = ThreadAccess(
-            thread.block, thread.number, clock, writes, thread.stmt, flies
+            thread.block, thread.number, clock, writes, thread.stmt, flies, group
         )
         before = self.touched[position]
         if new in before:
             return
         for old in before:
-            if old.races(new):
+            if old.races(new, thread.landed):
                 raise self.race(position, old, new)
         before[new] = None
 
@@ -143,7 +161,8 @@ class TrackedMemory:
         one, two = (self.said(touch) for touch in (old, new))
         apart = "in other blocks"
         if old.block == new.block:
-            apart = "with no wait" if old.flies else "with no barrier"
+            is_flying = old.flies or old.group >= 0
+            apart = "with no wait" if is_flying else "with no barrier"
             apart += " between"
         return RaceError(
             f"{one}, and {two}, {apart}", where=f"{self.buffer.name}[{index}]"
@@ -225,6 +244,12 @@ class View:
         self.memory.touch(position, self.thread, True, flies=True)
         self.memory.values[position] = value
         self.thread.start(COPIES, self.memory, position)
+
+    def box(self, position: int, value: Any) -> None:
+        """A write that arrives later, for the threads that wait."""
+        group = self.thread.ended
+        self.memory.touch(position, self.thread, True, group=group)
+        self.memory.values[position] = value
 
     def factor(self, position: int) -> Any:
         """A read that is over later."""

@@ -16,7 +16,7 @@ from tilewright.graph.rules.match import Match
 from tilewright.graph.rules.patterns import onnx, tensors
 from tilewright.graph.rules.rule import Rule, Sample, SampleApplication
 
-_TYPES = (float8_e4m3fn, float8_e5m2)
+_TYPES = [float8_e4m3fn, float8_e5m2]
 
 a, b = tensors("a b")
 left = onnx.Cast(a).with_attributes()
@@ -25,20 +25,26 @@ right = onnx.Cast(b).with_attributes()
 
 def _of_eight_bits(m: Match) -> bool:
     """both are float8_e4m3fn or float8_e5m2, and their product is in float32"""
-    return m[a].dtype in _TYPES and m[b].dtype in _TYPES and m.result.dtype is float32
+    factors = m[a].dtype, m[b].dtype
+    narrow = all(of in _TYPES for of in factors)
+    return narrow and m.result.dtype is float32
 
 
 def _product(m: Match, f: Fragment) -> Value:
     """the product of a and b in float32"""
-    return f.ops(MIXED, m[a], m[b], domain="tilewright")[0]
+    (made,) = f.ops(MIXED, m[a], m[b], domain="tilewright")
+    return made
 
 
 def _samples(rng: np.random.Generator) -> Sample:
-    one, other = (_TYPES[n].numpy for n in rng.integers(2, size=2))
-    wide = SampleApplication({"to": number_of("float32")})
+    one, other = rng.permutation(_TYPES)
+    to = number_of("float32")
+    wide = SampleApplication({"to": to})
+    rows = rng.standard_normal((2, 3, 4))
+    columns = rng.standard_normal((4, 5))
     return {
-        a: rng.standard_normal((2, 3, 4)).astype(one),
-        b: rng.standard_normal((4, 5)).astype(other),
+        a: rows.astype(one.numpy),
+        b: columns.astype(other.numpy),
         left: wide,
         right: wide,
     }

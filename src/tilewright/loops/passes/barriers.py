@@ -21,7 +21,8 @@ dependence. A barrier is "global" only if a dependence on memory of the caller n
 What is in flight (`in_flight.py`). What an `async` loop writes is there for no thread before the
 thread that copies has waited: a dependence on such a write is one of the same thread, too, and one
 of its barriers has a wait in front. So has a dependence on what a unit beside the threads reads;
-one on its accumulators, which are the thread's own, needs the wait alone. A wait leaves later
+one on its accumulators, which are the thread's own, needs the wait alone, and so does one on a box
+that one thread copies, for which all threads wait. A wait leaves later
 groups in flight where the dependences are so many iterations apart (`copy_groups.py`).
 
 A dependence that no gap serves is a race, and is refused with the two threads; so is one between
@@ -62,6 +63,7 @@ from tilewright.loops.passes.copy_groups import (
 )
 from tilewright.loops.passes.gaps import Gap, Meetings, Path, Sequences, Way
 from tilewright.loops.passes.in_flight import (
+    BOXES,
     COMMITTED,
     FLIGHTS,
     PRODUCTS,
@@ -106,7 +108,8 @@ def with_barriers(program: ThreadProgram, grid: Sequence[Extent]) -> Stmt:
             if scope == "global":
                 _refuse(a, b, blocks_conflict(a, b), "blocks")
             for d in _dependences(tree, a, b):
-                needs.append(NeededBarrier(frozenset(d.gaps), scope, d.way, d.flight))
+                by = "" if d.flight == BOXES else scope  # a wait for it is enough
+                needs.append(NeededBarrier(frozenset(d.gaps), by, d.way, d.flight))
     scopes = chosen(needs, group_ends(tree, PRODUCTS) if own else ())
     return tree.with_meetings(_meetings(tree, needs, scopes))
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from tilewright.loops.launch import LaunchProgram
+from tilewright.loops.passes.bulk_copies import boxes_of
 from tilewright.loops.passes.warp_units import warp_units
-from tilewright.targets.cuda import emit_mma, emit_wgmma
+from tilewright.targets.cuda import emit_bulk, emit_mma, emit_wgmma
 from tilewright.targets.cuda.machine import STATIC, WARP, CudaMachine
 from tilewright.targets.llvm import backend
 from tilewright.targets.llvm.emit_copies import AsyncCopies
@@ -63,6 +64,7 @@ DIALECT: Final = Dialect(
     attributes=_attributes,
     intrinsics={**emit_mma.CALLS, **emit_wgmma.CALLS},
     products=emit_wgmma.GROUPS,
+    boxes=emit_bulk.BOXES,
     fence="call void @llvm.nvvm.fence.proxy.async.shared_cta()",
     copies=AsyncCopies(
         _copy, f"{_ASYNC}.commit.group()", f"{_ASYNC}.wait.all()", _wait_groups
@@ -88,7 +90,9 @@ def ptx(program: LaunchProgram, machine: CudaMachine, contract: bool = True) -> 
 def _version(program: LaunchProgram) -> str:
     """The version of PTX that a program needs, as a feature of LLVM; empty for the usual one."""
     units = (u.intrinsic for x in program.launches for u in warp_units(x.body))
-    features = (f for u in units if u is not None for f in u.intrinsic.features)
+    features = [f for u in units if u is not None for f in u.intrinsic.features]
+    if any(boxes_of(x.body) for x in program.launches):
+        features.append(emit_bulk.VERSION)
     found = max((f for f in features if f.startswith("ptx")), default="")
     return f"+{found}" if found else ""
 

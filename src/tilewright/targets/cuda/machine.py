@@ -111,6 +111,7 @@ def _simt(of: CudaMachine) -> SimtMachine:
         shared_rate=128 * rates.clock,
         rate=64 * rates.clock,
         async_copies=of.has("sm_80"),
+        bulk_copies=of.has("sm_90"),
     )
 
 

@@ -15,7 +15,7 @@ from dataclasses import field
 from functools import cache
 from itertools import product
 from math import prod
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import DType
@@ -45,10 +45,12 @@ from tilewright.loops.launch import (
     LaunchProgram,
     Wait,
 )
-from tilewright.loops.nodes import ASYNC, For, Unit
-from tilewright.loops.passes.in_flight import PRODUCTS, accumulators_of
+from tilewright.loops.nodes import ASYNC, BULK, For, Unit
+from tilewright.loops.passes.bulk_copies import boxes_of
+from tilewright.loops.passes.in_flight import BOXES, PRODUCTS, accumulators_of
 from tilewright.loops.passes.thread_registers import own_extent, own_index
 from tilewright.loops.passes.warp_units import fragments
+from tilewright.targets.llvm.emit_boxes import BoxCopies, BoxRing
 from tilewright.targets.llvm.emit_copies import AsyncCopies, copy_elements
 from tilewright.targets.llvm.emit_fmod import fmod_function
 from tilewright.targets.llvm.emit_places import LaneAccess, Terms
@@ -70,6 +72,7 @@ from tilewright.targets.llvm.processor import Processor
 from tilewright.targets.llvm.shared_layout import ALIGNMENT, SharedMemoryLayout
 from tilewright.targets.llvm.statements import written
 
+T = TypeVar("T")
 LOCAL: Final = 512 << 10  # bytes: the most that CUDA gives a thread
 _SHORT: Final = 1 << 31
 
@@ -95,6 +98,7 @@ class Dialect:
     memory. copies: asynchronous copies. attributes: of a kernel, by its threads. intrinsics: how
     hardware calls are emitted, by name. fence: what a thread has written to shared memory is there
     for those that read it by another path. products: how units beside the threads are waited for.
+    boxes: copies of boxes of tensors.
     """
 
     convention: str
@@ -108,6 +112,7 @@ class Dialect:
     intrinsics: Mapping[str, Callable[[Any, Unit], None]] = field(default_factory=dict)
     fence: str = ""
     products: ProductGroups | None = None
+    boxes: BoxCopies | None = None
 
 
 class LaunchThread(Statements):
@@ -137,7 +142,23 @@ class LaunchThread(Statements):
                 3,
             )
         self._bind_axes()
+        self.ring: BoxRing | None = None
+        if shared.ring:
+            at = f"getelementptr (i8, ptr addrspace(3) @{shared.symbol}, i64 {shared.ring_offset})"
+            boxes = boxes_of(launch.body)
+            self.ring = BoxRing(self, self._has(self._boxes()), boxes, at, shared.ring)
         self.out = here
+        if self.ring is not None:
+            self.ring.begin(self._is_first(), dialect.barrier)
+
+    def _boxes(self) -> BoxCopies | None:
+        """How the machine copies boxes, if it does."""
+        found = self.dialect.boxes
+        return found if found and self.machine.has(found.feature) else None
+
+    def _is_first(self) -> LlvmValue:
+        """Whether the thread is the first one of its block."""
+        return self.compare("icmp eq", self._number(), integer(0, "i32"))
 
     def _generic(self, text: str, space: int) -> LlvmValue:
         return self.ins(f"addrspacecast ptr addrspace({space}) {text} to ptr", "ptr")
@@ -171,7 +192,9 @@ class LaunchThread(Statements):
         elif isinstance(s, Commit | Wait):
             self._in_flight(s)
         elif isinstance(s, For) and s.kind == ASYNC:
-            copy_elements(self, s, self._copies)
+            copy_elements(self, s, self._has(self.dialect.copies))
+        elif isinstance(s, For) and s.kind == BULK:
+            self._has(self.ring).copy(s)
         elif isinstance(s, CombineThreads):
             self._combine_threads(s)
         else:
@@ -179,23 +202,26 @@ class LaunchThread(Statements):
 
     def _in_flight(self, s: Commit | Wait) -> None:
         """End a group of copies or products, or wait for them."""
-        products = self.dialect.products
-        if s.of == PRODUCTS and products is not None:
+        if isinstance(s, Wait):
+            self.changed(b for b in self.written if b.scope == "shared")
+        if s.of == PRODUCTS:
+            products = self._has(self.dialect.products)
             if isinstance(s, Wait):
                 products.wait(self, s.pending)
             else:
                 products.commit(self)
-            return
-        copies = self._copies
-        if isinstance(s, Wait):
-            self.changed(b for b in self.written if b.scope == "shared")
-            self.line(copies.wait_groups(s.pending) if s.pending else copies.wait)
+        elif s.of == BOXES:
+            ring = self._has(self.ring)
+            if isinstance(s, Wait):
+                ring.wait(s.pending)
+            else:
+                ring.commit(self._is_first())
         else:
-            self.line(copies.commit)
+            copies = self._has(self.dialect.copies)
+            self.line(copies.waits(s.pending) if isinstance(s, Wait) else copies.commit)
 
-    @property
-    def _copies(self) -> AsyncCopies:
-        found = self.dialect.copies
+    def _has(self, found: T | None) -> T:
+        """What the dialect has. Raises CompileError if it is nothing."""
         if found is None:
             raise CompileError(
                 "it uses asynchronous copies, which this GPU lacks",
@@ -491,6 +517,7 @@ class LaunchThread(Statements):
     def finish(self, name: str, group: int) -> str:
         """The text of the function; group: of its attributes."""
         parameters = [self._parameter(n, b) for n, b in enumerate(self.launch.params)]
+        parameters += self.ring.parameters if self.ring is not None else []
         parameters.append("ptr addrspace(1) noalias align 8 %status")
         head = f"define {self.dialect.convention} void @{name}"
         lines = [f"{head}({', '.join(parameters)}) #{group} {{", "entry:"]

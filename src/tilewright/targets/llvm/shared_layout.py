@@ -8,8 +8,10 @@ from typing import Final
 from tilewright.base.dataclass import dataclass
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.launch import Launch
+from tilewright.loops.passes.bulk_copies import groups_at_once
 from tilewright.loops.passes.warp_units import warp_units
 
+MBARRIER: Final = 8  # bytes
 ALIGNMENT: Final = 16  # bytes: of every parameter, and of what a block shares
 
 
@@ -17,7 +19,8 @@ ALIGNMENT: Final = 16  # bytes: of every parameter, and of what a block shares
 class SharedMemoryLayout:
     """The layout of a block's shared memory: its symbol, each buffer's offset, and the total bytes.
 
-    is_dynamic: the launch, not the code, sets its size. alignment: of its start, in bytes.
+    is_dynamic: the launch, not the code, sets its size. alignment: of its start, in bytes. ring:
+    how many groups of boxes are counted (`emit_boxes.py`), behind all buffers.
     """
 
     symbol: str
@@ -25,6 +28,7 @@ class SharedMemoryLayout:
     nbytes: int
     is_dynamic: bool
     alignment: int
+    ring: int = 0
 
     @staticmethod
     def of(launch: Launch, symbol: str, static: int) -> SharedMemoryLayout:
@@ -36,7 +40,14 @@ class SharedMemoryLayout:
             offsets[buffer] = at
             at += -(-buffer.size * buffer.dtype.itemsize // ALIGNMENT) * ALIGNMENT
         most = max(needs.values(), default=ALIGNMENT)
-        return SharedMemoryLayout(symbol, offsets, at, at > static, most)
+        ring = groups_at_once(launch.body)
+        at += ring * MBARRIER
+        return SharedMemoryLayout(symbol, offsets, at, at > static, most, ring)
+
+    @property
+    def ring_offset(self) -> int:
+        """Where the ring begins."""
+        return self.nbytes - self.ring * MBARRIER
 
     @property
     def text(self) -> str:
