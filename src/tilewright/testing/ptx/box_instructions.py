@@ -17,7 +17,7 @@ _SOURCE: Final = re.compile(r"\[(\S+), \{(.*)\}\]")
 def run_boxes(
     state: ThreadState, modes: Sequence[str], operands: Sequence[str], who: Array
 ) -> None:
-    """Run an instruction. Raises RuntimeError as `BoxCopies`."""
+    """Run an instruction. Raises RuntimeError as `BoxesInFlight`."""
     rule = _RULES.get(modes[0])
     if rule is None or state.boxes is None:
         raise NotImplementedError(f"PTX mbarrier.{'.'.join(modes)}, or with no boxes")
@@ -29,12 +29,18 @@ def _copy(state: ThreadState, operands: Sequence[str], one: Array) -> None:
     target, source, counted = operands
     found = _SOURCE.fullmatch(source)
     assert found is not None and state.boxes is not None
-    coordinates = [state.get(c.strip(), "s32", one)[0] for c in found[2].split(",")]
+    coordinates: list[int] = []
+    for name in found[2].split(","):
+        value = state.get(name.strip(), "s32", one)
+        coordinates.insert(0, int(value[0]))
+    thread = int(one[0])
+    barrier = _place(state, counted, one)
+    of = state.map_at(f"[{found[1]}]", one)
     state.boxes.start(
         _block(state, one),
-        (_place(state, counted, one), int(one[0])),
-        state.map_at(f"[{found[1]}]", one),
-        tuple(map(int, reversed(coordinates))),
+        (barrier, thread),
+        of,
+        tuple(coordinates),
         _place(state, target, one),
     )
 
@@ -51,8 +57,10 @@ def _expect(state: ThreadState, operands: Sequence[str], one: Array) -> None:
     place, count = operands
     assert state.boxes is not None
     at = _place(state, place, one)
-    barrier = state.boxes.at(_block(state, one), at, int(one[0]))
-    barrier.bytes_ += int(state.get(count, "u32", one)[0])
+    thread = int(one[0])
+    barrier = state.boxes.at(_block(state, one), at, thread)
+    number = state.get(count, "u32", one)
+    barrier.bytes_ += int(number[0])
 
 
 def _arrive(state: ThreadState, operands: Sequence[str], one: Array) -> None:
@@ -67,8 +75,10 @@ def _arrive(state: ThreadState, operands: Sequence[str], one: Array) -> None:
 def _try_wait(state: ThreadState, operands: Sequence[str], one: Array) -> None:
     result, place, parity = operands
     assert state.boxes is not None
-    at, turn = _place(state, place, one), int(state.get(parity, "u32", one)[0])
-    over = state.boxes.is_over(_block(state, one), at, int(one[0]), turn)
+    at = _place(state, place, one)
+    turn = state.get(parity, "u32", one)
+    block = _block(state, one)
+    over = state.boxes.is_over(block, at, int(one[0]), int(turn[0]))
     state.asked[one] = not over
     state.set(result, np.array([over]), one)
 

@@ -92,7 +92,7 @@ class Mbarrier:
 
 
 @dataclass(eq=False, slots=True)
-class BoxCopies:
+class BoxesInFlight:
     """The mbarriers of a grid, by block and place, and the boxes that it copies, by block."""
 
     memory: Array  # of the device
@@ -143,18 +143,24 @@ class BoxCopies:
         self.proxy.read(block, np.arange(place, place + _BYTES))
         if target % 128:
             raise RuntimeError("a box does not begin at a multiple of 128 bytes")
-        at = target + np.arange(prod(of.sides) * of.itemsize)
-        at = at ^ (at >> 7 & 7) << 4
+        size = prod(of.sides) * of.itemsize
+        at = target + np.arange(size)
+        row = at >> 7
+        at = at ^ (row & 7) << 4
         if at.max() >= self.shared.shape[1]:
             raise IndexError("a box outside a block's memory")
         self.proxy.check_overwritten(block, at)
         self.proxy.read(block, at)
-        copy = BoxInFlight(of, start, at, np.zeros(self.threads, bool))
+        seen = np.zeros(self.threads, bool)
+        copy = BoxInFlight(of, start, at, seen)
         mine = self.copies.setdefault(block, [])
-        for other in mine:
-            if not other.is_there and np.isin(at, other.places).any():
+        for other in list(mine):
+            meets = np.isin(at, other.places)
+            if not meets.any():
+                continue
+            if not other.is_there:
                 raise RuntimeError("two copies to one place are in flight")
-        mine[:] = [c for c in mine if not np.isin(c.places, at).any()]
+            mine.remove(other)
         mine.append(copy)
         counted.flying.append(copy)
         self.shared[block, at] = _OTHER
@@ -163,17 +169,22 @@ class BoxCopies:
         """`mbarrier.try_wait.parity`"""
         barrier = self.at(block, place, thread)
         for copy in reversed(barrier.flying):
-            self.shared[block, copy.places] = copy.of.read(self.memory, copy.start)
+            found = copy.of.read(self.memory, copy.start)
+            self.shared[block, copy.places] = found
             copy.is_there = True
             barrier.bytes_ -= copy.places.size
-        done, barrier.flying = barrier.flying, []
+        done = barrier.flying
+        barrier.flying = []
         barrier.advance()
         if barrier.phase & 1 != parity:
-            for copy in (*done, *self.copies.get(block, ())):
-                copy.seen[thread % self.threads] |= copy.is_there
+            number = thread % self.threads
+            known = self.copies.get(block, ())
+            for copy in (*done, *known):
+                copy.seen[number] |= copy.is_there
             return True
         barrier.turns += 1
-        if barrier.pending == 0 or barrier.turns > _TURNS * self.threads:
+        most = _TURNS * self.threads
+        if barrier.pending == 0 or barrier.turns > most:
             raise RuntimeError(
                 f"an mbarrier waits for {barrier.pending} threads and {barrier.bytes_} bytes "
                 "that do not come"
@@ -184,7 +195,11 @@ class BoxCopies:
         """Threads access bytes of shared memory, a row of places each."""
         for block in np.unique(blocks).tolist():
             mine = blocks == block
+            touched = places[mine]
+            threads = who[mine] % self.threads
             for copy in self.copies.get(block, ()):
-                hit = np.isin(places[mine], copy.places).any(axis=-1)
-                if not copy.seen[who[mine][hit] % self.threads].all():
+                found = np.isin(touched, copy.places)
+                hit = threads[found.any(axis=-1)]
+                known = copy.seen[hit]
+                if not known.all():
                     raise RuntimeError("a box is accessed with no wait for its bytes")

@@ -11,7 +11,7 @@ import numpy as np
 
 from tilewright.testing.ptx.arithmetic import TYPES, Array
 from tilewright.testing.ptx.async_proxy import AsyncProxy
-from tilewright.testing.ptx.boxes import BoxCopies, EncodedMap
+from tilewright.testing.ptx.boxes import BoxesInFlight, EncodedMap
 from tilewright.testing.ptx.copies import CopiesInFlight
 from tilewright.testing.ptx.memory import CallerMemory
 from tilewright.testing.ptx.text import PtxKernel, names_in
@@ -68,7 +68,7 @@ class ThreadState:
         self.copies = CopiesInFlight(np.zeros(self.count, int))
         self.proxy: AsyncProxy | None = None
         products = [i for i in kernel.code if i.op.startswith("wgmma.mma_async")]
-        self.boxes: BoxCopies | None = None
+        self.boxes: BoxesInFlight | None = None
         copies = any(i.op.startswith("cp.async.bulk") for i in kernel.code)
         if products or copies:
             writer = np.zeros(self.shared.shape, np.int32)
@@ -76,7 +76,7 @@ class ThreadState:
             unfenced = {name: np.zeros(self.count, bool) for name in names}
             self.proxy = AsyncProxy(writer, np.zeros(self.count, int), unfenced)
             if copies:
-                self.boxes = BoxCopies(
+                self.boxes = BoxesInFlight(
                     memory.bytes, self.shared, self.proxy, self.per_block
                 )
 
