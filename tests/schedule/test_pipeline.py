@@ -62,6 +62,15 @@ def test_lags(stages, a, b, check_same):
     assert s.kernel.body is not None and "mm.k.o" in s.loops
 
 
+def test_a_spare_copy(check_same):
+    s = staged()
+    s.pipeline("mm.k.o", 0, 0, 1, spare=1)
+    check_same(product(), s, exact=True)
+    assert copies(s, "A.local") == copies(s, "B.local") == 3
+    with pytest.raises(ScheduleError, match="spare is -1"):
+        staged().pipeline("mm.k.o", 0, 0, 1, spare=-1)
+
+
 def steps(*shifts: int) -> Kernel:
     """T[i] = X[i]; then one statement after another reads T at a distance and stores its own."""
     x, i = Buffer("X", (32,), i32), Var("i", dtypes.int64)

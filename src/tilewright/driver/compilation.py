@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tilewright.base import events, flags
 from tilewright.base.dataclass import dataclass
-from tilewright.base.dtypes import bfloat16, float32, int8, int32, uint8
+from tilewright.base.dtypes import bfloat16, float8_e4m3fn, float32, int8, int32, uint8
 from tilewright.base.errors import UnsupportedError, placed
 from tilewright.base.modes import UNSEARCHED
 from tilewright.base.store import FileStore
@@ -143,6 +143,7 @@ def optimize(
         less=less,
         # Where fewer instructions take int8 by int8, the others would be lost.
         signed=bool(signed) and len(signed) >= len(unsigned),
+        eight_bits=bool(target.products(float8_e4m3fn, float8_e4m3fn, float32)),
     )
     return pipeline.run(graph, check=flags.DEBUG.get())
 

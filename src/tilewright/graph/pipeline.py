@@ -15,6 +15,7 @@ from tilewright.graph.rules.attention import ATTENTION_RULE
 from tilewright.graph.rules.batchnorm import BATCHNORM
 from tilewright.graph.rules.block_weights import block_rules
 from tilewright.graph.rules.driver import rewrite
+from tilewright.graph.rules.eight_bits import EIGHT_BITS
 from tilewright.graph.rules.group_norm import GROUP_NORM
 from tilewright.graph.rules.layer_norm import LAYER_NORM
 from tilewright.graph.rules.lower_precision import precision_rules
@@ -171,6 +172,14 @@ class Decompose(Pass[Graph]):
 
 
 @dataclass(frozen=True)
+class EightBitProducts(Pass[Graph]):
+    """Multiply tensors of float8 as they are, before constant ones become float32."""
+
+    def run(self, program: Graph) -> Graph:
+        return rewrite(program, [EIGHT_BITS])
+
+
+@dataclass(frozen=True)
 class UnsignedData(Pass[Graph]):
     """Turn products of int8 by int8 into products of uint8 by int8."""
 
@@ -219,13 +228,15 @@ def graph_pipeline(
     idioms: bool = True,
     less: Pass[Graph] | None = None,
     signed: bool = False,
+    eight_bits: bool = False,
 ) -> Pipeline[Graph]:
     """The passes before lowering.
 
     math: "exact" keeps every operator as written. byte_products: whether the target multiplies
-    bytes faster than floats; signed: int8 by int8 as well as uint8 by int8. lower: the precision
-    that weights are stored in, if another. idioms: whether spelled-out operators become one. less:
-    substitutions, applied after BatchNorm is folded and while integers are still packed.
+    bytes faster than floats; signed: int8 by int8 as well as uint8 by int8; eight_bits:
+    float8 by float8. lower: the precision that weights are stored in, if another. idioms: whether
+    spelled-out operators become one. less: substitutions, applied after BatchNorm is folded and
+    while integers are still packed.
     """
     fold = FoldConstants(fallback)
     passes: list[Pass[Graph]] = [] if lower is None else [lower]
@@ -233,6 +244,8 @@ def graph_pipeline(
         passes.append(KeepBlocks(byte_products, math == "fast"))
         if byte_products:
             passes.append(IntegerProducts())
+        if eight_bits:
+            passes.append(EightBitProducts())
     opened: list[Pass[Graph]] = [fold, Inline(fallback), BoundExtents(fallback)]
     passes += opened
     passes += [FoldEmpty(), RemoveNoOps(), UserRules(math == "exact")]

@@ -187,6 +187,10 @@ class SourceWriter:
         self.written.add(s.buffer)
         self.put(self.known(s.buffer), at, value)
 
+    def get(self, buffer: Buffer, at: str) -> str:
+        """The text of an element."""
+        return f"{self.known(buffer)}[{at}]"
+
     def put(self, memory: str, at: str, value: str) -> None:
         """Write an element."""
         self.line(f"{memory}[{at}] = {value}")
@@ -247,9 +251,7 @@ class SourceWriter:
                 return f"({e.value})"
             return self.named(e, "c", operation(e)())
         if isinstance(e, Load):
-            return self.assign(
-                f"{self.known(e.buffer)}[{self.position(e.buffer, e.index)}]"
-            )
+            return self.assign(self.get(e.buffer, self.position(e.buffer, e.index)))
         if isinstance(e, Select):
             return self._select(e)
         children: Any = e.children()

@@ -3,8 +3,8 @@
     Program = Program(name, params, outputs, workspace, launches)      the launches run in order
     Launch  = Launch(name, params, grid, threads, shared, body)        body: what one thread runs
     Stmt   += Barrier(scope)                     the threads of a block synchronize
-            | Commit()                           what the thread has copied since the last: a group
-            | Wait(pending)                      its copies have arrived, but for the latest groups
+            | Commit(of)                         what the thread has started since the last: a group
+            | Wait(of, pending)                  that is over, but for the latest groups
             | Combine(buffers, indices, reducer, width)  one value of each thread, combined
 
 In a Kernel a loop over `threadIdx` is a phase: it may have others next to it in its block, each
@@ -46,17 +46,22 @@ class Barrier(Stmt):
 
 
 class Commit(Stmt):
-    """What the thread has copied in `async` loops since its last Commit is one group."""
+    """What the thread has started since its last Commit is one group. of: as for `Wait`."""
+
+    of: str
 
 
 class Wait(Stmt):
-    """What the thread has copied in `async` loops is in shared memory.
+    """What the thread has started is over.
 
-    Before it comes here nobody may touch it, itself included; others may after a barrier.
+    of: "copies", what it has copied in `async` loops, which is in shared memory then. Before it
+    comes here nobody may touch it, itself included; others may after a barrier. "products", the
+    units beside the threads: before, nobody may write their factors or touch their accumulators.
     pending: how many groups, the latest ones, may still be in flight, and what is in no group yet;
     0: nothing may be.
     """
 
+    of: str
     pending: int
 
 

@@ -44,6 +44,7 @@ from tilewright.loops.launch import (
 )
 from tilewright.loops.nodes import (
     ASYNC,
+    BULK,
     Alloc,
     Block,
     For,
@@ -54,6 +55,7 @@ from tilewright.loops.nodes import (
     While,
     block,
 )
+from tilewright.loops.passes.in_flight import runs_beside
 from tilewright.loops.passes.thread_program import THREAD_AXES
 from tilewright.loops.passes.warp_units import fragments, lanes, written_fragments
 from tilewright.loops.shared_memory import (
@@ -118,7 +120,8 @@ class _ThreadWriter(SourceWriter):
         self.exchanged: Sequence[Buffer] = ()
         self.lanes: tuple[str, ...] = ()
         self.is_piece = False
-        self.is_copy = False
+        self.copy = ""
+        self.is_beside = False
 
     def launch(
         self,
@@ -149,12 +152,14 @@ class _ThreadWriter(SourceWriter):
             self.done = {}
             write(self, s)
             return
-        if not self.is_piece and not isinstance(s, Alloc | Block | While):
+        is_part = self.is_piece or self.copy == _COPIES[BULK]
+        if not is_part and not isinstance(s, Alloc | Block | While):
             self.pause(s)
-        outer = self.is_copy
-        self.is_copy |= isinstance(s, For) and s.kind == ASYNC
+        outer = self.copy
+        if isinstance(s, For):
+            self.copy = _COPIES.get(s.kind, outer)
         super().stmt(s)
-        self.is_copy = outer
+        self.copy = outer
 
     def pause(
         self,
@@ -192,8 +197,14 @@ class _ThreadWriter(SourceWriter):
             for axis in self.lanes:
                 body = If(Lt(AXIS[axis], const(1)), body, None)
         self.is_piece = s.threads > 1
+        self.is_beside = runs_beside(s)
         super().stmt(body)
-        self.is_piece = False
+        self.is_piece = self.is_beside = False
+
+    def get(self, buffer: Buffer, at: str) -> str:
+        if self.is_beside and buffer.scope == "shared":
+            return f"{self.known(buffer)}.factor({at})"
+        return super().get(buffer, at)
 
     def put(
         self,
@@ -201,8 +212,8 @@ class _ThreadWriter(SourceWriter):
         at: str,
         value: str,
     ) -> None:
-        if self.is_copy:
-            self.line(f"{memory}.copy({at}, {value})")
+        if self.copy:
+            self.line(f"{memory}.{self.copy}({at}, {value})")
         else:
             super().put(memory, at, value)
 
@@ -220,6 +231,7 @@ class _ThreadWriter(SourceWriter):
         self.pause(s, "[" + "".join(f"({b}, {i})," for b, i in at) + "]")
 
 
+_COPIES: Final = {ASYNC: "copy", BULK: "box"}
 _HERE: Final[Mapping[type[Stmt], Callable[[_ThreadWriter, Any], None]]] = {
     Barrier: _ThreadWriter.barrier,
     Commit: _ThreadWriter.barrier,
@@ -276,7 +288,16 @@ class _Grid:
         waiting: dict[SimulatedThread, tuple[int, Any]] = {}
         arriving = _Warps(self.launch)
         running = list(threads)
-        while running or waiting:
+        held: dict[SimulatedThread, int] = {}
+        while running or waiting or held:
+            for other in [t for t in held if t.lands(threads[0], held[t])]:
+                running.append(other)
+                del held[other]
+            if not running and not waiting:
+                raise DivergenceError(
+                    "a thread waits for a box that no thread copies",
+                    where=f"{self.launch.name}, block {number}",
+                )
             if not running:
                 self.meet(threads, waiting)
                 running, waiting = list(threads), {}
@@ -286,17 +307,32 @@ class _Grid:
                 running.remove(thread)
                 continue
             match self.statements[paused[0]]:
-                case Commit():
-                    thread.commit()
-                case Wait(pending):
-                    thread.wait(pending)
+                case Commit(of):
+                    thread.commit(of)
+                case Wait("bulk", pending):
+                    running.remove(thread)
+                    held[thread] = pending
+                case Wait(of, pending):
+                    thread.wait(of, pending)
                 case Barrier() | CombineThreads():
                     running.remove(thread)
                     waiting[thread] = paused
-                case Unit() as unit if paused[1] is not None:
+                case Unit() as unit if runs_beside(unit):
+                    thread.adds.start(thread, unit.operands[-1].buffer)
+                case Unit() as unit if paused[1] is None:
+                    self.check_accumulators(thread, unit)
+                case Unit() as unit:
                     running.remove(thread)
                     running += arriving.come(unit, thread, paused)
         arriving.check_left()
+
+    def check_accumulators(self, thread: SimulatedThread, unit: Unit) -> None:
+        """Raise RaceError if a unit uses some that a product still adds to."""
+        for o in unit.operands:
+            try:
+                thread.adds.check(o.buffer, unit)
+            except RaceError as error:
+                raise error.at(self.launch.name) from None
 
     def step(
         self,

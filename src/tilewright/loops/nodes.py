@@ -53,7 +53,9 @@ SIZE = "size"
 # The kind of a loop of a launch that copies into shared memory, where its elements arrive later.
 # Noted at a vector loop of a kernel: it may be one (`loops/passes/async_copies.py`).
 ASYNC = "async"
-KINDS = ("serial", "parallel", "vector", "unroll", *AXES, SIZE, ASYNC)
+# The same, of a nest that one instruction copies (`loops/passes/bulk_copies.py`).
+BULK = "bulk"
+KINDS = ("serial", "parallel", "vector", "unroll", *AXES, SIZE, ASYNC, BULK)
 # The kinds whose iterations do not run together.
 IN_ORDER = ("serial", "unroll", SIZE)
 

@@ -304,13 +304,18 @@ class _Reader:
         return Barrier(scope)
 
     def _wait(self, s: Scanner, depth: int) -> Stmt:
+        of = self._started(s)
         pending = 0 if s.next.kind == "end" else int(s.take("number", "groups"))
         s.end()
-        return Wait(pending)
+        return Wait(of, pending)
 
     def _commit(self, s: Scanner, depth: int) -> Stmt:
+        of = self._started(s)
         s.end()
-        return Commit()
+        return Commit(of)
+
+    def _started(self, s: Scanner) -> str:
+        return s.take("word", "what") if s.next.kind == "word" else "copies"
 
     def _combine(self, s: Scanner, depth: int) -> Stmt:
         places = [place(s, self.names)]

@@ -178,11 +178,16 @@ def _barrier(s: Barrier) -> Iterator[Part]:
 
 
 def _wait(s: Wait) -> Iterator[Part]:
-    yield f"wait {s.pending}" if s.pending else "wait", 0
+    pending = f" {s.pending}" if s.pending else ""
+    yield f"wait{_of(s)}{pending}", 0
 
 
 def _commit(s: Commit) -> Iterator[Part]:
-    yield "commit", 0
+    yield f"commit{_of(s)}", 0
+
+
+def _of(s: Wait | Commit) -> str:
+    return "" if s.of == "copies" else f" {s.of}"
 
 
 def _combine(s: CombineThreads) -> Iterator[Part]:

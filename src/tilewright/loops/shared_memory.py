@@ -4,13 +4,15 @@ Only barriers order two threads, and all threads of a block reach each of them, 
 of a thread is one number: how many barriers it has passed (for the caller's memory, how many of
 scope "global"). Two accesses to an element, one of them a write, are a race if the threads are in
 different blocks, or are different and have the same clock, whether or not the values are right in
-this run. The elements that an `async` loop copies are in use until the thread waits for their
-group: any other access before that is also a race, even by the same thread.
+this run. The elements that an `async` loop copies, and those that a unit beside the threads reads,
+are in use until the thread waits for their group: what conflicts with it before that is also a
+race, even by the same thread; and so is another use of such a unit's accumulators. Elements of a
+box that one thread copies are there for each thread that has waited for its group.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Generator, Sequence
 from dataclasses import field
 from itertools import chain
@@ -20,6 +22,7 @@ from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ExecutionError
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.nodes import Stmt
+from tilewright.loops.passes.in_flight import BOXES, COMMITTED, COPIES, PRODUCTS
 from tilewright.loops.printer import show
 
 Place = tuple[int, int, int]
@@ -34,7 +37,8 @@ class RaceError(ExecutionError):
 class ThreadAccess(NamedTuple):
     """One access: its thread and block, the thread's clock, and the statement.
 
-    arrives: an asynchronous copy that has not arrived yet.
+    flies: part of a copy or of a product that is in flight. group: of a box, whose number that is;
+    else -1.
     """
 
     block: Place
@@ -42,14 +46,18 @@ class ThreadAccess(NamedTuple):
     clock: int
     writes: bool
     stmt: int
-    arrives: bool = False
+    flies: bool = False
+    group: int = -1
 
-    def races(self, other: ThreadAccess) -> bool:
-        """Whether another one, after this, is a race."""
+    def races(self, other: ThreadAccess, landed: int) -> bool:
+        """Whether another one, after this, is a race. landed: the groups of boxes that the other
+        one's thread has waited for."""
         if not (self.writes or other.writes):
             return False
-        if self.arrives:
+        if self.flies:
             return True
+        if self.group >= 0:
+            return self.block != other.block or self.group >= landed
         if self.block != other.block:
             return True
         return self.thread != other.thread and self.clock == other.clock
@@ -64,19 +72,38 @@ class SimulatedThread:
     clocks: dict[str, int]
     stmt: int = 0
     program: Generator[tuple[int, Any], None, None] | None = None
-    groups: list[CopiedElements] = field(default_factory=lambda: [[]])
+    ended: int = 0  # groups of boxes
+    landed: int = 0
+    adds: Accumulators = field(default_factory=lambda: Accumulators())
+    flying: dict[str, Groups] = field(default_factory=lambda: defaultdict(lambda: [[]]))
 
-    def commit(self) -> None:
-        """What it has copied since the last time is one group."""
-        self.groups.append([])
+    def commit(self, of: str) -> None:
+        """What it has started since the last time is one group."""
+        self.ended += of == BOXES
+        self.flying[of].append([])
 
-    def wait(self, pending: int = 0) -> None:
-        """What it has copied has arrived, at its clock of now, but for the latest groups."""
-        open_ = self.groups.pop() if pending else []
-        arrived = len(self.groups) - pending
-        for memory, position in chain.from_iterable(self.groups[: max(arrived, 0)]):
-            memory.arrived(position, self)
-        self.groups = [*self.groups[max(arrived, 0) :], open_]
+    def lands(self, first: SimulatedThread, pending: int) -> bool:
+        """Wait for boxes, which the first thread of the block copies; False: it has not yet."""
+        needed = self.ended - pending
+        if first.ended < needed:
+            return False
+        self.landed = max(self.landed, needed)
+        return True
+
+    def wait(self, of: str, pending: int) -> None:
+        """What it has started is over, at its clock of now, but for the latest groups."""
+        *groups, open_ = self.flying[of]
+        if not pending and of not in COMMITTED:
+            groups.append(open_)
+            open_ = []
+        over = max(len(groups) - pending, 0)
+        for memory, position in chain.from_iterable(groups[:over]):
+            memory.over(position, self)
+        self.flying[of] = [*groups[over:], open_]
+
+    def start(self, of: str, memory: InUse, position: int) -> None:
+        """An element is in use from now on."""
+        self.flying[of][-1].append((memory, position))
 
 
 @dataclass(eq=False)
@@ -95,31 +122,32 @@ class TrackedMemory:
         position: int,
         thread: SimulatedThread,
         writes: bool,
-        arrives: bool = False,
+        flies: bool = False,
+        group: int = -1,
     ) -> None:
         """Note an access. Raises RaceError where it and an earlier one are a race."""
         clock = self.clock(thread)
         new = ThreadAccess(
-            thread.block, thread.number, clock, writes, thread.stmt, arrives
+            thread.block, thread.number, clock, writes, thread.stmt, flies, group
         )
         before = self.touched[position]
         if new in before:
             return
         for old in before:
-            if old.races(new):
+            if old.races(new, thread.landed):
                 raise self.race(position, old, new)
         before[new] = None
 
     def clock(self, thread: SimulatedThread) -> int:
         return thread.clocks["shared" if self.buffer.scope == "shared" else "global"]
 
-    def arrived(self, position: int, thread: SimulatedThread) -> None:
-        """What a thread copied there is there."""
+    def over(self, position: int, thread: SimulatedThread) -> None:
+        """What a thread copied there is there, or what it multiplied is read."""
         touched = self.touched[position]
         for old in list(touched):
-            if old.arrives and (old.block, old.thread) == (thread.block, thread.number):
+            if old.flies and (old.block, old.thread) == (thread.block, thread.number):
                 del touched[old]
-                now = old._replace(clock=self.clock(thread), arrives=False)
+                now = old._replace(clock=self.clock(thread), flies=False)
                 touched[now] = None
 
     def race(
@@ -133,7 +161,8 @@ class TrackedMemory:
         one, two = (self.said(touch) for touch in (old, new))
         apart = "in other blocks"
         if old.block == new.block:
-            apart = "with no wait" if old.arrives else "with no barrier"
+            is_flying = old.flies or old.group >= 0
+            apart = "with no wait" if is_flying else "with no barrier"
             apart += " between"
         return RaceError(
             f"{one}, and {two}, {apart}", where=f"{self.buffer.name}[{index}]"
@@ -159,8 +188,36 @@ def first_line(s: Stmt) -> str:
     return show(s).split("\n", 1)[0]
 
 
-# Elements that one thread copies.
-CopiedElements = list[tuple[TrackedMemory, int]]
+@dataclass(eq=False)
+class Accumulators:
+    """Those of the units beside a thread, by buffer; counts: how many units still add to each."""
+
+    counts: Counter[Buffer] = field(default_factory=Counter)
+    buffers: list[Buffer] = field(default_factory=list)
+
+    def start(self, thread: SimulatedThread, buffer: Buffer) -> None:
+        """A unit adds to them."""
+        if buffer not in self.buffers:
+            self.buffers.append(buffer)
+        self.counts[buffer] += 1
+        thread.start(PRODUCTS, self, self.buffers.index(buffer))
+
+    def over(self, position: int, thread: SimulatedThread) -> None:
+        """A unit has added to them."""
+        self.counts[self.buffers[position]] -= 1
+
+    def check(self, buffer: Buffer, s: Stmt) -> None:
+        """Raises RaceError if a unit still adds to them."""
+        if self.counts[buffer]:
+            raise RaceError(
+                f"`{first_line(s)}` uses accumulators with no wait for their product",
+                where=buffer.name,
+            )
+
+
+InUse = TrackedMemory | Accumulators
+# Elements that one thread has in use, by the group in which it started that.
+Groups = list[list[tuple[InUse, int]]]
 
 
 @dataclass(eq=False)
@@ -184,6 +241,18 @@ class View:
 
     def copy(self, position: int, value: Any) -> None:
         """A write that arrives later."""
-        self.memory.touch(position, self.thread, True, arrives=True)
+        self.memory.touch(position, self.thread, True, flies=True)
         self.memory.values[position] = value
-        self.thread.groups[-1].append((self.memory, position))
+        self.thread.start(COPIES, self.memory, position)
+
+    def box(self, position: int, value: Any) -> None:
+        """A write that arrives later, for the threads that wait."""
+        group = self.thread.ended
+        self.memory.touch(position, self.thread, True, group=group)
+        self.memory.values[position] = value
+
+    def factor(self, position: int) -> Any:
+        """A read that is over later."""
+        self.memory.touch(position, self.thread, False, flies=True)
+        self.thread.start(PRODUCTS, self.memory, position)
+        return self.memory.values[position]

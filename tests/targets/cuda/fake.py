@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import replace
 from enum import IntEnum
+from itertools import accumulate
+from operator import mul
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from tilewright.testing.ptx.boxes import EncodedMap
 from tilewright.testing.ptx.machine import run
 from tilewright.testing.ptx.memory import CallerMemory
 from tilewright.testing.ptx.text import kernels
@@ -52,6 +56,10 @@ class Fake:
         self.CUfunction_attribute = SimpleNamespace(**{most: most})
         local = "CU_STREAM_CAPTURE_MODE_THREAD_LOCAL"
         self.CUstreamCaptureMode = SimpleNamespace(**{local: local})
+        for kind, names in MAPS.items():
+            named = {f"CU_TENSOR_MAP_{name}": name for name in names}
+            setattr(self, f"CUtensorMap{kind}", SimpleNamespace(**named))
+        self.cuuint32_t = self.cuuint64_t = int
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("cu"):
@@ -99,6 +107,35 @@ class Fake:
 
     _MemcpyDtoHAsync = _MemcpyHtoDAsync
 
+    def _TensorMapEncodeTiled(
+        self,
+        kind: str,
+        rank: int,
+        address: int,
+        extents: list[int],
+        strides: list[int],
+        sides: list[int],
+        steps: list[int],
+        interleave: str,
+        swizzle: str,
+        promotion: str,
+        fill: str,
+    ) -> tuple[EncodedMap]:
+        """The rules of the driver's API, for rows of 128 swizzled bytes."""
+        size = {"DATA_TYPE_UINT8": 1, "DATA_TYPE_UINT16": 2, "DATA_TYPE_UINT32": 4}[
+            kind
+        ]
+        assert 1 <= rank == len(extents) == len(sides) == len(steps) <= 5
+        assert address % 16 == 0 and all(0 < n <= 1 << 32 for n in extents)
+        assert all(n % 16 == 0 and n < 1 << 40 for n in strides)
+        dense = [size * n for n in accumulate(extents, mul)][:-1]
+        assert strides == dense  # what the interpreter of PTX reads
+        assert all(0 < n <= 256 for n in sides) and sides[0] * size <= 128
+        assert steps == [1] * rank and interleave == "INTERLEAVE_NONE"
+        assert swizzle == "SWIZZLE_128B" and fill == "FLOAT_OOB_FILL_NONE"
+        assert promotion.startswith("L2_PROMOTION")
+        return (EncodedMap(address, size, tuple(extents[::-1]), tuple(sides[::-1])),)
+
     def _EventElapsedTime(self, begin: Any, end: Any) -> tuple[float]:
         return (2.5,)
 
@@ -110,6 +147,13 @@ class Fake:
         return []
 
 
+MAPS = {
+    "DataType": [f"DATA_TYPE_UINT{bits}" for bits in (8, 16, 32)],
+    "Interleave": ["INTERLEAVE_NONE", "INTERLEAVE_16B"],
+    "Swizzle": ["SWIZZLE_NONE", "SWIZZLE_64B", "SWIZZLE_128B"],
+    "L2promotion": ["L2_PROMOTION_NONE", "L2_PROMOTION_L2_128B"],
+    "FloatOOBfill": ["FLOAT_OOB_FILL_NONE"],
+}
 STREAM = 4096
 ALIGNED = 256  # bytes, of all memory
 TWO = ("cuMemAllocAsync", "cuModuleLoadData")
@@ -146,14 +190,21 @@ class RunningFake(Fake):
             self.captured.append(arguments)
             return ()
         self.launches.append(arguments)
-        kernel, x, y, z, a, b, c, dynamic, _, (addresses, _), _ = arguments
+        kernel, x, y, z, a, b, c, dynamic, _, (values, kinds), _ = arguments
+        maps = {n: v for n, v in enumerate(values) if isinstance(v, EncodedMap)}
+        assert all((n in maps) == (kind is None) for n, kind in enumerate(kinds))
+        addresses = [v.address if isinstance(v, EncodedMap) else v for v in values]
         bases = [max(m for m in self.memory if m <= at) for at in addresses]
         blocks = list(dict.fromkeys(bases))
         arrays = [np.frombuffer(self.memory[m], np.uint8) for m in blocks]
         held = CallerMemory(arrays)
         start = dict(zip(blocks, held.addresses, strict=True))
         moved = [start[m] + at - m for m, at in zip(bases, addresses, strict=True)]
-        run(kernel, (x, y, z), (a, b, c), held, moved, dynamic)
+        given = [
+            replace(maps[n], address=at) if n in maps else at
+            for n, at in enumerate(moved)
+        ]
+        run(kernel, (x, y, z), (a, b, c), held, given, dynamic)
         for n, array in enumerate(arrays):
             np.copyto(array, held.array(n, array))
         return ()

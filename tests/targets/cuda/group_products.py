@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from tests.targets.cuda.mma_products import product
+from tests.targets.cuda.mma_products import DTYPES, product
 from tilewright.schedule import Schedule
-from tilewright.targets.cuda.group_intrinsics import GROUP, GROUP_DEPTH, GROUP_ROWS
+from tilewright.targets.cuda.box_tiles import note_boxes
+from tilewright.targets.cuda.group_intrinsics import GROUP, GROUP_ROWS, group_depth
 from tilewright.targets.cuda.machine import machine
 from tilewright.targets.simt.tiles import fetch_ahead
 
@@ -19,22 +20,27 @@ def tensorized(
     groups: int = 1,
     stages: int = 1,
     is_swizzled: bool = True,
+    in_boxes: bool = False,
 ) -> Schedule:
     """`c = a @ b`, or `a @ b.T`, each block with the rows of some groups of four warps.
 
     stages: tiles of each factor at once, which are copied asynchronously if there are several.
+    in_boxes: one thread copies each by one instruction.
     """
     s = product(of, transposed, extents)
     rows = GROUP_ROWS * groups
     io, jo, ii, ji = s.tile("mm.i", "mm.j", rows, columns)
     acc = s.cache_write("c", jo, "warp")
-    ko, ki = s.split("mm.k", GROUP_DEPTH)
+    ko, ki = s.split("mm.k", group_depth(DTYPES[of]))
     zero = s.decompose_reduction(acc, ii)
     s.reorder(ko, ii, ji, ki)
     parts = {name: s.cache_read(name, ko, "shared") for name in "ab"}
     for part in parts.values():
+        if in_boxes:
+            s.swizzle(part)
+            continue
         loop = s.fuse(f"{part}.r0", f"{part}.r1")
-        loop, lane = s.split(loop, 8)
+        loop, lane = s.split(loop, 16 // DTYPES[of].itemsize)
         loop, own = s.split(loop, GROUP)
         loop, group = s.split(loop, groups)
         s.bind(own, "threadIdx.x")
@@ -52,7 +58,10 @@ def tensorized(
     s.tensorize(inner[1], f"cuda.wgmma.{of}.{columns}")
     s.tensorize(inner[2], f"cuda.wgmma.store.{columns}")
     if stages > 1:
-        fetch_ahead(s, ko, list(parts.values()), machine("sm_90a").simt, stages)
+        spare = int(stages > 2)
+        fetch_ahead(s, ko, list(parts.values()), machine("sm_90a").simt, stages, spare)
+    if in_boxes:
+        note_boxes(s, list(parts.values()))
     s.bind(io, "blockIdx.y")
     s.bind(jo, "blockIdx.x")
     return s

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.base.dtypes import bfloat16, float16, float32, int8, int32
+from tilewright.base.dtypes import (
+    bfloat16,
+    float8_e4m3fn,
+    float8_e5m2,
+    float16,
+    float32,
+    int8,
+    int32,
+)
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.lower import lower
 from tilewright.operators import cast, reduce_
@@ -12,7 +20,14 @@ from tilewright.schedule import Schedule
 from tilewright.targets import registry
 
 registry.intrinsics("cuda")
-DTYPES = {"float16": float16, "bfloat16": bfloat16, "tf32": float32, "int8": int8}
+DTYPES = {
+    "float16": float16,
+    "bfloat16": bfloat16,
+    "tf32": float32,
+    "int8": int8,
+    "float8_e4m3fn": float8_e4m3fn,
+    "float8_e5m2": float8_e5m2,
+}
 OUT = {"int8": int32}
 M, N, K = 64, 32, 64
 

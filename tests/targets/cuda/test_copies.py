@@ -130,7 +130,7 @@ def test_a_wait_behind_the_barrier_is_too_late_for_others():
         thread.clocks["shared"] += 1
     with pytest.raises(RaceError, match="with no wait between"):
         View(memory, two)[0]
-    one.wait()
+    one.wait("copies", 0)
     assert View(memory, one)[0] == 1
     with pytest.raises(RaceError, match="with no barrier between"):
         View(memory, two)[0]

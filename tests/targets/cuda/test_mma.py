@@ -19,7 +19,7 @@ from tilewright.targets.cuda.target import code_of
 from tilewright.testing.ptx import mma as ptx_mma
 from tilewright.testing.ptx.device import load
 
-SM80 = machine("sm_80")
+SM80, SM89 = machine("sm_80"), machine("sm_89")
 # of, b is given as its transpose, elements that rows of shared memory are longer
 CASES = [
     (of, *how)
@@ -48,9 +48,9 @@ def wanted(of: str, given: list[np.ndarray], transposed: bool) -> np.ndarray:
 def check(s: Schedule, of: str, transposed: bool) -> None:
     """That a product is what its intrinsic promises."""
     program = to_launches(s.kernel, 32)
-    text = ptx(program, SM80)
+    text = ptx(program, SM89)
     given = arrays(of, transposed)
-    code = code_of(program, text, SM80).to_bytes()
+    code = code_of(program, text, SM89).to_bytes()
     load(code)([x.reshape(-1).view(np.uint8) for x in given], False)
     reference = wanted(of, given, transposed)
     if of == "int8":
@@ -68,7 +68,7 @@ def check(s: Schedule, of: str, transposed: bool) -> None:
 @pytest.mark.parametrize(("of", "transposed", "pad"), CASES)
 def test_a_product_is_right_as_ptx(of, transposed, pad):
     s = tensorized(of, transposed, pad)
-    text = ptx(to_launches(s.kernel, 32), SM80)
+    text = ptx(to_launches(s.kernel, 32), SM89)
     assert text.count("mma.sync") in (2 * DTYPES[of].itemsize, 4 * DTYPES[of].itemsize)
     check(s, of, transposed)
 
@@ -93,7 +93,7 @@ def test_a_schedule_with_instructions_means_what_it_meant():
 
 @pytest.mark.sampled(3)  # each architecture, three of the types
 @pytest.mark.skipif(report.ptxas() is None, reason="ptxas was not found")
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("arch", ["sm_89", "sm_90a"])
 @pytest.mark.parametrize("of", DTYPES)
 def test_ptxas_takes_it_and_accumulators_are_in_registers(of, arch):
     program = to_launches(tensorized(of).kernel, 32)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -21,15 +22,19 @@ from tilewright.loops.intrinsic import (
     decl_tensor_intrinsic,
     hardware_intrinsic,
 )
-from tilewright.loops.launch import LaunchProgram
+from tilewright.loops.launch import LaunchProgram, Wait
 from tilewright.loops.lower import lower
+from tilewright.loops.nodes import Block, Stmt, block
+from tilewright.loops.parser import parse_program
+from tilewright.loops.passes.in_flight import PRODUCTS
 from tilewright.loops.passes.to_launches import to_launches
 from tilewright.loops.shared_memory import RaceError
+from tilewright.loops.walk import walk
 from tilewright.schedule import Schedule
 from tilewright.targets.cuda import report
 from tilewright.targets.cuda.emit import ptx
 from tilewright.targets.cuda.group_intrinsics import GROUP, factor_layout
-from tilewright.targets.cuda.machine import machine
+from tilewright.targets.cuda.machine import WARP, machine
 from tilewright.targets.cuda.target import code_of
 from tilewright.testing.ptx.device import load
 from tilewright.testing.ptx.wgmma import Descriptor, accumulator
@@ -42,7 +47,11 @@ CASES = [
     ("float16", False, 64, 1, 1, ONE),
     ("float16", True, 128, 2, 1, (128, 128, 128)),
     ("bfloat16", False, 64, 2, 3, (128, 128, 256)),
+    ("float8_e4m3fn", True, 64, 1, 1, (64, 64, 256)),
+    ("float8_e5m2", True, 64, 1, 1, (64, 64, 128)),
 ]
+NAMES = {"float16": "f16", "bfloat16": "bf16"}
+NAMES |= {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}
 
 
 def program(
@@ -66,7 +75,7 @@ def run(p: LaunchProgram, text: str) -> tuple[np.ndarray, np.ndarray]:
     return c, left @ (right.T if turned else right)
 
 
-@pytest.mark.sampled(2)  # both layouts of b; one and several steps, groups and stages
+@pytest.mark.sampled(3)  # layouts of b, types; one and several steps, groups, stages
 @pytest.mark.parametrize(
     ("of", "transposed", "columns", "groups", "stages", "extents"), CASES
 )
@@ -74,7 +83,8 @@ def test_a_product_is_right_as_ptx(of, transposed, columns, groups, stages, exte
     how = {"columns": columns, "groups": groups, "stages": stages, "extents": extents}
     p = program(of, transposed, **how)
     text = ptx(p, SM90A)
-    assert f"m64n{columns}k16.f32.{'bf16' if of == 'bfloat16' else 'f16'}" in text
+    depth = 32 // DTYPES[of].itemsize
+    assert f"m64n{columns}k{depth}.f32.{NAMES[of]}.{NAMES[of]}" in text
     assert ("cp.async" in text) == (stages > 1)
     found, wanted = run(p, text)
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-4)
@@ -88,6 +98,17 @@ def test_ptxas_takes_it_and_accumulators_are_in_registers(columns, groups, stage
     (kernel,) = used.values()
     assert kernel.stack == kernel.spill_stores == 0
     assert kernel.registers <= columns // 2 + 56
+    assert not kernel.is_serialized
+
+
+@pytest.mark.skipif(report.ptxas() is None, reason="there is no ptxas")
+def test_ptxas_says_where_products_do_not_overlap():
+    text = ptx(program(**OVERLAPPED), SM90A)
+    (held, *_) = re.findall(r"k16\.f32\.f16\.f16 \{(%r\d+),", text)
+    commit = "wgmma.commit_group.sync.aligned;"
+    text = text.replace(commit, f"{commit}\nadd.f32 {held}, {held}, 0f3f800000;", 1)
+    (kernel,) = report.assemble(text, SM90A)[1].values()
+    assert kernel.is_serialized
 
 
 def test_factors_begin_where_the_order_of_their_rows_does():
@@ -98,6 +119,38 @@ def test_factors_begin_where_the_order_of_their_rows_does():
     p = replace(p, launches=(replace(launch, shared=(odd, *launch.shared)),))
     found, wanted = run(p, ptx(p, SM90A))
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-4)
+
+
+# -- products that overlap steps
+
+OVERLAPPED = {"stages": 3, "extents": (64, 64, 256)}
+
+
+def waits(p: LaunchProgram) -> list[int]:
+    """How many groups of products each wait for these leaves in flight."""
+    found = (at.stmt for x in p.launches for at in walk(x.body))
+    return [s.pending for s in found if isinstance(s, Wait) and s.of == PRODUCTS]
+
+
+def test_a_product_goes_on_while_the_next_step_begins():
+    """With two tiles it has to be over where the next but one is copied: at the next barrier."""
+    assert waits(program(**OVERLAPPED)) == [1, 0]
+    assert waits(program(stages=2, extents=(64, 64, 256))) == [0, 0]
+    assert waits(program()) == [0]
+
+
+def test_what_is_waited_for_is_printed_and_read():
+    text = """
+program f(x: float32[4]) -> y: float32[4]:
+  launch f_0(x, y) grid [1, 1, 1] threads [4, 1, 1]:
+    commit
+    commit products
+    wait 2
+    wait products 1
+    wait products
+    y[threadIdx.x] = x[threadIdx.x]
+"""
+    assert str(parse_program(text.strip().split("\n"))) == text.strip()
 
 
 # -- planted faults
@@ -136,6 +189,45 @@ def test_a_wait_that_leaves_a_group_in_flight_is_found():
         run(p, text)
 
 
+@pytest.mark.parametrize(
+    ("without_it", "instead"),
+    [("aligned 1;", "aligned 2;"), ("wgmma.wait_group.sync.aligned 1;", "")],
+)
+def test_a_tile_that_is_fetched_too_early_is_found(without_it, instead):
+    p = program(**OVERLAPPED)
+    text = ptx(p, SM90A)
+    assert without_it in text
+    with pytest.raises(RuntimeError, match="is written that a product still reads"):
+        run(p, text.replace(without_it, instead))
+
+
+def changed(p: LaunchProgram, number: int, more: int | None) -> LaunchProgram:
+    """A program in which one of its waits for products leaves more in flight, or is gone."""
+    (launch,) = p.launches
+    found = [at.stmt for at in walk(launch.body) if isinstance(at.stmt, Wait)]
+    which = [s for s in found if s.of == PRODUCTS][number]
+    instead = block() if more is None else Wait(PRODUCTS, which.pending + more)
+    body = edited(launch.body, {which: instead})
+    return replace(p, launches=(launch.with_body(body),))
+
+
+def edited(s: Stmt, new: Mapping[Stmt, Stmt]) -> Stmt:
+    made = s.map(lambda c: new.get(c, edited(c, new)) if isinstance(c, Stmt) else c)
+    return block(*made.stmts) if isinstance(made, Block) else made
+
+
+@pytest.mark.parametrize("more", [None, 1])
+@pytest.mark.parametrize("number", range(2))
+def test_no_wait_for_products_is_needless_or_too_strict(number, more):
+    """By the interpreter of launches, with a small instruction."""
+    kernel = small(by_proxy=True).kernel
+    p = to_launches(kernel, 32)
+    assert waits(p) == [1, 0]
+    judged(kernel, p)
+    with pytest.raises(RaceError, match="no wait"):
+        judged(kernel, changed(p, number, more))
+
+
 @pytest.mark.parametrize("number", range(2))
 def test_a_barrier_around_a_product_is_not_needless(number):
     """By the interpreter of launches, with a small instruction of as many threads."""
@@ -162,14 +254,19 @@ def test_part_of_a_group_at_a_product_is_found():
         run(p, text.replace("wgmma.mma_async", "@%half wgmma.mma_async"))
 
 
-def small() -> Schedule:
-    """c = a @ b.T by an instruction of 4 x 4 x 4 that 128 threads do together."""
-    name_of_product = "tests.product_of_a_group"
+def small(by_proxy: bool = False) -> Schedule:
+    """c = a @ b.T by an instruction of 4 x 4 x 4 that 128 threads do together.
+
+    by_proxy: a warp does it, it runs beside these threads, and overlaps the steps: there are three
+    tiles of each factor.
+    """
+    name_of_product = f"tests.product_of_a_group.{by_proxy}"
     if name_of_product not in INTRINSICS:
-        _small_intrinsics(name_of_product)
-    a, b = Buffer("a", (8, 8), float32), Buffer("b", (4, 8), float32)
-    c = Buffer("c", (8, 4), float32)
-    mm = reduce_("mm", c, (8,), "add", lambda i, j, k: a[i, k] * b[j, k])
+        _small_intrinsics(name_of_product, by_proxy)
+    rows, depth = (4, 16) if by_proxy else (8, 8)
+    a, b = Buffer("a", (rows, depth), float32), Buffer("b", (4, depth), float32)
+    c = Buffer("c", (rows, 4), float32)
+    mm = reduce_("mm", c, (depth,), "add", lambda i, j, k: a[i, k] * b[j, k])
     s = Schedule(lower("f", [mm], params=[a, b, c], outputs=[c]))
     block, row = s.split("mm.i", 4)
     acc = s.cache_write("c", block, "warp")
@@ -181,13 +278,18 @@ def small() -> Schedule:
         s.bind(s.fuse(f"{part}.r0", f"{part}.r1"), "threadIdx.x")
     s.tensorize(row, name_of_product)
     s.tensorize(f"{acc}.w0", f"{name_of_product}.store")
+    if by_proxy:
+        s.pipeline(ko, 0, 0, 1, spare=1)
     s.bind(block, "blockIdx.x")
     return s
 
 
-def _small_intrinsics(name: str) -> tuple[TensorIntrinsic, TensorIntrinsic]:
+def _small_intrinsics(
+    name: str, by_proxy: bool
+) -> tuple[TensorIntrinsic, TensorIntrinsic]:
     a, b = Buffer("a", (4, 4), float32), Buffer("b", (4, 4), float32)
     out = Buffer("out", (4, 4), float32)
+    threads = WARP if by_proxy else GROUP
 
     def product(inputs, outputs):
         strides = [s for t in (*inputs, *outputs) for s in t.strides]
@@ -204,13 +306,14 @@ def _small_intrinsics(name: str) -> tuple[TensorIntrinsic, TensorIntrinsic]:
             reduce_("p", out, (4,), "add", lambda i, j, k: a[i, k] * b[j, k]),
             product,
             name=name,
-            threads=GROUP,
+            threads=threads,
+            by_proxy=by_proxy,
         ),
         decl_tensor_intrinsic(
             map_("s", out, lambda i, j: a[i, j]),
             store,
             name=f"{name}.store",
-            threads=GROUP,
+            threads=threads,
         ),
     )
 
@@ -264,6 +367,11 @@ def test_the_layouts_that_the_instruction_reads(side, strides, swizzle, block, f
     assert factor_layout(side, strides, swizzle, block) == found
 
 
+def test_bytes_are_read_along_the_sum_only():
+    assert factor_layout(64, (128, 1), 128, 0, 1) == (False, 32, 0)
+    assert factor_layout(128, (1, 128), 128, 0, 1) is None
+
+
 # -- the interpreter of PTX
 
 
@@ -281,6 +389,7 @@ def test_a_descriptor_says_where_each_element_is():
         at = Descriptor.of(bits).places(side, depth, is_turned)
         assert sorted(at.reshape(-1)) == list(range(2048, 2048 + 2 * side * depth, 2))
     assert Descriptor.of(bits).places(64, 16, False)[1, 0] == 2048 + 128 + 16
+    assert Descriptor.of(bits).places(64, 32, False, 1)[1, 8] == 2048 + 128 + 24
     with pytest.raises(NotImplementedError, match="without a swizzle"):
         Descriptor.of(bits & ~(3 << 62))
 

@@ -6,6 +6,7 @@ from tilewright.graph.rules.attention import ATTENTION_RULE
 from tilewright.graph.rules.batchnorm import BATCHNORM
 from tilewright.graph.rules.block_weights import BLOCK_WEIGHTS
 from tilewright.graph.rules.conv_product import CONV_PRODUCT
+from tilewright.graph.rules.eight_bits import EIGHT_BITS
 from tilewright.graph.rules.group_norm import GROUP_NORM
 from tilewright.graph.rules.layer_norm import LAYER_NORM
 from tilewright.graph.rules.lower_precision import LOWER_PRECISION
@@ -33,6 +34,7 @@ CATALOG: tuple[Rule, ...] = (
     *PRODUCTS,
     *BLOCK_WEIGHTS,
     *LOWER_PRECISION,
+    EIGHT_BITS,
     UNSIGNED_DATA,
     CONSTANTS_ONCE,
 )

@@ -45,15 +45,16 @@ def shared_accesses(
     body: Stmt,
     grid: Sequence[Extent],
     threads: Sequence[int],
+    also: Collection[Buffer] = (),
 ) -> dict[Buffer, list[Access]]:
     """A thread's accesses to memory shared with other threads, by buffer, for buffers that are
-    written.
+    written, and to some of its own.
 
     The places begin with the loops over the blocks and the threads.
     """
     numbers = dict(zip((*BLOCKS, *THREADS), (*grid, *threads), strict=True))
     whole = reduce(_around, reversed(numbers.items()), body)
-    private = allocated(body)
+    private = set(allocated(body)).difference(also)
     found: dict[Buffer, list[Access]] = {}
     for a in guarded_accesses(whole):
         if a.buffer not in private:

@@ -17,7 +17,6 @@ from typing import Any, Final
 
 from tilewright.expr.nodes import Const, Expr, Load, Select, Var
 from tilewright.ir.node import transform
-from tilewright.loops.analysis.access import Access
 from tilewright.loops.analysis.terms import variables
 from tilewright.loops.nodes import ASYNC, For, Kernel, Stmt, Store
 from tilewright.loops.operands import position
@@ -89,8 +88,3 @@ def _is_along(x: Load, lane: Var) -> bool:
     others = (atom for atom, _ in form.terms if atom is not lane)
     alone = not any(lane in variables(atom) for atom in others)
     return alone and form.coefficient(lane) == 1
-
-
-def arrives_later(a: Access) -> bool:
-    """Whether an access is the write of an asynchronous copy."""
-    return a.writes and any(f.kind == ASYNC for f in a.loops)

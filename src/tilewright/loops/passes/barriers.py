@@ -13,14 +13,17 @@ those of a loop on the way only if it has an iteration for sure. If a and b are 
 apart or more, all of the body is on the way.
 
 The choice. Dependences with no gap outside a loop are served first, in the innermost loops; each
-by the gap of the fewest loops around it that serves most. A barrier without which all dependences
-are served is dropped: none is missing, none is needless. What isl cannot prove apart is a
+by the gap of the fewest loops around it that leaves most products in flight, and of such by that
+which serves most. A barrier without which all dependences are served is dropped: none is missing,
+none is needless. What isl cannot prove apart is a
 dependence. A barrier is "global" only if a dependence on memory of the caller needs it there.
 
-Copies that arrive later. What an `async` loop writes is there for no thread before the thread that
-copies has waited: a dependence on such a write is one of the same thread, too, and one of its
-barriers has a wait in front. A wait leaves later groups of copies in flight where the dependences
-are so many iterations apart (`copy_groups.py`).
+What is in flight (`in_flight.py`). What an `async` loop writes is there for no thread before the
+thread that copies has waited: a dependence on such a write is one of the same thread, too, and one
+of its barriers has a wait in front. So has a dependence on what a unit beside the threads reads;
+one on its accumulators, which are the thread's own, needs the wait alone, and so does one on a box
+that one thread copies, for which all threads wait. A wait leaves later
+groups in flight where the dependences are so many iterations apart (`copy_groups.py`).
 
 A dependence that no gap serves is a race, and is refused with the two threads; so is one between
 blocks.
@@ -30,7 +33,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations_with_replacement
+from itertools import combinations, combinations_with_replacement
 from typing import Final, NamedTuple
 
 from tilewright.base.errors import ScheduleError
@@ -52,20 +55,35 @@ from tilewright.loops.nodes import (
     block,
 )
 from tilewright.loops.passes import gaps
-from tilewright.loops.passes.async_copies import arrives_later
-from tilewright.loops.passes.copy_groups import MOST, group_ends, groups_in_flight
+from tilewright.loops.passes.copy_groups import (
+    MOST,
+    group_ends,
+    groups_ended,
+    groups_in_flight,
+)
 from tilewright.loops.passes.gaps import Gap, Meetings, Path, Sequences, Way
+from tilewright.loops.passes.in_flight import (
+    BOXES,
+    COMMITTED,
+    FLIGHTS,
+    PRODUCTS,
+    accumulators_of,
+    flight,
+)
 from tilewright.loops.passes.thread_program import ThreadProgram
 from tilewright.loops.walk import StatementPlace, walk
 
 
 class NeededBarrier(NamedTuple):
-    """A dependence: one of these gaps must have a barrier of this scope. way: these gaps in order
-    if the barrier has to be behind a wait, else empty."""
+    """A dependence: one of these gaps must have a barrier of this scope; empty: none.
+
+    flight: for what a wait has to be in front, or "". way: these gaps in order then, else empty.
+    """
 
     gaps: frozenset[Gap]
     scope: str
     way: Way = ()
+    flight: str = ""
 
 
 def with_barriers(program: ThreadProgram, grid: Sequence[Extent]) -> Stmt:
@@ -78,27 +96,49 @@ def with_barriers(program: ThreadProgram, grid: Sequence[Extent]) -> Stmt:
     tree = Sequences(body)
     _check_combined(tree)
     needs: list[NeededBarrier] = []
-    for buffer, found in shared_accesses(body, grid, program.threads).items():
+    own = accumulators_of(body)
+    for buffer, found in shared_accesses(body, grid, program.threads, own).items():
         scope = "shared" if buffer.scope == "shared" else "global"
+        if buffer in own:
+            needs += _own_needs(tree, found)
+            continue
         for a, b in combinations_with_replacement(found, 2):
             if not (a.writes or b.writes):
                 continue
             if scope == "global":
                 _refuse(a, b, blocks_conflict(a, b), "blocks")
             for d in _dependences(tree, a, b):
-                needs.append(NeededBarrier(frozenset(d.gaps), scope, d.way))
-    scopes = chosen(needs)
+                by = "" if d.flight == BOXES else scope  # a wait for it is enough
+                needs.append(NeededBarrier(frozenset(d.gaps), by, d.way, d.flight))
+    scopes = chosen(needs, group_ends(tree, PRODUCTS) if own else ())
     return tree.with_meetings(_meetings(tree, needs, scopes))
+
+
+def _own_needs(tree: Sequences, found: Sequence[Access]) -> Iterator[NeededBarrier]:
+    """The waits between products and other accesses of their accumulators."""
+    for a, b in combinations(found, 2):
+        if bool(flight(a)) != bool(flight(b)):
+            for d in _dependences(tree, a, b):
+                if d.flight:
+                    yield NeededBarrier(frozenset(d.gaps), "", d.way, d.flight)
 
 
 def _meetings(
     tree: Sequences, needs: Sequence[NeededBarrier], scopes: Mapping[Gap, str]
 ) -> Meetings:
-    """The barriers, with the waits in front of them and the groups of copies that these leave."""
-    waits = _waits(needs, scopes)
-    ends = group_ends(tree) if waits else frozenset[Gap]()
-    left = groups_in_flight([n.way for n in needs if n.way], waits, ends)
-    return Meetings(scopes, left, ends if any(left.values()) else frozenset())
+    """The barriers, with the waits in front of them and the groups that these leave in flight."""
+    waits: dict[Gap, dict[str, int]] = {}
+    commits: dict[Gap, list[str]] = {}
+    for of in FLIGHTS:
+        mine = [n for n in needs if n.flight == of]
+        some = _waits(mine, scopes)
+        ends = group_ends(tree, of) if some else frozenset[Gap]()
+        left = groups_in_flight([n.way for n in mine], some, ends)
+        for gap, pending in left.items():
+            waits.setdefault(gap, {})[of] = pending
+        for gap in ends if any(left.values()) or of in COMMITTED else ():
+            commits.setdefault(gap, []).append(of)
+    return Meetings(scopes, waits, commits)
 
 
 def _distinct(s: Stmt) -> Stmt:
@@ -135,7 +175,7 @@ def _dependences(
     """Each dependence between two accesses, `a` the first in the program."""
     one, two = tree.path(a.place), tree.path(b.place)
     common = [n for n, (p, q) in enumerate(zip(one, two)) if p.sequence is q.sequence]
-    own = arrives_later(a) or arrives_later(b)
+    own = bool(flight(a) or flight(b))
     if len(common) > 1 and threads_conflict(a, b, (), own=own) is None:
         return  # in no iterations of the loops around both
     loops: list[For] = []
@@ -152,10 +192,12 @@ Reached = tuple[Access, Path]
 
 
 class Dependence(NamedTuple):
-    """gaps: that serve it. way: of a copy, the gaps on the way to the access that needs it."""
+    """gaps: that serve it. way: of what is in flight, the gaps on the way to the access that needs
+    that to be over. flight: what it is."""
 
     gaps: Way
     way: Way = ()
+    flight: str = ""
 
 
 def _conflict(
@@ -166,7 +208,7 @@ def _conflict(
     distance: str = ">= 1",
 ) -> Conflict:
     """Whether b, after a, needs a barrier between."""
-    own = arrives_later(a) and a is not b
+    own = bool(flight(a)) and a is not b
     return threads_conflict(a, b, same, carrier, distance, own)
 
 
@@ -190,10 +232,10 @@ def _within(
     if apart:
         up_to = after + tree.between(one[level], two[level])
         way: Way = ()
-        if arrives_later(a):
+        if flight(a):
             skipped = _skipped(a, b, two[level + 1 :], loops)
             way = up_to + tree.before(two, level + 1, skipped)
-        yield Dependence(up_to + before, way)
+        yield Dependence(up_to + before, way, flight(a))
     elif after + before and part is a.place.stmt and part is not b.place.stmt:
         # From the condition or extent of a statement to what is in it.
         yield Dependence(after + before)
@@ -218,12 +260,12 @@ def _carried(
         most = 2
         if by is None or set(after + before) >= set(whole):
             most = 1  # an iteration between adds no gap
-        if by is not None and arrives_later(a):
+        if by is not None and flight(a):
             most = MOST
         apart = _distance(a, b, outside, by, most)
         if apart is not None:
             way = after + whole * (apart - 1) + before
-            yield Dependence(way, way if arrives_later(a) else ())
+            yield Dependence(way, way if flight(a) else (), flight(a))
 
 
 def _distance(
@@ -293,17 +335,26 @@ _DOES: Final = {"load": "reads", "store": "writes", "update": "updates"}
 # -- the choice
 
 
-def chosen(needs: Iterable[NeededBarrier]) -> dict[Gap, str]:
-    """A minimal set of gaps that serve all dependences, each with the scope of its barrier."""
-    distinct = {(n.gaps, n.scope, bool(n.way)): n for n in needs}
+def chosen(
+    needs: Iterable[NeededBarrier], ends: Collection[Gap] = ()
+) -> dict[Gap, str]:
+    """A minimal set of gaps that serve all dependences, each with the scope of its barrier.
+
+    ends: of groups of products.
+    """
+    distinct = {
+        (n.gaps, n.scope, n.flight, n.way if n.flight == PRODUCTS else ()): n
+        for n in needs
+    }
     left = sorted(distinct.values(), key=_outermost, reverse=True)
     found: dict[Gap, None] = {}
     for need in left:
         if need.gaps.isdisjoint(found):
             fewest = _outermost(need)
-            open_ = [n.gaps for n in left if n.gaps.isdisjoint(found)]
+            open_ = [n for n in left if n.gaps.isdisjoint(found)]
             choice = [gap for gap in need.gaps if gap.depth == fewest]
-            found[max(choice, key=lambda gap: (_served(gap, open_), gap.rank))] = None
+            worth = {gap: _worth(gap, open_, ends) for gap in choice}
+            found[max(choice, key=worth.__getitem__)] = None
     for gap in sorted(found, key=lambda gap: gap.depth, reverse=True):
         rest = found.keys() - {gap}
         if not any(need.gaps.isdisjoint(rest) for need in left):
@@ -311,9 +362,13 @@ def chosen(needs: Iterable[NeededBarrier]) -> dict[Gap, str]:
     return _scopes(left, found)
 
 
-def _waits(needs: Sequence[NeededBarrier], gaps: Iterable[Gap]) -> set[Gap]:
-    """Of the gaps that have barriers, those with a wait in front, as few as serve all."""
-    left = [n.gaps.intersection(gaps) for n in needs if n.way]
+def _waits(needs: Sequence[NeededBarrier], scopes: Mapping[Gap, str]) -> set[Gap]:
+    """Of the chosen gaps those with a wait, in front of the barrier if there is one; as few as
+    serve all."""
+    left = [
+        {gap for gap in n.gaps & scopes.keys() if scopes[gap] or not n.scope}
+        for n in needs
+    ]
     found: set[Gap] = set()
     for some in sorted(left, key=len):
         if found.isdisjoint(some):
@@ -325,14 +380,26 @@ def _outermost(need: NeededBarrier) -> int:
     return min(gap.depth for gap in need.gaps)
 
 
-def _served(gap: Gap, needs: Iterable[frozenset[Gap]]) -> int:
-    return sum(gap in gaps for gaps in needs)
+def _worth(
+    gap: Gap, needs: Sequence[NeededBarrier], ends: Collection[Gap]
+) -> tuple[int, int, tuple[int, int]]:
+    """How many groups of products end in front of it on each way that it is on, how many
+    dependences it serves, and how late it is."""
+    mine = [n for n in needs if gap in n.gaps]
+    ended = [
+        groups_ended(n.way, (gap,), ends)[gap] for n in mine if n.flight == PRODUCTS
+    ]
+    return min(ended, default=0), len(mine), gap.rank
 
 
 def _scopes(needs: Sequence[NeededBarrier], gaps: Iterable[Gap]) -> dict[Gap, str]:
     scopes = dict.fromkeys(gaps, "shared")
+    for gap in sorted(scopes, key=lambda gap: gap.depth, reverse=True):
+        others = {other for other in scopes if other is not gap and scopes[other]}
+        if not any(need.scope and need.gaps.isdisjoint(others) for need in needs):
+            scopes[gap] = ""
     for need in sorted(needs, key=lambda n: len(n.gaps & scopes.keys())):
-        mine = [gap for gap in scopes if gap in need.gaps]
+        mine = [gap for gap in need.gaps & scopes.keys() if scopes[gap]]
         if need.scope == "global" and all(scopes[gap] == "shared" for gap in mine):
             scopes[min(mine, key=lambda gap: gap.depth)] = "global"
     return scopes

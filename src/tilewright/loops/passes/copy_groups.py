@@ -1,4 +1,4 @@
-"""Groups of copies in flight: where each ends, and how many a wait leaves in flight.
+"""Groups of what is in flight: where each ends, and how many a wait leaves in flight.
 
     for k in n:
       wait 1                                        of tile k + 1 may be in flight, of k may not
@@ -8,7 +8,8 @@
       ... t[k % 3, ..] ...
 
 Copies arrive in the order of their groups, so a wait that leaves the latest n in flight is enough
-for a copy if at least n groups end behind that of the copy on every way to the wait.
+for a copy if at least n groups end behind that of the copy on every way to the wait. The same goes
+for products of units beside the threads.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from typing import Final
 
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.analysis.effects import writes
-from tilewright.loops.nodes import ASYNC, For, Stmt, Store, Unit, Update
+from tilewright.loops.nodes import Stmt, Store, Unit, Update
 from tilewright.loops.passes import gaps
 from tilewright.loops.passes.gaps import Gap, Sequences, Way
+from tilewright.loops.passes.in_flight import flight_of
 from tilewright.loops.walk import walk
 
 MOST: Final = 8  # iterations that are looked ahead for the one that uses what is copied
@@ -29,39 +31,43 @@ MOST: Final = 8  # iterations that are looked ahead for the one that uses what i
 _Ages = Mapping[Gap, int]
 
 
-def group_ends(tree: Sequences) -> frozenset[Gap]:
-    """The gaps that end groups: each behind adjacent statements that copy, to different buffers."""
-    return frozenset(_ends(tree, tree.root))
+def group_ends(tree: Sequences, of: str) -> frozenset[Gap]:
+    """The gaps that end groups: each behind adjacent statements that copy, to different buffers, or
+    multiply.
+
+    of: "copies" or "products".
+    """
+    return frozenset(_ends(tree, tree.root, of))
 
 
-def _ends(tree: Sequences, sequence: gaps.Sequence) -> Iterator[Gap]:
+def _ends(tree: Sequences, sequence: gaps.Sequence, of: str) -> Iterator[Gap]:
     group: set[Buffer] = set()
     for number, part in enumerate(sequence.parts):
-        copied, others = _written(part)
-        alone = copied if not others else set()
+        started, others = _written(part, of)
+        alone = started if not others else set()
         if group and (not alone or alone & group):
             yield Gap(sequence, number)
             group = set()
         group |= alone
-        if not others or not copied:
+        if not others or not started:
             continue
         for inner in tree.inside.get(part, ()):
-            yield from _ends(tree, inner)
+            yield from _ends(tree, inner, of)
         if part not in tree.inside:
             yield Gap(sequence, number + 1)
     if group:
         yield Gap(sequence, len(sequence.parts))
 
 
-def _written(part: Stmt) -> tuple[set[Buffer], set[Buffer]]:
-    """The buffers that a statement copies to, and those that it writes otherwise."""
-    copied: set[Buffer] = set()
+def _written(part: Stmt, of: str) -> tuple[set[Buffer], set[Buffer]]:
+    """The buffers that a statement writes in flight, and those that it writes otherwise."""
+    started: set[Buffer] = set()
     others: set[Buffer] = set()
     for at in walk(part):
         if isinstance(at.stmt, Store | Update | Unit):
-            is_copy = any(isinstance(s, For) and s.kind == ASYNC for s in at.above)
-            (copied if is_copy else others).update(writes(at.stmt))
-    return copied, others
+            is_started = flight_of(at) == of
+            (started if is_started else others).update(writes(at.stmt))
+    return started, others
 
 
 def groups_in_flight(
@@ -69,10 +75,10 @@ def groups_in_flight(
 ) -> dict[Gap, int]:
     """How many groups each wait leaves in flight: as many as possible, in inner loops first.
 
-    ways: of each copy that has to have arrived, the gaps up to the access that needs it; at least
-    one of them has a wait.
+    ways: of each copy or product that has to be over, the gaps up to the access that needs it; at
+    least one of them has a wait.
     """
-    ages = [_ages(way, waits, ends) for way in ways]
+    ages = [groups_ended(way, waits, ends) for way in ways]
     found = dict.fromkeys(waits, 0)
     for gap in sorted(found, key=lambda gap: (-gap.depth, gap.rank)):
         possible = {age[gap] - 1 for age in ages if gap in age}
@@ -84,7 +90,8 @@ def groups_in_flight(
     return found
 
 
-def _ages(way: Way, waits: Collection[Gap], ends: Collection[Gap]) -> _Ages:
+def groups_ended(way: Way, waits: Collection[Gap], ends: Collection[Gap]) -> _Ages:
+    """How many groups end on a way up to each wait, the last time that it comes there."""
     ended = 0
     found: dict[Gap, int] = {}
     for gap in way:

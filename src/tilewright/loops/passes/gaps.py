@@ -7,8 +7,9 @@ uniform across threads. A gap is a position before a statement of a sequence, or
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import field
+from itertools import starmap
 from typing import NamedTuple
 
 from tilewright.base.dataclass import dataclass
@@ -74,12 +75,12 @@ Way = tuple[Gap, ...]  # gaps in the order in which a thread comes to them
 
 @dataclass(frozen=True, slots=True)
 class Meetings:
-    """What is put into gaps, in this order. commits: where a group of copies ends. waits: how many
-    groups may still be in flight. scopes: of barriers."""
+    """What is put into gaps, in this order. commits: where a group ends, of what. waits: for what,
+    and how many groups may still be in flight. scopes: of barriers; empty for none."""
 
     scopes: Mapping[Gap, str]
-    waits: Mapping[Gap, int] = field(default_factory=dict)
-    commits: frozenset[Gap] = frozenset()
+    waits: Mapping[Gap, Mapping[str, int]] = field(default_factory=dict)
+    commits: Mapping[Gap, Collection[str]] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -197,11 +198,9 @@ class Sequences:
         made: list[Stmt] = []
         for number, part in enumerate((*sequence.parts, None)):
             gap = Gap(sequence, number)
-            if gap in found.commits:
-                made.append(Commit())
-            if gap in found.waits:
-                made.append(Wait(found.waits[gap]))
-            if gap in found.scopes:
+            made += map(Commit, found.commits.get(gap, ()))
+            made += starmap(Wait, found.waits.get(gap, {}).items())
+            if found.scopes.get(gap):
                 made.append(Barrier(found.scopes[gap]))
             if part is not None:
                 made.append(self.part(part, found))

@@ -35,6 +35,7 @@ from tilewright.loops.nodes import (
 )
 from tilewright.loops.passes.async_copies import with_async_copies
 from tilewright.loops.passes.barriers import with_barriers
+from tilewright.loops.passes.bulk_copies import with_bulk_copies
 from tilewright.loops.passes.guards import gathered
 from tilewright.loops.passes.thread_program import THREAD_AXES, thread_program
 from tilewright.loops.passes.thread_registers import Move, moved, refusal
@@ -49,15 +50,19 @@ def to_launches(
     kernel: Kernel,
     warp: int = 1,
     async_copies: bool = False,
+    bulk_copies: bool = False,
 ) -> LaunchProgram:
     """The launches of a kernel whose loops are bound to the axes of a GPU.
 
     warp: the number of threads that run in lockstep and can combine values without shared memory.
     async_copies: whether threads continue while memory is copied, where notes allow it.
+    bulk_copies: whether one thread copies boxes of tensors, where notes allow it.
     Raises ScheduleError (TW-LAUNCH) naming the loop or buffer that prevents it.
     """
     work = _Kernel(kernel, warp)
     body = statement(kernel)
+    if bulk_copies:
+        body = with_bulk_copies(kernel, body)
     work.root(with_async_copies(kernel, body) if async_copies else body)
     params = kernel.params
     workspace = tuple(work.workspace)

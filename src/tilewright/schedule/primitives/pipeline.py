@@ -50,11 +50,14 @@ def _inside(buffers: Sequence[Buffer], s: Stmt) -> Stmt:
 
 
 @primitive
-def pipeline(kernel: Kernel, loop: str, *stages: int) -> tuple[Kernel, None]:
+def pipeline(
+    kernel: Kernel, loop: str, *stages: int, spare: int = 0
+) -> tuple[Kernel, None]:
     """Run each statement of a loop's body some iterations late, so that iterations overlap.
 
     args: the loop; for each statement of its body, in order, by how many iterations it lags
-        (allocations do not count, and are moved around the sequence).
+        (allocations do not count, and are moved around the sequence); spare: further copies of the
+        buffers that have several, for what goes on when the next iteration begins.
     requires: a serial loop of constant extent, more than the largest lag; one lag per statement,
         the least of them 0; where two statements conflict, outside the buffers allocated in
         the body, they do so in the same order as before (lemma, else isl); within an iteration, a
@@ -62,28 +65,37 @@ def pipeline(kernel: Kernel, loop: str, *stages: int) -> tuple[Kernel, None]:
         allocated in one place of the body.
     The loop keeps its name and runs the steady state; what it lacks at both ends is written out
     before and after it (suffix `.pro<k>` and `.epi<k>`). A buffer of the body that is used at
-    different lags has as many alternating copies as iterations use it at a time.
+    different lags has as many alternating copies as iterations use it at a time, and the spare
+    ones.
     before: for i in n: alloc b: { b = load(i); use(i, b) }                   pipeline('i', 0, 1)
     after:  alloc b[2]: { b[0] = load(0)
                           for i in n-1: { b[(i+1) % 2] = load(i+1); use(i, b[i % 2]) }
                           use(n-1, b[(n-1) % 2]) }
     """
     f, place = tree.find_loop(kernel, loop, "pipeline")
-    return pipelined(kernel, f, place, stages, "pipeline"), None
+    return pipelined(kernel, f, place, stages, "pipeline", spare), None
 
 
 def pipelined(
-    kernel: Kernel, f: For, place: StatementPlace, stages: Sequence[int], verb: str
+    kernel: Kernel,
+    f: For,
+    place: StatementPlace,
+    stages: Sequence[int],
+    verb: str,
+    spare: int = 0,
 ) -> Kernel:
     """`kernel` with a loop whose statements lag by `stages`; errors carry the name `verb`."""
     n = tree.trips(f, verb)
+    if spare < 0:
+        raise refuse(verb, f.var.name, f"spare is {spare}", "give 0 or more")
     body = sequence(f.body)
     check_unmarked(kernel, (f.var.name,), verb)
     for b in body.buffers:
         check_one_place(f, b, verb)
     _check_stages(f, n, body, stages, verb)
     _check_order(kernel, f, body, stages, verb)
-    copies = {b: _copies(b, body, stages) for b in body.buffers}
+    used = {b: _copies(b, body, stages) for b in body.buffers}
+    copies = {b: n + spare if n > 1 else n for b, n in used.items()}
     parts = _Parts(kernel, f, body, stages, copies)
     depth = max(stages)
     prologue = [parts.end(t, f".pro{t}", range(t + 1)) for t in range(depth)]

@@ -2,7 +2,8 @@
 
 A step of a block takes as long as the slowest of: the tensor cores, instructions that are issued,
 turns of shared memory, bytes from the device's memory; then the waits that other blocks of the unit
-do not hide. With n tiles of each factor, asynchronous copies have n - 1 steps to arrive. Rates are
+do not hide. With n tiles of each factor, asynchronous copies have n - 1 steps to arrive; one less
+where units of several warps overlap steps, and nothing waits for these then. Rates are
 NVIDIA's of an A100 (`machine.py`), and have not been measured here.
 """
 
@@ -45,6 +46,9 @@ FEEDING: Final = 4  # warps that keep the tensor cores of a unit busy: it has fo
 PACKING: Final = 2
 # Instructions that find where a chunk of a swizzled tile is stored: the row's bits are known.
 SWIZZLING: Final = 2
+# Instructions of one thread that copy a box: its place, its bytes, and the copy. That units which
+# copy take as long for a box as for the same bytes in smaller pieces is not measured.
+BOX_INSTRUCTIONS: Final = 8
 PADDINGS: Final = (0, 8, 16)  # bytes between rows of a factor's tile that may be tried
 MATRIX_ROWS: Final = 8  # that one turn of `ldmatrix` reads
 RESULT_PADDING: Final = 8  # elements between rows of the results
@@ -365,6 +369,12 @@ def stage_counts(t: TensorTiling, machine: CudaMachine) -> list[int]:
     ]
 
 
+def spare_tiles(t: TensorTiling, stages: int) -> int:
+    """How many of a block's tiles of a factor units may still read while the next step begins: with
+    three or more, units of several warps overlap steps."""
+    return int(t.unit.threads > WARP and stages > 2)
+
+
 def best_stages(t: TensorTiling, machine: CudaMachine) -> int:
     """The number of stages with which a product is expected to be fastest."""
 
@@ -426,10 +436,23 @@ def together(t: TensorTiling, machine: CudaMachine, stages: int = 1) -> int:
     )
 
 
+def boxes_pay(t: TensorTiling, machine: CudaMachine) -> bool:
+    """Whether a product is expected to be faster if one thread copies its tiles."""
+    stages = best_stages(t, machine)
+    usual, other = (
+        time_on_tensor_cores(t, machine, stages, in_boxes) or math.inf
+        for in_boxes in (False, True)
+    )
+    return other < usual
+
+
 def time_on_tensor_cores(
-    t: TensorTiling, machine: CudaMachine, stages: int = 1
+    t: TensorTiling, machine: CudaMachine, stages: int = 1, in_boxes: bool = False
 ) -> float | None:
-    """Nanoseconds of a product in these tiles; None if they do not fit the machine."""
+    """Nanoseconds of a product in these tiles; None if they do not fit the machine.
+
+    in_boxes: one thread copies the factors' tiles, each by one instruction.
+    """
     of = machine.simt
     held = together(t, machine, stages)
     if held == 0:
@@ -437,9 +460,10 @@ def time_on_tensor_cores(
     waves = -(-t.plan.blocks // of.units)
     running = min(held, waves)
     last = sum(r.requests * r.turns for r in result_requests(t, machine))
-    step = _step(t, machine, running) + _waits(t, running)
-    if stages > 1 and _arrive_later(t, machine):
-        arriving = LATENCY / (running * (stages - 1))
+    spare = spare_tiles(t, stages)
+    step = _step(t, machine, running, in_boxes) + (0 if spare else _waits(t, running))
+    if stages > 1 and (in_boxes or _arrive_later(t, machine)):
+        arriving = LATENCY / (running * (stages - 1 - spare))
         block = t.plan.steps * (max(step, arriving) + SYNC / running)
         block += LATENCY / running  # of the first tiles
     else:
@@ -447,7 +471,7 @@ def time_on_tensor_cores(
     return waves * (block + turns_time(last, machine)) + of.launch_ns
 
 
-def _step(t: TensorTiling, machine: CudaMachine, running: int) -> float:
+def _step(t: TensorTiling, machine: CudaMachine, running: int, in_boxes: bool) -> float:
     """Nanoseconds of a step of a block, of several that a unit runs together, without waits."""
     of = machine.simt
     moved = turns = issued = 0
@@ -458,7 +482,10 @@ def _step(t: TensorTiling, machine: CudaMachine, running: int) -> float:
         turns += sum(r.requests * r.turns for r in inner)
         each = PACKING if _loads(t, read, rows.room) > 1 else 0
         each += SWIZZLING if rows.is_swizzled else 0
-        issued += sum(r.requests for r in found) + each * inner[-1].requests
+        if in_boxes:
+            issued += BOX_INSTRUCTIONS
+        else:
+            issued += sum(r.requests for r in found) + each * inner[-1].requests
     size = t.plan.product.left.dtype.itemsize
     busy = min(1.0, running * t.warps / FEEDING)
     rate = machine.tensor_rate(size) * t.unit.rate * busy

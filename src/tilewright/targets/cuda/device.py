@@ -27,6 +27,7 @@ from tilewright.base.errors import (
 from tilewright.runtime.device import Bytes, Duration, MemoryRange
 from tilewright.targets.cuda.driver import Driver, bindings
 from tilewright.targets.cuda.machine import STATIC, machine
+from tilewright.targets.cuda.tensor_maps import encoded
 from tilewright.targets.simt.code import PTX, DeviceProgram, KernelLaunch
 
 NAME: Final = "cuda"
@@ -374,8 +375,11 @@ class CudaQueue:
     def _start(self, call: KernelLaunch, kernel: Any, addresses: Sequence[int]) -> None:
         if 0 in call.grid:
             return
-        values = (*(addresses[n] for n in call.arguments), self.device.status.address)
-        kinds = (ctypes.c_void_p,) * len(values)
+        given = [addresses[n] for n in call.arguments]
+        maps = [encoded(self._driver, m, given[m.argument]) for m in call.maps]
+        values = (*given, *maps, self.device.status.address)
+        pointer = ctypes.c_void_p
+        kinds = (*[pointer] * len(given), *[None] * len(maps), pointer)
         self._driver(
             "LaunchKernel",
             kernel,

@@ -10,7 +10,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from tilewright.loops.launch import LaunchProgram
-from tilewright.targets.cuda import emit_mma, emit_wgmma
+from tilewright.loops.passes.bulk_copies import boxes_of
+from tilewright.loops.passes.warp_units import warp_units
+from tilewright.targets.cuda import emit_bulk, emit_mma, emit_wgmma
 from tilewright.targets.cuda.machine import STATIC, WARP, CudaMachine
 from tilewright.targets.llvm import backend
 from tilewright.targets.llvm.emit_copies import AsyncCopies
@@ -61,6 +63,8 @@ DIALECT: Final = Dialect(
     warp=WARP,
     attributes=_attributes,
     intrinsics={**emit_mma.CALLS, **emit_wgmma.CALLS},
+    products=emit_wgmma.GROUPS,
+    boxes=emit_bulk.BOXES,
     fence="call void @llvm.nvvm.fence.proxy.async.shared_cta()",
     copies=AsyncCopies(
         _copy, f"{_ASYNC}.commit.group()", f"{_ASYNC}.wait.all()", _wait_groups
@@ -79,10 +83,21 @@ def llvm_ir(program: LaunchProgram, machine: CudaMachine, contract: bool = True)
 
 def ptx(program: LaunchProgram, machine: CudaMachine, contract: bool = True) -> str:
     """The program as PTX. Raises as `llvm_ir`, and CompileError if LLVM rejects it."""
-    return assembly(llvm_ir(program, machine, contract), machine, program.name)
+    text = llvm_ir(program, machine, contract)
+    return assembly(text, machine, program.name, _version(program))
 
 
-def assembly(text: str, machine: CudaMachine, where: str) -> str:
+def _version(program: LaunchProgram) -> str:
+    """The version of PTX that a program needs, as a feature of LLVM; empty for the usual one."""
+    units = (u.intrinsic for x in program.launches for u in warp_units(x.body))
+    features = [f for u in units if u is not None for f in u.intrinsic.features]
+    if any(boxes_of(x.body) for x in program.launches):
+        features.append(emit_bulk.VERSION)
+    found = max((f for f in features if f.startswith("ptx")), default="")
+    return f"+{found}" if found else ""
+
+
+def assembly(text: str, machine: CudaMachine, where: str, version: str = "") -> str:
     """LLVM assembly as PTX."""
-    target: Any = backend.target_machine(TRIPLE, machine.name, "", _LEVEL)
+    target: Any = backend.target_machine(TRIPLE, machine.name, version, _LEVEL)
     return str(target.emit_assembly(backend.optimized(text, target, where, _PASSES)))

@@ -14,10 +14,12 @@ thread only: the threads of a warp synchronize around it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
 from typing import Final
 
 from tilewright.base.dataclass import dataclass
+from tilewright.base.dtypes import float8_e4m3fn, float8_e5m2
 from tilewright.loops.nodes import Operand, Unit
 from tilewright.loops.operands import position
 from tilewright.targets.cuda.emit_tiles import (
@@ -221,6 +223,14 @@ def _meet(x: LaunchThread, s: Unit) -> None:
     x.line(f"call void @{name}({barrier.typed}, i32 {s.threads})")
 
 
+def _products_of_eight_bits() -> Iterator[tuple[str, _Product]]:
+    names = {float8_e4m3fn: "e4m3", float8_e5m2: "e5m2"}
+    for a, b in product(names, repeat=2):
+        types = f"{names[a]}.{names[b]}"
+        call = f"mma.{a}" if a is b else f"mma.{a}.{b}"
+        yield call, _Product(f"m16n8k32.row.col.f32.{types}.f32")
+
+
 CALLS: Final[Mapping[str, Callable[[LaunchThread, Unit], None]]] = {
     "mma.float16": _Product("m16n8k16.row.col.f32.f32", ("half", 2)),
     "mma.bfloat16": _Product("m16n8k16.row.col.bf16"),
@@ -228,6 +238,7 @@ CALLS: Final[Mapping[str, Callable[[LaunchThread, Unit], None]]] = {
     "mma.int8": _Product("m16n8k32.row.col.s8"),
     "mma.uint8": _Product("m16n8k32.row.col.u8.s8"),
     "mma.int8.uint8": _Product("m16n8k32.row.col.s8.u8"),
+    **dict(_products_of_eight_bits()),
     "mma.fill": _fill,
     "mma.store": _store,
 }

@@ -1,13 +1,13 @@
 """Emits `wgmma`: products of four warps, whose factors descriptors of shared memory say.
 
-All instructions of a unit are one piece of text: between the first one and the wait for the last
-one nothing may touch the accumulators, not even a move of LLVM's. The layout of descriptors and of
+Between a product and the wait for it nothing may touch the accumulators: the text of each has them
+as operands that stay in their registers, and so has a wait for all. The layout of descriptors and
 accumulators follows the PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions".
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -16,14 +16,16 @@ from tilewright.loops.nodes import Operand, Unit
 from tilewright.loops.operands import position
 from tilewright.targets.cuda.emit_tiles import WORD, held_elements, load_word
 from tilewright.targets.cuda.group_intrinsics import (
-    GROUP_DEPTH,
     GROUP_ROWS,
     PATTERN,
     STEP,
+    STEPS,
+    TURNING,
     FactorLayout,
     factor_layout,
+    group_depth,
 )
-from tilewright.targets.llvm.emit_launch import LaunchThread
+from tilewright.targets.llvm.emit_launch import LaunchThread, ProductGroups
 from tilewright.targets.llvm.emit_swizzle import offset_in
 from tilewright.targets.llvm.emit_text import LlvmValue, integer
 
@@ -31,11 +33,17 @@ _SHARED: Final = "ptr addrspace(3)"
 _LINE: Final = "\\0A"  # in a string of LLVM
 _PER: Final = 16  # bytes that a unit of a descriptor's fields stands for
 _FIELD: Final = 0x3FFF
-_NAMES: Final = {"float16": "f16", "bfloat16": "bf16"}
+_NAMES: Final = {
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "float8_e4m3fn": "e4m3",
+    "float8_e5m2": "e5m2",
+}
 # Of a descriptor: between groups of rows one pattern, in bits 32 to 45; a swizzle of 128 bytes, in
 # bits 62 and 63. What is between blocks is in bits 16 to 29, and 1 where there is one block.
 _CONSTANT: Final = PATTERN // _PER << 32 | 1 << 62
 _LEADING: Final = 16
+_COMMIT: Final = "wgmma.commit_group.sync.aligned;"
 
 
 def _product(name: str, x: LaunchThread, s: Unit) -> None:
@@ -46,7 +54,8 @@ def _product(name: str, x: LaunchThread, s: Unit) -> None:
     (across_a, along_a), (*block, along_b, across_b) = a.strides, b.strides
     left = _layout(x, a, GROUP_ROWS, (across_a, along_a))
     right = _layout(x, b, columns, (across_b, along_b), *block)
-    steps = range(GROUP_DEPTH // STEP)
+    steps = range(STEPS)
+    itemsize = a.buffer.dtype.itemsize
     starts = [(_descriptor(x, o, how), how) for o, how in ((a, left), (b, right))]
     given = [
         x.binary("add", start, integer(n * how.step // _PER))
@@ -55,15 +64,27 @@ def _product(name: str, x: LaunchThread, s: Unit) -> None:
     ]
     count = len(part)
     held = ", ".join(f"${n}" for n in range(count))
-    turned = f"{int(left.is_turned)}, {int(right.is_turned)}"
-    op = (
-        f"wgmma.mma_async.sync.aligned.m{GROUP_ROWS}n{columns}k{STEP}.f32.{name}.{name}"
-    )
+    modes = [1, 1, 1]  # add, and change no sign
+    if itemsize == TURNING:
+        modes += [int(left.is_turned), int(right.is_turned)]
+    shape = f"m{GROUP_ROWS}n{columns}k{STEP // itemsize}"
+    op = f"wgmma.mma_async.sync.aligned.{shape}.f32.{name}.{name}"
     lines = ["wgmma.fence.sync.aligned;"]
     for n in steps:
         factors = f"${count + 2 * n}, ${count + 2 * n + 1}"
-        lines.append(f"{op} {{{held}}}, {factors}, 1, 1, 1, {turned};")
-    lines += ["wgmma.commit_group.sync.aligned;", "wgmma.wait_group.sync.aligned 0;"]
+        lines.append(f"{op} {{{held}}}, {factors}, {', '.join(map(str, modes))};")
+    _adding(x, lines, given, part)
+
+
+def _adding(
+    x: LaunchThread,
+    lines: Sequence[str],
+    given: Sequence[LlvmValue],
+    part: Sequence[LlvmValue],
+) -> None:
+    """Instructions that change a thread's accumulators. given: their other operands, from the
+    number behind the last accumulator on."""
+    count = len(part)
     told = [*["=f"] * count, *["l"] * len(given), *map(str, range(count)), "~{memory}"]
     made = f"{{ {', '.join(['float'] * count)} }}"
     text = f'asm sideeffect "{_LINE.join(lines)}", "{",".join(told)}"'
@@ -75,17 +96,34 @@ def _product(name: str, x: LaunchThread, s: Unit) -> None:
         x.line(f"store {value.typed}, {p.typed}, align {WORD}")
 
 
+def _commit(x: LaunchThread) -> None:
+    x.line(f'call void asm sideeffect "{_COMMIT}", "~{{memory}}"() convergent')
+
+
+def _wait(x: LaunchThread, pending: int) -> None:
+    """Wait for products. None reads accumulators before a wait for all."""
+    line = f"wgmma.wait_group.sync.aligned {pending};"
+    if pending:
+        x.line(f'call void asm sideeffect "{line}", "~{{memory}}"() convergent')
+        return
+    _adding(x, [line], [], [p for b in x.accumulators for p in x.own_elements(b)])
+
+
+GROUPS: Final = ProductGroups(_commit, _wait)
+
+
 def _layout(
     x: LaunchThread, o: Operand, side: int, strides: tuple[int, int], block: int = 0
 ) -> FactorLayout:
     """Raises CompileError for a factor that the instruction cannot read."""
-    found = factor_layout(side, strides, o.buffer.swizzle, block)
+    dtype = o.buffer.dtype
+    found = factor_layout(side, strides, o.buffer.swizzle, block, dtype.itemsize)
     if found is None:
         raise CompileError(
             f"{o.buffer.name} is not swizzled in rows of 128 bytes that the instruction reads",
             code="TW-INTRINSIC",
             where=f"launch {x.launch.name}",
-            hint=f"give its tile rows of {GROUP_DEPTH} elements, and swizzle it",
+            hint=f"give its tile rows of {group_depth(dtype)} elements, and swizzle it",
         )
     return found
 

@@ -1,8 +1,8 @@
 """Tensor intrinsics of sm_90a: `wgmma`, a product of tiles by the 128 threads of four warps.
 
-A product has 64 rows, and 64 elements along the sum: four instructions in one group, for which the
-threads wait. Both factors are in shared memory, swizzled, in rows of 128 bytes: along the sum, or
-beside it; of 128 columns, the second 64 are in a block of their own then. The instruction reads
+A product has 64 rows, and 128 bytes along the sum: four instructions. Both factors are in shared
+memory, swizzled, in rows of 128 bytes: along the sum or, elements of 16 bits only, beside it; of
+128 columns, the second 64 are in a block of their own then. The instruction reads
 them by the path of asynchronous copies (the "async proxy"). Shapes follow the PTX ISA,
 "Asynchronous Warpgroup Level Matrix Instructions".
 """
@@ -23,14 +23,23 @@ from tilewright.loops.intrinsic import (
     decl_tensor_intrinsic,
     hardware_intrinsic,
 )
-from tilewright.targets.cuda.intrinsics import SUM, SUM_WORDS, Calls, store_of
+from tilewright.targets.cuda.intrinsics import (
+    EIGHT_BITS,
+    EIGHT_BITS_TYPES,
+    EIGHT_BITS_WORDS,
+    SUM,
+    SUM_WORDS,
+    Calls,
+    store_of,
+)
 from tilewright.targets.cuda.machine import WARP
 
 GROUP: Final = 4 * WARP  # threads
 GROUP_ROWS: Final = 64
 GROUP_COLUMNS: Final = (64, 128)  # columns of a product, of which there is an intrinsic
-GROUP_DEPTH: Final = 64  # elements along the sum
-STEP: Final = 16  # of these, in one instruction
+GROUP_BLOCK: Final = 64  # columns of a block whose rows go across the sum
+STEP: Final = 32  # bytes along the sum, in one instruction
+STEPS: Final = BLOCK // STEP
 PATTERN: Final = BLOCK * CHUNKS  # bytes after which a swizzled buffer repeats its order
 FEATURE: Final = "sm_90a"
 # Warp z has 16 rows in a row; its threads (x, y) of 4 x 8 have of these what those of `mma` have.
@@ -38,6 +47,9 @@ _FRAGMENT: Final = (
     (ThreadShare("threadIdx.z", 16, 4), ThreadShare("threadIdx.y", 1, 8)),
     (ThreadShare("threadIdx.x", 2, 4),),
 )
+
+
+TURNING: Final = 2  # bytes of an element of a factor whose rows may go across the sum
 
 
 class FactorLayout(NamedTuple):
@@ -50,33 +62,41 @@ class FactorLayout(NamedTuple):
 
 
 def factor_layout(
-    side: int, strides: tuple[int, int], swizzle: int, block: int = 0
+    side: int,
+    strides: tuple[int, int],
+    swizzle: int,
+    block: int = 0,
+    itemsize: int = TURNING,
 ) -> FactorLayout | None:
-    """How a factor of 16-bit elements lies that `wgmma` can read; None if it cannot.
+    """How a factor lies that `wgmma` can read; None if it cannot.
 
     side: its elements beside the sum. strides: elements between neighbors beside the sum, and along
     it. swizzle: of its buffer. block: elements from 64 beside the sum to the next 64, if these are
-    apart.
+    apart. itemsize: bytes of an element.
     """
     if swizzle != BLOCK:
         return None
-    if strides == (GROUP_DEPTH, 1) and not block:
-        return FactorLayout(False, STEP * _ITEM)
-    is_whole = block * _ITEM % PATTERN == 0 if block else side == GROUP_DEPTH
-    if strides == (1, GROUP_DEPTH) and is_whole:
-        return FactorLayout(True, STEP * BLOCK, block * _ITEM)
+    row = BLOCK // itemsize
+    if strides == (row, 1) and not block:
+        return FactorLayout(False, STEP)
+    is_whole = block * itemsize % PATTERN == 0 if block else side == row
+    if itemsize == TURNING and strides == (1, row) and is_whole:
+        return FactorLayout(True, STEP // itemsize * BLOCK, block * itemsize)
     return None
 
 
-_ITEM: Final = 2  # bytes of an element
+def group_depth(of: DType) -> int:
+    """Elements along the sum of a product's factor: a row of 128 bytes."""
+    return BLOCK // of.itemsize
 
 
 def _product(of: DType, columns: int, in_blocks: bool) -> TensorIntrinsic:
     """`out[i, j] += sum over k of a[i, k] * b[k, j]`. in_blocks: b is b[j / 64, k, j % 64]."""
-    a = Buffer("a", (GROUP_ROWS, GROUP_DEPTH), of)
+    depth = group_depth(of)
+    a = Buffer("a", (GROUP_ROWS, depth), of)
     c = Buffer("out", (GROUP_ROWS, columns), float32)
-    split = (columns // GROUP_DEPTH, GROUP_DEPTH)
-    shape = (split[0], GROUP_DEPTH, split[1]) if in_blocks else (GROUP_DEPTH, columns)
+    split = (columns // GROUP_BLOCK, GROUP_BLOCK)
+    shape = (split[0], depth, split[1]) if in_blocks else (depth, columns)
     b = Buffer("b", shape, of)
 
     def lower(inputs: Sequence[Formal], outputs: Sequence[Formal]) -> Calls:
@@ -96,14 +116,15 @@ def _product(of: DType, columns: int, in_blocks: bool) -> TensorIntrinsic:
         meaning = reduce_(
             "wgmma",
             c,
-            (GROUP_DEPTH,),
+            (depth,),
             "add",
             blocked,
             extents=(GROUP_ROWS, *split),
-            index=lambda i, o, j: (i, o * GROUP_DEPTH + j),
+            index=lambda i, o, j: (i, o * GROUP_BLOCK + j),
         )
     else:
-        meaning = reduce_("wgmma", c, (GROUP_DEPTH,), "add", plain)
+        meaning = reduce_("wgmma", c, (depth,), "add", plain)
+    is_wide = of.itemsize == TURNING
     return decl_tensor_intrinsic(
         meaning,
         lower,
@@ -112,8 +133,8 @@ def _product(of: DType, columns: int, in_blocks: bool) -> TensorIntrinsic:
         scopes=[("shared", "shared", "warp")],
         target="cuda",
         features=[FEATURE],
-        tolerance=GROUP_DEPTH // STEP * SUM,
-        rounding=SUM_WORDS,
+        tolerance=STEPS * (SUM if is_wide else EIGHT_BITS),
+        rounding=SUM_WORDS if is_wide else EIGHT_BITS_WORDS,
         threads=GROUP,
         fragment=_FRAGMENT,
         by_proxy=True,
@@ -122,9 +143,10 @@ def _product(of: DType, columns: int, in_blocks: bool) -> TensorIntrinsic:
 
 GROUP_PRODUCTS: Final = {
     (of, columns, in_blocks): _product(of, columns, in_blocks)
-    for of in (float16, bfloat16)
+    for of in (float16, bfloat16, *EIGHT_BITS_TYPES)
     for columns in GROUP_COLUMNS
-    for in_blocks in (False, True)[: 1 + (columns > GROUP_DEPTH)]
+    for in_blocks in (False, True)[: 1 + (columns > GROUP_BLOCK)]
+    if of.itemsize == TURNING or not in_blocks
 }
 GROUP_STORES: Final = {
     n: store_of(f"wgmma.store.{n}", (GROUP_ROWS, n), float32, FEATURE, GROUP, _FRAGMENT)

@@ -10,10 +10,20 @@ follow the PTX ISA, "Warp-level matrix instructions", from sm_80 on.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product
+from itertools import product, starmap
 from typing import Final, NamedTuple
 
-from tilewright.base.dtypes import DType, bfloat16, float16, float32, int8, int32, uint8
+from tilewright.base.dtypes import (
+    DType,
+    bfloat16,
+    float8_e4m3fn,
+    float8_e5m2,
+    float16,
+    float32,
+    int8,
+    int32,
+    uint8,
+)
 from tilewright.compute.build import cast, map_, reduce_
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.intrinsic import (
@@ -45,6 +55,13 @@ SUM_WORDS: Final = "adds in its own order, and may truncate the addends"
 # A factor of tf32 has 10 bits after the point: half a unit of each, in both factors.
 _TF32: Final = 2.0**-10 + SUM
 _TF32_WORDS: Final = f"rounds the factors to 10 bits; {SUM_WORDS}"
+
+# Tensor cores of Hopper keep about 14 bits of sums of fp8 (DeepSeek-AI 2024, "DeepSeek-V3 Technical
+# Report", section 3.3.2): each of 33 addends loses at most 2^-13 of the largest.
+EIGHT_BITS: Final = 33 * 2.0**-13
+EIGHT_BITS_WORDS: Final = "adds in its own order, and keeps about 14 bits of the sum"
+EIGHT_BITS_TYPES: Final = (float8_e4m3fn, float8_e5m2)
+_EIGHT_BITS_FEATURES: Final = ("sm_89", "ptx84")  # the first version of PTX that has it
 
 MATRIX_ROW: Final = 16  # bytes of a row of a matrix that `ldmatrix` loads
 _MATRIX_ITEM: Final = 2  # bytes of an element where it transposes
@@ -90,6 +107,7 @@ def _mma(
     tolerance: float = 0.0,
     rounding: str = "",
     right: DType | None = None,
+    features: Sequence[str] = (FEATURE,),
 ) -> TensorIntrinsic:
     """`out[i, j] += sum over k of a[i, k] * b[k, j]`, with 32 bytes of k. right: the dtype of b,
     if it is another."""
@@ -122,7 +140,7 @@ def _mma(
         name=f"cuda.mma.{name}",
         scopes=[(*pair, "warp") for pair in product(_left_scopes(of), _MEMORY)],
         target="cuda",
-        features=[FEATURE],
+        features=features,
         tolerance=tolerance,
         rounding=rounding,
         threads=WARP,
@@ -159,6 +177,12 @@ def store_of(
     )
 
 
+def _mma_of_eight_bits(a: DType, b: DType) -> TensorIntrinsic:
+    rounding = EIGHT_BITS, EIGHT_BITS_WORDS
+    name = f"{a}" if a is b else f"{a}.{b}"
+    return _mma(name, a, float32, *rounding, b, _EIGHT_BITS_FEATURES)
+
+
 PRODUCTS: Final = (
     _mma("float16", float16, float32, SUM, SUM_WORDS),
     _mma("bfloat16", bfloat16, float32, SUM, SUM_WORDS),
@@ -166,6 +190,7 @@ PRODUCTS: Final = (
     _mma("int8", int8, int32),
     _mma("uint8", uint8, int32, right=int8),
     _mma("int8.uint8", int8, int32, right=uint8),
+    *starmap(_mma_of_eight_bits, product(EIGHT_BITS_TYPES, repeat=2)),
 )
 STORES: Final = tuple(
     store_of(f"mma.store.{d.name}", (ROWS, COLUMNS), d, FEATURE, WARP, FRAGMENT)

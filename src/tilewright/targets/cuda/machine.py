@@ -81,12 +81,13 @@ class CudaMachine:
         return self.rates.tensor * _TENSOR * self.rates.clock / itemsize
 
     def has(self, feature: str) -> bool:
-        """Whether code may use an LLVM feature, or what an architecture has, by its name."""
+        """Whether code may use an LLVM feature, or what an architecture has, by its name. Every
+        architecture has every version of PTX, of which the driver may be too old."""
         if feature.endswith("a") and feature in MACHINES:
             return feature == self.name
         if feature.startswith("sm_"):
             return self.capability >= int(feature.removeprefix("sm_"))
-        return feature == "fma"
+        return feature == "fma" or feature.startswith("ptx")
 
 
 @cache
@@ -110,6 +111,7 @@ def _simt(of: CudaMachine) -> SimtMachine:
         shared_rate=128 * rates.clock,
         rate=64 * rates.clock,
         async_copies=of.has("sm_80"),
+        bulk_copies=of.has("sm_90"),
     )
 
 

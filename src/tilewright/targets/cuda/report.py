@@ -29,6 +29,7 @@ _FIGURES: Final = {
     "spill_stores": re.compile(r"(\d+) bytes spill stores"),
     "spill_loads": re.compile(r"(\d+) bytes spill loads"),
 }
+_SERIALIZED: Final = re.compile(r"serialized .* in the function '([^']+)'")
 _WARP_REGISTERS: Final = 256  # a warp's registers are given in such pieces
 _SHARED: Final = 128  # bytes, as above
 _WARPS: Final = 4  # a block has a multiple of so many warps' room
@@ -39,7 +40,7 @@ class Resources:
     """The resources of a kernel: registers of a thread, and bytes of memory.
 
     stack: stack of a thread. spill_stores, spill_loads: spilled registers. shared: static shared
-    memory of a block.
+    memory of a block. is_serialized: whether each `wgmma` has to wait for the one before.
     """
 
     registers: int
@@ -48,6 +49,7 @@ class Resources:
     stack: int = 0
     spill_stores: int = 0
     spill_loads: int = 0
+    is_serialized: bool = False
 
 
 def ptxas() -> str | None:
@@ -93,9 +95,11 @@ def resources(said: str) -> dict[str, Resources]:
     """The resources of each kernel, from the output of `ptxas -v`."""
     parts = _ENTRY.split(said)
     found = {}
+    slow = _SERIALIZED.findall(said)
     for name, text in zip(parts[1::2], parts[2::2], strict=True):
         held = {key: p.search(text) for key, p in _FIGURES.items()}
-        found[name] = Resources(**{k: int(m[1]) for k, m in held.items() if m})
+        counts = {k: int(m[1]) for k, m in held.items() if m}
+        found[name] = Resources(**counts, is_serialized=name in slow)
     return found
 
 

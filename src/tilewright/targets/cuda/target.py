@@ -11,6 +11,7 @@ from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.launch import LaunchProgram
 from tilewright.loops.nodes import Kernel
+from tilewright.loops.passes.bulk_copies import boxes_of
 from tilewright.plan.questions import PlanCosts
 from tilewright.schedule.space import Sketch
 from tilewright.targets.base import Artifact, TargetSettings
@@ -25,9 +26,9 @@ from tilewright.targets.cuda.machine import (
 from tilewright.targets.cuda.tensor_attention import TensorAttention
 from tilewright.targets.cuda.tensor_choice import GROUPS, WARPS
 from tilewright.targets.cuda.tensor_tiles import TensorCores
-from tilewright.targets.llvm.emit_launch import SharedMemoryLayout
+from tilewright.targets.llvm.shared_layout import SharedMemoryLayout
 from tilewright.targets.permitted import Permissions
-from tilewright.targets.simt.code import PTX, DeviceProgram, KernelLaunch
+from tilewright.targets.simt.code import PTX, DeviceProgram, KernelLaunch, TensorMap
 from tilewright.targets.simt.llvm_target import LlvmGpuTarget
 from tilewright.targets.simt.products import Product
 
@@ -143,6 +144,15 @@ def code_of(program: LaunchProgram, text: str, of: CudaMachine) -> DeviceProgram
                 shared=shared.nbytes,
                 dynamic=shared.nbytes if shared.is_dynamic else 0,
                 arguments=tuple(buffers.index(b) for b in launch.params),
+                maps=tuple(
+                    TensorMap(
+                        launch.params.index(x.tensor),
+                        str(x.tensor.dtype),
+                        x.tensor.shape,
+                        x.sides,
+                    )
+                    for x in boxes_of(launch.body)
+                ),
             )
         )
     sizes = tuple(b.size * b.dtype.itemsize for b in program.workspace)

@@ -18,9 +18,11 @@ from tilewright.targets.cuda.cost import (
     warp_rows,
 )
 from tilewright.targets.cuda.group_intrinsics import (
+    GROUP_BLOCK,
     GROUP_COLUMNS,
-    GROUP_DEPTH,
     GROUP_ROWS,
+    TURNING,
+    group_depth,
 )
 from tilewright.targets.cuda.machine import CudaMachine
 from tilewright.targets.cuda.tensor_units import GROUP_UNITS, MMA, TensorUnit
@@ -67,18 +69,18 @@ def _warp_unit(product: Product, tile: TensorTile) -> TensorUnit | None:
 
 def _group_unit(product: Product, tile: TensorTile) -> TensorUnit | None:
     """The unit of four warps, for 64 neighbors along the last row dimension. Its factors have rows
-    of 64 elements in a tile: along the sum, or beside it, a block of 64 after another."""
-    if product.left.dtype.itemsize != 2 or tile.depth != GROUP_DEPTH:
+    of 128 bytes in a tile: along the sum, or beside it, a block of 64 elements after another."""
+    if tile.depth != group_depth(product.left.dtype):
         return None
     rows = row_sides(product, tile)[product.rows[-1]]
-    if rows % GROUP_ROWS or warp_rows(product, tile, GROUP_UNITS[GROUP_DEPTH]) is None:
+    if rows % GROUP_ROWS or warp_rows(product, tile, GROUP_UNITS[GROUP_BLOCK]) is None:
         return None
-    t = tensor_tiling(product, tile, GROUP_UNITS[GROUP_DEPTH])
+    t = tensor_tiling(product, tile, GROUP_UNITS[GROUP_BLOCK])
     turned = [is_turned(t, read) for read in (product.left, product.right)]
     if None in turned:
         return None
     columns = min(max(GROUP_COLUMNS), tile.columns // tile.column_warps)
-    in_blocks = bool(turned[1]) and columns > GROUP_DEPTH
+    in_blocks = bool(turned[1]) and columns > GROUP_BLOCK
     return GROUP_UNITS[columns]._replace(in_blocks=in_blocks)
 
 
@@ -86,9 +88,11 @@ def is_turned(t: TensorTiling, read: Load) -> bool | None:
     """Whether rows of a factor's tile go across the sum; None if these have no 64 neighbors."""
     beside, along = factor_strides(t, read, 0)
     row = t.plan.box(read)[-1]
-    if (beside, along, row) == (GROUP_DEPTH, 1, GROUP_DEPTH):
+    depth = group_depth(read.dtype)
+    if (beside, along, row) == (depth, 1, depth):
         return False
-    return True if (beside, along) == (1, row) and row % GROUP_DEPTH == 0 else None
+    turns = read.dtype.itemsize == TURNING and (beside, along) == (1, row)
+    return True if turns and row % GROUP_BLOCK == 0 else None
 
 
 WARPS: Final = UnitKind("tensor cores", "tensor_tile", SHAPES, _warp_unit)

@@ -28,14 +28,17 @@ from tilewright.loops.nodes import Kernel
 from tilewright.schedule import Schedule
 from tilewright.schedule.space import Choices, Sketch
 from tilewright.schedule.tree import find_buffer
+from tilewright.targets.cuda.box_tiles import copies_boxes, fetch_box, note_boxes
 from tilewright.targets.cuda.cost import (
     RowLayout,
     TensorTile,
     TensorTiling,
     best_rows,
     best_stages,
+    boxes_pay,
     padded_read,
     row_layouts,
+    spare_tiles,
     stage_counts,
     time_on_tensor_cores,
 )
@@ -248,6 +251,7 @@ class _TensorWork:
     s: Schedule
     t: TensorTiling
     machine: CudaMachine
+    in_boxes: bool = False  # whether one thread copies tiles
 
     def run(self, choose: Choices) -> None:
         s, t = self.s, self.t
@@ -268,6 +272,9 @@ class _TensorWork:
         single = [loop for loop in nest if loop not in (*rows, column)]
         s.reorder(*single, *steps, *rows, column, inner)
         outer = reduce(s.fuse, steps)
+        pays = boxes_pay(t, self.machine)
+        able = (True, False) if copies_boxes(t, self.machine) else (False,)
+        self.in_boxes = choose(f"{p.name}.boxes", able, able[0] and pays)
         fetched = [self.fetch(read, outer, choose) for read in (p.left, p.right)]
         self.by_warps([zeros[row] for row in rows], zeros[column])
         product = self.by_warps(rows, column, inner)
@@ -283,7 +290,10 @@ class _TensorWork:
         possible = stage_counts(t, self.machine)
         stages = choose(f"{p.name}.stages", possible, best_stages(t, self.machine))
         if stages > 1:
-            fetch_ahead(s, outer, fetched, self.machine.simt, stages)
+            spare = spare_tiles(t, stages)
+            fetch_ahead(s, outer, fetched, self.machine.simt, stages, spare)
+        if self.in_boxes:
+            note_boxes(s, fetched)
         bind_blocks(s, grid)
 
     @property
@@ -341,7 +351,10 @@ class _TensorWork:
         rows = RowLayout(*choose(f"{read.buffer.name}.rows", possible, usual))
         width = fetch_width(self.t.plan, read, rows.room, self.machine.simt)
         how = TileCopy(rows.room, width, self.t.threads)
-        name = fetch_tile(self.s, read, loop, how)
+        if self.in_boxes:
+            name = fetch_box(self.s, read, loop)
+        else:
+            name = fetch_tile(self.s, read, loop, how)
         if self.t.unit.threads > WARP and is_turned(self.t, read):
             self.in_blocks(name)
         if rows.is_swizzled:

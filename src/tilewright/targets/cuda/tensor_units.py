@@ -10,11 +10,10 @@ from tilewright.loops.intrinsic import TensorIntrinsic
 from tilewright.targets.cuda.group_intrinsics import (
     GROUP,
     GROUP_COLUMNS,
-    GROUP_DEPTH,
     GROUP_PRODUCTS,
     GROUP_ROWS,
     GROUP_STORES,
-    STEP,
+    STEPS,
 )
 from tilewright.targets.cuda.intrinsics import COLUMNS, PRODUCTS, ROWS, STORES
 from tilewright.targets.cuda.machine import WARP
@@ -46,7 +45,7 @@ class TensorUnit(NamedTuple):
 MMA: Final = TensorUnit(ROWS, COLUMNS, FACTOR, WARP)
 GROUP_UNITS: Final = {
     columns: TensorUnit(
-        GROUP_ROWS, columns, BLOCK, GROUP, GROUP_DEPTH // STEP, GROUP_RATE, GROUP_WAIT
+        GROUP_ROWS, columns, BLOCK, GROUP, STEPS, GROUP_RATE, GROUP_WAIT
     )
     for columns in GROUP_COLUMNS
 }

@@ -27,6 +27,10 @@ class AsyncCopies:
     wait: str
     wait_groups: Callable[[int], str]
 
+    def waits(self, pending: int) -> str:
+        """For all groups but so many."""
+        return self.wait_groups(pending) if pending else self.wait
+
 
 def copy_elements(x: Statements, s: For, copies: AsyncCopies) -> None:
     """Copy the elements of an `async` loop together: all of them, or zeros.

@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from functools import cache
+from itertools import product
 from math import prod
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import DType
@@ -44,9 +45,12 @@ from tilewright.loops.launch import (
     LaunchProgram,
     Wait,
 )
-from tilewright.loops.nodes import ASYNC, For, Unit
+from tilewright.loops.nodes import ASYNC, BULK, For, Unit
+from tilewright.loops.passes.bulk_copies import boxes_of
+from tilewright.loops.passes.in_flight import BOXES, PRODUCTS, accumulators_of
 from tilewright.loops.passes.thread_registers import own_extent, own_index
-from tilewright.loops.passes.warp_units import fragments, warp_units
+from tilewright.loops.passes.warp_units import fragments
+from tilewright.targets.llvm.emit_boxes import BoxCopies, BoxRing
 from tilewright.targets.llvm.emit_copies import AsyncCopies, copy_elements
 from tilewright.targets.llvm.emit_fmod import fmod_function
 from tilewright.targets.llvm.emit_places import LaneAccess, Terms
@@ -65,11 +69,23 @@ from tilewright.targets.llvm.emit_text import (
 from tilewright.targets.llvm.emit_types import memory_type
 from tilewright.targets.llvm.lanes import residue
 from tilewright.targets.llvm.processor import Processor
+from tilewright.targets.llvm.shared_layout import ALIGNMENT, SharedMemoryLayout
 from tilewright.targets.llvm.statements import written
 
-ALIGNMENT: Final = 16  # bytes: of every parameter, and of what a block shares
+T = TypeVar("T")
 LOCAL: Final = 512 << 10  # bytes: the most that CUDA gives a thread
 _SHORT: Final = 1 << 31
+
+
+@dataclass(frozen=True, slots=True)
+class ProductGroups:
+    """How a GPU waits for units beside the threads.
+
+    commit: ends a group of them. wait: for all but so many groups.
+    """
+
+    commit: Callable[[LaunchThread], None]
+    wait: Callable[[LaunchThread, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +97,8 @@ class Dialect:
     whose number differs in one bit, among a mask of threads. local: the address space of a thread's
     memory. copies: asynchronous copies. attributes: of a kernel, by its threads. intrinsics: how
     hardware calls are emitted, by name. fence: what a thread has written to shared memory is there
-    for those that read it by another path.
+    for those that read it by another path. products: how units beside the threads are waited for.
+    boxes: copies of boxes of tensors.
     """
 
     convention: str
@@ -94,57 +111,8 @@ class Dialect:
     copies: AsyncCopies | None = None
     intrinsics: Mapping[str, Callable[[Any, Unit], None]] = field(default_factory=dict)
     fence: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class SharedMemoryLayout:
-    """The layout of a block's shared memory: its symbol, each buffer's offset, and the total bytes.
-
-    is_dynamic: the launch, not the code, sets its size. alignment: of its start, in bytes.
-    """
-
-    symbol: str
-    offsets: Mapping[Buffer, int]
-    nbytes: int
-    is_dynamic: bool
-    alignment: int
-
-    @staticmethod
-    def of(launch: Launch, symbol: str, static: int) -> SharedMemoryLayout:
-        """Lay out buffers one after another. static: the most bytes with a size in the code."""
-        needs = _alignments(launch)
-        offsets, at = {}, 0
-        for buffer in launch.shared:
-            at = -(-at // needs[buffer]) * needs[buffer]
-            offsets[buffer] = at
-            at += -(-buffer.size * buffer.dtype.itemsize // ALIGNMENT) * ALIGNMENT
-        most = max(needs.values(), default=ALIGNMENT)
-        return SharedMemoryLayout(symbol, offsets, at, at > static, most)
-
-    @property
-    def text(self) -> str:
-        """The definition of the symbol."""
-        if not self.nbytes:
-            return ""
-        if self.is_dynamic:
-            kind, array = "external", "[0 x i8]"
-        else:
-            kind, array = "internal", f"[{self.nbytes} x i8] undef"
-        start = f"@{self.symbol} = {kind} addrspace(3) global"
-        return f"{start} {array}, align {self.alignment}\n"
-
-
-def _alignments(launch: Launch) -> dict[Buffer, int]:
-    """What the start of each buffer of a block is a multiple of, in bytes."""
-    found = dict.fromkeys(launch.shared, ALIGNMENT)
-    for unit in warp_units(launch.body):
-        assert unit.intrinsic is not None
-        of = unit.intrinsic.intrinsic
-        for tensor, o in zip(of.tensors, unit.operands[-len(of.tensors) :]):
-            if o.buffer in found:
-                need = of.alignment.get(tensor.name, 1)
-                found[o.buffer] = max(found[o.buffer], need)
-    return found
+    products: ProductGroups | None = None
+    boxes: BoxCopies | None = None
 
 
 class LaunchThread(Statements):
@@ -164,8 +132,7 @@ class LaunchThread(Statements):
         self.written: Final = written(launch.body)
         self.fragments: Final = fragments(launch.body)
         self.parts: Final[dict[Buffer, Buffer]] = {}
-        units = [s.intrinsic for s in warp_units(launch.body)]
-        self.has_proxy: Final = any(u and u.intrinsic.by_proxy for u in units)
+        self.accumulators: Final = accumulators_of(launch.body)
         here, self.out = self.out, self.entry
         for n, buffer in enumerate(launch.params):
             self.pointers[buffer] = self._generic(f"%p{n}", 1)
@@ -175,7 +142,23 @@ class LaunchThread(Statements):
                 3,
             )
         self._bind_axes()
+        self.ring: BoxRing | None = None
+        if shared.ring:
+            at = f"getelementptr (i8, ptr addrspace(3) @{shared.symbol}, i64 {shared.ring_offset})"
+            boxes = boxes_of(launch.body)
+            self.ring = BoxRing(self, self._has(self._boxes()), boxes, at, shared.ring)
         self.out = here
+        if self.ring is not None:
+            self.ring.begin(self._is_first(), dialect.barrier)
+
+    def _boxes(self) -> BoxCopies | None:
+        """How the machine copies boxes, if it does."""
+        found = self.dialect.boxes
+        return found if found and self.machine.has(found.feature) else None
+
+    def _is_first(self) -> LlvmValue:
+        """Whether the thread is the first one of its block."""
+        return self.compare("icmp eq", self._number(), integer(0, "i32"))
 
     def _generic(self, text: str, space: int) -> LlvmValue:
         return self.ins(f"addrspacecast ptr addrspace({space}) {text} to ptr", "ptr")
@@ -202,26 +185,43 @@ class LaunchThread(Statements):
         """One statement at the current place."""
         if isinstance(s, Barrier):
             self.changed(b for b in self.written if b.scope != "register")
-            if self.has_proxy:
+            if self.accumulators:
                 self.line(self.dialect.fence)
             for line in self.dialect.barrier:
                 self.line(line)
-        elif isinstance(s, Wait):
-            self.changed(b for b in self.written if b.scope == "shared")
-            copies = self._copies
-            self.line(copies.wait_groups(s.pending) if s.pending else copies.wait)
-        elif isinstance(s, Commit):
-            self.line(self._copies.commit)
+        elif isinstance(s, Commit | Wait):
+            self._in_flight(s)
         elif isinstance(s, For) and s.kind == ASYNC:
-            copy_elements(self, s, self._copies)
+            copy_elements(self, s, self._has(self.dialect.copies))
+        elif isinstance(s, For) and s.kind == BULK:
+            self._has(self.ring).copy(s)
         elif isinstance(s, CombineThreads):
             self._combine_threads(s)
         else:
             super().emit(s)
 
-    @property
-    def _copies(self) -> AsyncCopies:
-        found = self.dialect.copies
+    def _in_flight(self, s: Commit | Wait) -> None:
+        """End a group of copies or products, or wait for them."""
+        if isinstance(s, Wait):
+            self.changed(b for b in self.written if b.scope == "shared")
+        if s.of == PRODUCTS:
+            products = self._has(self.dialect.products)
+            if isinstance(s, Wait):
+                products.wait(self, s.pending)
+            else:
+                products.commit(self)
+        elif s.of == BOXES:
+            ring = self._has(self.ring)
+            if isinstance(s, Wait):
+                ring.wait(s.pending)
+            else:
+                ring.commit(self._is_first())
+        else:
+            copies = self._has(self.dialect.copies)
+            self.line(copies.waits(s.pending) if isinstance(s, Wait) else copies.commit)
+
+    def _has(self, found: T | None) -> T:
+        """What the dialect has. Raises CompileError if it is nothing."""
         if found is None:
             raise CompileError(
                 "it uses asynchronous copies, which this GPU lacks",
@@ -375,6 +375,12 @@ class LaunchThread(Statements):
         self.pointers[part] = self.pointers[buffer] = self.stack(array, ALIGNMENT)
         self.out = here
 
+    def own_elements(self, buffer: Buffer) -> list[LlvmValue]:
+        """The addresses of all elements that a thread has of such a buffer."""
+        part = self.parts[buffer]
+        places = product(*map(range, part.shape))
+        return [self.access(part, tuple(map(const, at))).pointer for at in places]
+
     def part_access(self, buffer: Buffer, index: tuple[Expr, ...]) -> LaneAccess:
         """The address of an element that a thread has of such a buffer."""
         held = self.fragments[buffer]
@@ -511,6 +517,7 @@ class LaunchThread(Statements):
     def finish(self, name: str, group: int) -> str:
         """The text of the function; group: of its attributes."""
         parameters = [self._parameter(n, b) for n, b in enumerate(self.launch.params)]
+        parameters += self.ring.parameters if self.ring is not None else []
         parameters.append("ptr addrspace(1) noalias align 8 %status")
         head = f"define {self.dialect.convention} void @{name}"
         lines = [f"{head}({', '.join(parameters)}) #{group} {{", "entry:"]

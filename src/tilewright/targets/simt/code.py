@@ -15,7 +15,7 @@ from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ArtifactError
 from tilewright.runtime import schema
 
-VERSION: Final = 2
+VERSION: Final = 3
 # The languages of programs, as messages call them.
 PTX: Final = "PTX"
 OPENCL_C: Final = "OpenCL C"
@@ -36,6 +36,14 @@ _SHAPE: Final = {
             "dynamic": schema.Count,
             "arguments": [schema.Count],
             "checked": schema.Count,
+            "maps": [
+                {
+                    "argument": schema.Count,
+                    "dtype": schema.Text,
+                    "extents": [schema.Count],
+                    "sides": [schema.Count],
+                }
+            ],
         }
     ],
     "text": schema.Count,
@@ -44,12 +52,26 @@ _SHAPE: Final = {
 
 
 @dataclass(frozen=True, slots=True)
+class TensorMap:
+    """A box of a tensor that a kernel copies at a time, in rows of 128 swizzled bytes.
+
+    argument: which of the launch's arguments is the tensor; extents: of it; sides: of the box.
+    """
+
+    argument: int
+    dtype: str
+    extents: tuple[int, ...]
+    sides: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class KernelLaunch:
     """One launch of a kernel.
 
     grid, threads: on the axes x, y, z. shared: shared memory of a block in bytes, `dynamic` of
     which the launch allocates. arguments: numbers of buffers: parameters first, then the workspace.
-    checked: 1 if it reports wrong indices by a number of `DeviceProgram.checks`, else 0.
+    checked: 1 if it reports wrong indices by a number of `DeviceProgram.checks`, else 0. maps: what
+    it takes behind its buffers.
     """
 
     name: str
@@ -59,6 +81,7 @@ class KernelLaunch:
     arguments: tuple[int, ...]
     dynamic: int = 0
     checked: int = 0
+    maps: tuple[TensorMap, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +134,9 @@ class DeviceProgram:
         for c in self.launches:
             if any(n >= count for n in c.arguments):
                 raise ValueError(f"launch {c.name} has more than {count} buffers")
+            for m in c.maps:
+                if m.argument >= len(c.arguments) or len(m.extents) != len(m.sides):
+                    raise ValueError(f"launch {c.name} has a box of no tensor")
             if 0 in (*c.grid, *c.threads):
                 raise ValueError(f"launch {c.name} has a grid without threads")
 
@@ -133,4 +159,8 @@ def _made(head: Mapping[str, Any], rest: bytes) -> DeviceProgram:
 
 def _call(found: Mapping[str, Any]) -> KernelLaunch:
     tuples = {k: tuple(found[k]) for k in ("grid", "threads", "arguments")}
-    return KernelLaunch(**{**found, **tuples})
+    maps = tuple(
+        TensorMap(m["argument"], m["dtype"], tuple(m["extents"]), tuple(m["sides"]))
+        for m in found["maps"]
+    )
+    return KernelLaunch(**{**found, **tuples, "maps": maps})

@@ -56,7 +56,8 @@ class LlvmGpuTarget(SimtTarget, Generic[_Machine]):
         Raises ScheduleError if its loops do not form a launch, CompileError for blocks that are too
         large.
         """
-        program = to_launches(kernel, self.warp, self.simt.async_copies)
+        of = self.simt
+        program = to_launches(kernel, self.warp, of.async_copies, of.bulk_copies)
         for launch in program.launches:
             check_block(launch, self.simt)
         return program

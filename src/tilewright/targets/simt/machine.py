@@ -28,7 +28,8 @@ class SimtMachine:
     memory. bandwidth, cache_bandwidth: of the device's memory, and of the cache that all units
     share, in bytes per nanosecond. shared_rate: bytes per nanosecond of a unit's shared memory, or
     of its cache. rate: float32 multiply-adds of a unit per nanosecond. launch_ns: of a launch by
-    itself. async_copies: whether memory is copied into shared memory while threads go on.
+    itself. async_copies: whether memory is copied into shared memory while threads go on;
+    bulk_copies: whether one thread can copy a box of a tensor.
     """
 
     name: str
@@ -51,6 +52,7 @@ class SimtMachine:
     rate: float
     launch_ns: float
     async_copies: bool = False
+    bulk_copies: bool = False
 
 
 _K: Final = 1 << 10

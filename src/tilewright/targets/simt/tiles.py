@@ -145,15 +145,22 @@ def _fetch(
 
 
 def fetch_ahead(
-    s: Schedule, loop: str, fetched: Collection[str], machine: SimtMachine, stages: int
+    s: Schedule,
+    loop: str,
+    fetched: Collection[str],
+    machine: SimtMachine,
+    stages: int,
+    spare: int = 0,
 ) -> None:
     """Buffer tiles: fetch those of a later iteration before this one's are used.
 
-    Vectors are copied asynchronously if the machine has such copies.
+    stages: tiles at once; spare: of these, what earlier iterations may still use. Vectors are
+    copied asynchronously if the machine has such copies.
     """
     f, _ = find_loop(s.kernel, loop, "pipeline")
     made = [{b.name for b in writes(stmt)} for stmt in sequence(f.body).stmts]
-    s.pipeline(loop, *((stages - 1) * names.isdisjoint(fetched) for names in made))
+    lags = [(stages - 1 - spare) * names.isdisjoint(fetched) for names in made]
+    s.pipeline(loop, *lags, **({"spare": spare} if spare else {}))
     for f in loops_of(s.kernel.body) if machine.async_copies else ():
         if f.kind == "vector" and _is_copy(f, fetched):
             s.annotate(f.var.name, ASYNC, 1)

@@ -47,9 +47,13 @@ class AsyncProxy:
         """Threads write bytes of their blocks. Raises RuntimeError if a unit may still read one."""
         number = np.broadcast_to(who[:, None] + 1, places.shape)
         self.writer[block[:, None], places] = number
+        for of in np.unique(block).tolist():
+            self.check_overwritten(of, places[block == of])
+
+    def check_overwritten(self, block: int, places: Array) -> None:
+        """Raises RuntimeError if a product still reads bytes that are written."""
         for product in self.flying:
-            here = block == product.block
-            if np.isin(places[here], product.places).any():
+            if block == product.block and np.isin(places, product.places).any():
                 raise RuntimeError(
                     "shared memory is written that a product still reads"
                 )

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tilewright.base.dtypes import dtype_of
 from tilewright.base.errors import ExecutionError
 from tilewright.runtime.device import Bytes, HostDevice, Runnable
 from tilewright.targets.simt.code import PTX, DeviceProgram
+from tilewright.testing.ptx.boxes import EncodedMap
 from tilewright.testing.ptx.machine import run
 from tilewright.testing.ptx.memory import CallerMemory
 from tilewright.testing.ptx.text import kernels
@@ -29,7 +31,16 @@ def load(code: bytes, traffic: WarpTraffic | None = None) -> Runnable:
         memory = CallerMemory(held)
         for call in program.launches:
             numbers = (*call.arguments, len(held) - 1)
-            addresses = [memory.addresses[n] for n in numbers]
+            addresses: list[int | EncodedMap] = [memory.addresses[n] for n in numbers]
+            addresses[-1:-1] = [
+                EncodedMap(
+                    memory.addresses[call.arguments[m.argument]],
+                    dtype_of(m.dtype).itemsize,
+                    m.extents,
+                    m.sides,
+                )
+                for m in call.maps
+            ]
             kernel = found[call.name]
             run(
                 kernel,

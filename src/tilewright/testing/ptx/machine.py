@@ -19,6 +19,8 @@ from tilewright.testing.ptx.arithmetic import (
     widened,
 )
 from tilewright.testing.ptx.async_proxy import ProductInFlight
+from tilewright.testing.ptx.box_instructions import run_boxes
+from tilewright.testing.ptx.boxes import EncodedMap
 from tilewright.testing.ptx.memory import CallerMemory
 from tilewright.testing.ptx.mma import fragments, mma, rounded_to_tf32
 from tilewright.testing.ptx.state import WARP, Extents, ThreadState
@@ -28,6 +30,7 @@ from tilewright.testing.ptx.wgmma import (
     GROUP,
     Descriptor,
     accumulator,
+    item_of,
     matrix,
     shape_of,
 )
@@ -44,12 +47,12 @@ def run(
     grid: Extents,
     threads: Extents,
     memory: CallerMemory,
-    arguments: Sequence[int],
+    arguments: Sequence[int | EncodedMap],
     dynamic: int = 0,
     traffic: WarpTraffic | None = None,
 ) -> None:
-    """Run a kernel in place. arguments: addresses. dynamic: bytes of shared memory without a size
-    in the text.
+    """Run a kernel in place. arguments: addresses, and descriptions of boxes. dynamic: bytes of
+    shared memory without a size in the text.
 
     traffic: counts memory requests.
 
@@ -74,8 +77,19 @@ class _Grid(ThreadState):
                 raise RuntimeError(
                     f"{self.kernel.name}: not all threads reach a barrier"
                 )
-            self._step(*self._next(ready))
+            self._step(*self._fair(ready))
         raise RuntimeError(f"{self.kernel.name} does not end")
+
+    def _fair(self, ready: Array) -> tuple[PtxInstruction, Array, int]:
+        """As `_next`; those that asked for something in vain come after the others."""
+        others = ready & ~self.asked
+        if self.asked.any() and others.any():
+            try:
+                return self._next(others)
+            except RuntimeError:
+                pass  # they wait for one that asks
+        self.asked[:] = False
+        return self._next(ready)
 
     def _next(self, ready: Array) -> tuple[PtxInstruction, Array, int]:
         """The first instruction that some threads can run, these threads, and its index.
@@ -148,6 +162,8 @@ class _Grid(ThreadState):
             self._meet(i.operands, who)
         elif base in ("wgmma", "fence"):
             self._beside(base, modes, i.operands, who)
+        elif base == "mbarrier" or i.op.startswith("cp.async.bulk"):
+            run_boxes(self, modes, i.operands, who)
         else:
             self._compute(base, modes, i.operands, who)
 
@@ -169,6 +185,9 @@ class _Grid(ThreadState):
             if (arrived > enough).any():
                 raise RuntimeError(f"{self.kernel.name}: a barrier is for {enough}")
             self.waiting &= ~(here & (arrived == enough)[self.block])
+            if self.boxes is not None and not counts:
+                for block in np.flatnonzero(arrived == enough).tolist():
+                    self.boxes.meet(block)
 
     # -- values
 
@@ -365,7 +384,10 @@ class _Grid(ThreadState):
         proxy = self.proxy
         if proxy is None:
             return
-        if base == "fence":
+        if base == "fence" and modes[0] == "mbarrier_init":
+            if self.boxes is not None:
+                self.boxes.fence(self.block[who], who)
+        elif base == "fence":
             proxy.fence(who)
         elif modes[0] == "fence":
             proxy.fence_registers(who)
@@ -374,7 +396,8 @@ class _Grid(ThreadState):
         elif modes[0] == "wait_group":
             for product in proxy.arrived(who, int(operands[0])):
                 for name, value in product.registers.items():
-                    self.set(name, value, product.who)
+                    if proxy.pending(name, product.who) is None:
+                        self.set(name, value, product.who)
         else:
             for group in np.unique(self.groups(who)):
                 self._group_product(modes, operands, who[self.groups(who) == group])
@@ -386,24 +409,29 @@ class _Grid(ThreadState):
         assert self.proxy is not None
         if who.size != GROUP:
             raise RuntimeError(f"{self.kernel.name}: only part of a group is here")
-        target, *factors, scale, _, _, turn_left, turn_right = operands
-        columns, of = shape_of(modes[3]), modes[5]
+        target, *factors, scale, _, _ = operands[:6]
+        of = modes[5]
+        turns = operands[6:] or ("0", "0")  # only elements of 16 bits have them
+        columns, depth = shape_of(modes[3], of)
         block = int(self.block[who[0]])
         memory, found, places = self.shared[block], [], []
-        for name, side, turned in zip(
-            factors, (64, columns), (turn_left, turn_right), strict=True
-        ):
+        for name, side, turned in zip(factors, (64, columns), turns, strict=True):
             bits = np.unique(self.get(name, "u64", who))
             if bits.size != 1:
                 raise RuntimeError(f"{self.kernel.name}: the warps' descriptors differ")
-            at = Descriptor.of(int(bits[0])).places(side, 16, turned == "1")
-            if at.max() + 2 > memory.size:
+            item = item_of(of)
+            at = Descriptor.of(int(bits[0])).places(side, depth, turned == "1", item)
+            bytes_ = at[..., None] + np.arange(item)
+            if bytes_.max() >= memory.size:
                 raise IndexError(
                     f"{self.kernel.name}: a factor outside a block's memory"
                 )
-            places.append(np.unique(at[..., None] + np.arange(2)))
+            places.append(np.unique(bytes_))
+            if self.boxes is not None:
+                some = np.broadcast_to(places[-1], (who.size, places[-1].size))
+                self.boxes.touched(self.block[who], some, who)
             self.proxy.read(block, places[-1])
-            found.append(matrix(memory, at, of).astype(np.float64))
+            found.append(matrix(memory, bytes_, of))
         total = found[0] @ found[1].T
         names = names_in(target)
         own = accumulator(columns)

@@ -11,11 +11,21 @@ from typing import Any, Final
 
 import numpy as np
 
+from tilewright.base.dtypes import bfloat16, float8_e4m3fn, float8_e5m2
 from tilewright.testing.ptx.arithmetic import Array
 
 _GROUP: Final = np.arange(32) >> 2  # groupID of each thread
 _NUMBER: Final = np.arange(32) % 4  # threadID_in_group
 _PATTERN: Final = np.uint32(0xFFFFE000)  # bits of a float32 that tf32 has
+
+_NUMBERS: Final[Mapping[str, Any]] = {
+    "f16": np.float16,
+    "bf16": bfloat16.numpy,
+    "s8": np.int8,
+    "u8": np.uint8,
+    "e4m3": float8_e4m3fn.numpy,
+    "e5m2": float8_e5m2.numpy,
+}
 
 # Element i of a fragment: the rows and the columns of all threads.
 Place = Callable[[int], tuple[Array, Array]]
@@ -86,6 +96,8 @@ _SHAPES: Final[Mapping[tuple[str, str], tuple[int, Place, Place]]] = {
     ("m16n8k8", "tf32"): (8, _a8, _b8),
     ("m16n8k32", "s8"): (32, _a32, _b32),
     ("m16n8k32", "u8"): (32, _a32, _b32),
+    ("m16n8k32", "e4m3"): (32, _a32, _b32),
+    ("m16n8k32", "e5m2"): (32, _a32, _b32),
 }
 
 
@@ -145,17 +157,13 @@ def _elements(words: Sequence[Array], of: str) -> list[Array]:
     """The numbers in registers, those in low bits first."""
     if of == "tf32":
         return [(word & _PATTERN).view(np.float32) for word in words]
-    bits = {"f16": 16, "bf16": 16, "s8": 8, "u8": 8}[of]
+    held = _NUMBERS[of]
+    bits = 8 * np.dtype(held).itemsize
     parts = [
         (word >> np.uint32(at)).astype(f"uint{bits}")
         for word in words
         for at in range(0, 32, bits)
     ]
-    if of == "bf16":
-        return [
-            (part.astype(np.uint32) << np.uint32(16)).view(np.float32) for part in parts
-        ]
-    held = {"f16": np.float16, "s8": np.int8, "u8": np.uint8}[of]
     return [part.view(held) for part in parts]
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from tilewright.testing.ptx.arithmetic import TYPES, Array
 from tilewright.testing.ptx.async_proxy import AsyncProxy
+from tilewright.testing.ptx.boxes import BoxesInFlight, EncodedMap
 from tilewright.testing.ptx.copies import CopiesInFlight
 from tilewright.testing.ptx.memory import CallerMemory
 from tilewright.testing.ptx.text import PtxKernel, names_in
@@ -34,7 +35,7 @@ class ThreadState:
         grid: Extents,
         threads: Extents,
         memory: CallerMemory,
-        arguments: Sequence[int],
+        arguments: Sequence[int | EncodedMap],
         dynamic: int,
     ) -> None:
         self.kernel = kernel
@@ -49,7 +50,9 @@ class ThreadState:
             **_axes("%ctaid", self.block, grid),
             **_axes("%tid", self.thread, threads),
         }
-        self.params = dict(zip(kernel.params, arguments, strict=True))
+        given = dict(zip(kernel.params, arguments, strict=True))
+        self.params = {n: x for n, x in given.items() if isinstance(x, int)}
+        self.maps = {n: x for n, x in given.items() if isinstance(x, EncodedMap)}
         self.places: dict[str, int] = {}
         shared = self.lay(kernel.shared, _SPACE, dynamic)
         arrays = dict.fromkeys(kernel.params, 8)
@@ -60,15 +63,22 @@ class ThreadState:
         self.registers: dict[str, Array] = {}
         self.pc = np.zeros(self.count, np.int64)
         self.waiting = np.zeros(self.count, bool)
+        self.asked = np.zeros(self.count, bool)  # for a box, in vain
         self.barrier = np.zeros(self.count, np.int64)  # that each waits at
         self.copies = CopiesInFlight(np.zeros(self.count, int))
         self.proxy: AsyncProxy | None = None
         products = [i for i in kernel.code if i.op.startswith("wgmma.mma_async")]
-        if products:
+        self.boxes: BoxesInFlight | None = None
+        copies = any(i.op.startswith("cp.async.bulk") for i in kernel.code)
+        if products or copies:
             writer = np.zeros(self.shared.shape, np.int32)
             names = {name for i in products for name in names_in(i.operands[0])}
             unfenced = {name: np.zeros(self.count, bool) for name in names}
             self.proxy = AsyncProxy(writer, np.zeros(self.count, int), unfenced)
+            if copies:
+                self.boxes = BoxesInFlight(
+                    memory.bytes, self.shared, self.proxy, self.per_block
+                )
 
     def lay(
         self,
@@ -184,6 +194,17 @@ class ThreadState:
         warps = self.warps(who)
         self.traffic.note(space, writes, first, width, warps)
 
+    def map_at(self, place: str, who: Array) -> EncodedMap:
+        """The description of a box whose address is an operand."""
+        at = int(self.address(place, 1, who)[0])
+        found = {self.places[name]: of for name, of in self.maps.items()}
+        return found[at]
+
+    def place_in_block(self, place: str, who: Array) -> Array:
+        """Where an operand is in the shared memory of a block."""
+        at = self.address(place, 1, who) % np.uint64(_SPACE)
+        return at.astype(np.int64)
+
     def param(self, place: str, who: Array) -> Array:
         """The argument of a parameter, by name or by an address in a register."""
         match = _PLACE.fullmatch(place)
@@ -215,6 +236,8 @@ class ThreadState:
         if space == 1:
             memory = self.shared
             row = self.block[who]
+            if self.boxes is not None:
+                self.boxes.touched(row, inside, who)
         else:
             memory = self.local
             row = who

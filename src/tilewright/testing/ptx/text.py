@@ -89,7 +89,7 @@ def _read(kernel: PtxKernel, line: str) -> None:
     elif line.startswith(".param"):
         found = _PARAM.search(line)
         assert found is not None
-        kernel.params.append(found[1])
+        kernel.params.append(found[1].split("[")[0])
     elif line.endswith(":"):
         kernel.labels[line[:-1]] = len(kernel.code)
     elif not line.startswith((".", ")", "{")):

@@ -1,0 +1,251 @@
+"""Boxes of a tensor that one thread copies into shared memory by one instruction.
+
+    for i in 128: for j in 64: t[s, i, j] = x[r + i, c + j]     ->     for i in 128 bulk: ...
+
+A loop that is noted `BULK` is the outermost one of such a copy, where the machine has them. A unit
+beside the threads does it, and tells all of them when the bytes are there: a `Wait` for these needs
+no barrier behind it. The rows of a tile are 128 bytes, in swizzled order. Outside of the tensor a
+box has zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+from typing import Any, Final, NamedTuple
+
+from tilewright.base.errors import ScheduleError
+from tilewright.expr.affine import Affine, affine
+from tilewright.expr.nodes import And, Buffer, Expr, Le, Load, Lt, Select, Var
+from tilewright.expr.swizzle import BLOCK, CHUNKS
+from tilewright.ir.node import transform
+from tilewright.loops.analysis.terms import variables
+from tilewright.loops.launch import Barrier, Commit, Wait
+from tilewright.loops.nodes import BULK, For, Kernel, Stmt, Store
+from tilewright.loops.operands import position
+from tilewright.loops.passes.async_copies import copied
+from tilewright.loops.passes.copy_groups import MOST
+from tilewright.loops.passes.thread_registers import refusal
+from tilewright.loops.walk import below, loops_of
+
+SIDE: Final = 256  # the most elements of a box along a dimension
+RANK: Final = 5
+STEP: Final = 16  # bytes: what the distance of a tensor's rows is a multiple of
+
+
+class TensorBox(NamedTuple):
+    """Which tensor a box is of, and its sides, one for each dimension."""
+
+    tensor: Buffer
+    sides: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return prod(self.sides) * self.tensor.dtype.itemsize
+
+
+class BoxCopy(NamedTuple):
+    """A copy: where the box begins in its tensor, and where in shared memory."""
+
+    box: TensorBox
+    start: tuple[Affine, ...]
+    target: Buffer
+    place: Affine
+
+
+def with_bulk_copies(kernel: Kernel, body: Stmt) -> Stmt:
+    """The body with the copies that notes ask for. Raises ScheduleError (TW-LAUNCH) for a loop that
+    is no such copy."""
+    noted = {name for name, notes in kernel.notes.items() if BULK in notes}
+
+    def rewritten(node: Any) -> Any:
+        if not isinstance(node, For) or node.var.name not in noted:
+            return node
+        why = bulk_refusal(node)
+        if why:
+            hint = "leave the note out: the threads copy it then"
+            raise refusal(f"no copy of a box: {why}", f"loop {node.var.name}", hint)
+        return node.replace(kind=BULK)
+
+    made: Stmt = transform(body, rewritten) if noted else body
+    return made
+
+
+def bulk_refusal(f: For) -> str:
+    """Why a nest cannot be a copy of a box; empty where it can."""
+    nest = _nest(f)
+    if nest is None:
+        return "its body is not one store in loops of constant extents"
+    loops, s = nest
+    source = copied(s.value)
+    if source is None:
+        return f"{s.value!r} is not a load, or zero in its place"
+    scopes = (source.buffer.scope, s.buffer.scope)
+    if scopes != ("global", "shared"):
+        return f"it copies from {scopes[0]} to {scopes[1]} memory"
+    return (
+        _why_no_box(loops, source)
+        or _why_no_tile(loops, s, source)
+        or _why_not_inside(s.value, source)
+    )
+
+
+def box_copy(f: For) -> BoxCopy:
+    """The copy that a nest is, which `bulk_refusal` does not refuse."""
+    nest = _nest(f)
+    assert nest is not None
+    loops, s = nest
+    source = copied(s.value)
+    assert source is not None
+    names = [g.var for g in loops]
+    start = tuple(_without(affine(i), names) for i in source.index)
+    box = TensorBox(source.buffer, _sides(loops, source))
+    return BoxCopy(box, start, s.buffer, _without(position(s.buffer, s.index), names))
+
+
+def boxes_of(body: Stmt) -> tuple[TensorBox, ...]:
+    """The boxes that a program of a thread copies, each once."""
+    copies = (box_copy(f) for f in loops_of(body) if f.kind == BULK)
+    return tuple(dict.fromkeys(c.box for c in copies))
+
+
+def _nest(f: For) -> tuple[list[For], Store] | None:
+    """The loops of a perfect nest, and its store."""
+    loops: list[For] = []
+    s: Stmt = f
+    while isinstance(s, For):
+        if s.kind not in ("serial", BULK) or s.trips is None:
+            return None
+        loops.append(s)
+        s = s.body
+    return (loops, s) if isinstance(s, Store) else None
+
+
+def _without(form: Affine, names: Sequence[Var]) -> Affine:
+    return Affine(tuple((a, c) for a, c in form.terms if a not in names), form.const)
+
+
+def _along(index: Expr, loops: Sequence[For]) -> list[For] | None:
+    """The loops that an index goes along, element by element; None if it does otherwise."""
+    names = [g.var for g in loops]
+    found = []
+    for atom, c in affine(index).terms:
+        if atom in names and c == 1:
+            found.append(loops[names.index(atom)])
+        elif any(v in names for v in variables(atom)):
+            return None
+    return found
+
+
+def _sides(loops: Sequence[For], source: Load) -> tuple[int, ...]:
+    along = (_along(i, loops) or [] for i in source.index)
+    return tuple(prod(g.trips or 1 for g in some) for some in along)
+
+
+def _why_no_box(loops: Sequence[For], source: Load) -> str:
+    x = source.buffer
+    along = [_along(i, loops) for i in source.index]
+    if not x.static or not 1 <= len(x.shape) <= RANK:
+        return f"{x.name} has not up to {RANK} constant extents"
+    if any(some is None or len(some) > 1 for some in along):
+        return "its loops do not go along a dimension each"
+    if [g for some in along for g in some or ()] != list(loops):
+        return "its loops are not in the order of the dimensions"
+    if max(_sides(loops, source)) > SIDE:
+        return f"a side has more than {SIDE} elements"
+    if any(step * x.dtype.itemsize % STEP for step in x.strides[:-1]):
+        return f"rows of {x.name} are not multiples of {STEP} bytes"
+    return ""
+
+
+def _why_no_tile(loops: Sequence[For], s: Store, source: Load) -> str:
+    t, sides = s.buffer, _sides(loops, source)
+    if t.dtype is not source.dtype or t.swizzle != BLOCK:
+        return f"{t.name} is not swizzled in rows of {BLOCK} bytes"
+    if sides[-1] * t.dtype.itemsize != BLOCK:
+        return f"rows of the box are not {BLOCK} bytes"
+    form, step = position(t, s.index), 1
+    for g in reversed(loops):
+        if form.coefficient(g.var) != step:
+            return f"{t.name} does not have the order of the box"
+        step *= g.trips or 1
+    rest = _without(form, [g.var for g in loops])
+    if any(v in variables(a) for a, _ in rest.terms for v in [g.var for g in loops]):
+        return f"{t.name} does not have the order of the box"
+    pattern = BLOCK * CHUNKS // t.dtype.itemsize
+    if any(c % pattern for c in (rest.const, *(c for _, c in rest.terms))):
+        return f"it does not begin where the order of {t.name}'s rows does"
+    return ""
+
+
+def _why_not_inside(value: Expr, source: Load) -> str:
+    """Whether elements are zero where, and only where, they are outside of the tensor."""
+    if not isinstance(value, Select):
+        return ""
+    inside = [
+        affine(i) - Affine((), n) for i, n in zip(source.index, source.buffer.shape)
+    ]
+    above = [Affine((), 0) - affine(i) for i in source.index]
+    for part in _parts(value.condition):
+        known = (
+            inside if isinstance(part, Lt) else above if isinstance(part, Le) else ()
+        )
+        if (
+            not isinstance(part, Lt | Le)
+            or affine(part.lhs) - affine(part.rhs) not in known
+        ):
+            return f"{part!r} does not say where the tensor ends"
+    return ""
+
+
+def _parts(e: Expr) -> Iterator[Expr]:
+    if isinstance(e, And):
+        yield from _parts(e.lhs)
+        yield from _parts(e.rhs)
+    else:
+        yield e
+
+
+# -- groups in flight
+
+
+class _Groups(NamedTuple):
+    """Groups that the thread, or some thread of its block, has not waited for."""
+
+    own: int = 0
+    block: int = 0
+    most: int = 0
+
+
+def groups_at_once(body: Stmt) -> int:
+    """How many groups of boxes a block has at most, from the first byte until all threads have come
+    to a barrier behind their wait. Raises ScheduleError (TW-LAUNCH) if there is no limit."""
+    return _walked(body, _Groups()).most
+
+
+def _walked(s: Stmt, g: _Groups) -> _Groups:
+    match s:
+        case Commit("bulk"):
+            own, block = g.own + 1, g.block + 1
+            return _Groups(own, block, max(g.most, block))
+        case Wait("bulk", pending):
+            return g._replace(own=min(g.own, pending))
+        case Barrier():
+            return g._replace(block=g.own)
+    if not isinstance(s, For):
+        for inner in below(s):
+            g = _walked(inner, g)
+        return g
+    for _ in range(min(s.trips or MOST, 2 * MOST)):
+        after = _walked(s.body, g)
+        if after == g:
+            return g
+        g = after
+    if g.most > MOST and (s.trips is None or s.trips > 2 * MOST):
+        raise ScheduleError(
+            f"more than {MOST} groups of boxes are in flight",
+            code="TW-LAUNCH",
+            where=f"loop {s.var.name}",
+            hint="let threads use what they have copied before they copy more",
+        )
+    return g
