@@ -98,6 +98,12 @@ class CostModel:
     shares: int = _constant(
         4, "iterations per core", "enough for a number that the cores do not divide"
     )
+    uneven: float = _constant(
+        0.02,
+        "the part of a kernel's time",
+        "that cores may wait for others before more loops are shared",
+        "python -m benchmarks.commits",
+    )
     blocks: int = _constant(
         2, "blocks per core", "at least, where results are computed in blocks"
     )
