@@ -100,9 +100,8 @@ class CostModel:
     )
     uneven: float = _constant(
         0.02,
-        "the part of a kernel's time",
-        "that cores may wait for others before more loops are shared",
-        "python -m benchmarks.commits",
+        "of a kernel's time",
+        "that a core may wait for the others before more loops are shared",
     )
     blocks: int = _constant(
         2, "blocks per core", "at least, where results are computed in blocks"
