@@ -232,6 +232,7 @@ CASES: Final[Mapping[str, Case]] = {
     "constant_byte_ns": Case("sum_weight"),
     "call_operations": Case("functions"),
     "shares": Case("transpose"),
+    "uneven": Case("weights_first"),
     "blocks": Case("attention"),
     "shared_vectors": Case("functions"),
     "chunk_vectors": Case("relu"),

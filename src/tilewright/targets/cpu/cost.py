@@ -98,6 +98,11 @@ class CostModel:
     shares: int = _constant(
         4, "iterations per core", "enough for a number that the cores do not divide"
     )
+    uneven: float = _constant(
+        0.02,
+        "of a kernel's time",
+        "that a core may wait for the others before more loops are shared",
+    )
     blocks: int = _constant(
         2, "blocks per core", "at least, where results are computed in blocks"
     )

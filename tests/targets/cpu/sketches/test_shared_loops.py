@@ -1,5 +1,5 @@
-"""Which loops threads share: as few as give each core several iterations; of a copy, those that its
-readers move along, so that each core reads what it wrote."""
+"""Which loops threads share: as few as give each core several iterations, and as many iterations as
+the others; of a copy, those that its readers move along, so that each core reads what it wrote."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from tilewright.base.dtypes import float32
 from tilewright.driver.tasks import tasks
 from tilewright.loops.walk import loops_of
 from tilewright.operators import Buffer, map_
-from tilewright.schedule.space import Point
+from tilewright.schedule import Schedule
+from tilewright.schedule.space import Choices, Point
 from tilewright.targets.cpu.cost import cost_model
 from tilewright.targets.cpu.machine import machine
 from tilewright.targets.cpu.sketches import Context, sketches
@@ -42,6 +43,32 @@ def test_one_core_divides_no_iteration() -> None:
     point = default(1)
     assert "t.shared" not in point.values
     assert "s.fuse" not in str(point.schedule.trace)
+
+
+@pytest.mark.parametrize("mcpu", ["x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize(
+    ("columns", "cores", "loops"),
+    [
+        (24, 2, 1),
+        (23, 2, 2),  # 12 and 11
+        (23, 1, 1),
+        (99, 2, 1),  # 50 and 49: less than the tolerance
+        (33, 8, 2),  # 5 at most, 4.125 on average
+        (40, 8, 1),
+    ],
+)
+def test_more_loops_where_cores_divide_them_more_evenly(
+    columns: int, cores: int, loops: int, mcpu: str
+) -> None:
+    """A product whose outer loops are tiles of columns, then of rows."""
+    m = replace(machine(mcpu), cores=cores)
+    x, y = (Buffer(name, (columns, 14, 2000), float32) for name in "xy")
+    c = map_("t", y, lambda i, j, k: x[i, 13 - j, k])
+    s = Schedule(plain([c]))
+    nest = [f"t.{name}" for name in "ijk"[:2]]
+    Context(m).share(s, nest, Choices(), "t")
+    (shared,) = (f for f in loops_of(s.kernel.body) if f.kind == "parallel")
+    assert shared.trips == columns * (14 if loops == 2 else 1)
 
 
 def copied(cores: int, mcpu: str) -> list[str]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from itertools import accumulate
+from operator import mul
 
 from tilewright.base.dataclass import dataclass
+from tilewright.base.numbers import ceil_div
 from tilewright.expr.nodes import Buffer
 from tilewright.schedule import Schedule
 from tilewright.schedule.space.choices import Choices
@@ -53,12 +56,20 @@ class Context:
 
 
 def _fewest(s: Schedule, loops: Sequence[str], costs: CostModel) -> int:
-    """How many of the first loops have enough iterations for all cores together."""
+    """How many of the first loops have enough iterations for all cores together, and some more
+    where the cores divide those more evenly."""
     cores = costs.machine.cores
-    wanted = costs.shares * cores if cores > 1 else 1
-    found, count = extents(s.kernel), 1
-    for n, loop in enumerate(loops, 1):
-        count *= found[loop]
-        if count >= wanted:
-            return n
-    return len(loops)
+    if cores == 1 or not loops:
+        return min(1, len(loops))
+    found = extents(s.kernel)
+    counts = list(accumulate((found[loop] for loop in loops), mul))
+    wanted = min(costs.shares * cores, counts[-1])
+    possible = [n for n, count in enumerate(counts, 1) if count >= wanted]
+
+    def lost(n: int) -> float:
+        """The part of the time in which some core waits, if it is worth a word."""
+        count = counts[n - 1]
+        part = 1 - count / (ceil_div(count, cores) * cores)
+        return part if part > costs.uneven else 0.0
+
+    return min(possible, key=lost)
