@@ -1,0 +1,136 @@
+"""Kernels of operators whose threads take turns, and scatters into elements of one's own."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from tests.loops.gpu_kernels import barriers, without_barrier
+from tests.targets.opencl.running import pocl, program_on
+from tests.targets.simt.operators import check, families, inputs, kernel, kernels
+from tilewright.base.errors import ExecutionError
+from tilewright.loops import launch_interp
+from tilewright.loops.passes.to_launches import to_launches
+from tilewright.targets.cuda.machine import machine as cuda
+from tilewright.targets.cuda.target import Cuda
+from tilewright.targets.simt.machine import GENERIC, MALI, POCL
+from tilewright.targets.simt.schedules import sketches
+
+LSTM = """(float[3, 2, 4] x, float[1, 20, 4] w, float[1, 20, 5] r)
+    => (float[3, 1, 2, 5] y) { y = LSTM<hidden_size = 5>(x, w, r) }"""
+GRU = """(float[3, 2, 4] x, float[1, 15, 4] w, float[1, 15, 5] r)
+    => (float[3, 1, 2, 5] y) { y = GRU<hidden_size = 5>(x, w, r) }"""
+BOXES = """(float[1, 9, 4] b, float[1, 2, 9] s) => (int64[n, 3] y)
+    <int64[1] k = {6}, float[1] i = {0.4}, float[1] t = {-3.5}>
+    { y = NonMaxSuppression(b, s, k, i, t) }"""
+ROWS = """(float[9, 11] x, int64[7, 1] j, float[7, 11] u) => (float[9, 11] y)
+    { y = ScatterND(x, j, u) }"""
+ADDED = """(float[9, 11] x, int64[7, 11] j, float[7, 11] u) => (float[9, 11] y)
+    { y = ScatterElements<axis = 0, reduction = "add">(x, j, u) }"""
+ALONG = """(float[9, 11] x, int64[9, 7] j, float[9, 7] u) => (float[9, 11] y)
+    { y = ScatterElements<axis = 1>(x, j, u) }"""
+LIMITS = {"j": 9}
+TURNS = {"lstm": LSTM, "gru": GRU, "boxes": BOXES}
+H100 = Cuda(cuda("sm_90"), exact=False).simt
+MACHINES = {m.name: m for m in (GENERIC, MALI, POCL)} | {"H100": H100}
+TINY = replace(GENERIC, block_threads=8, shared=100)
+
+
+@cache
+def steps(text):
+    """The last kernel of an operator, which has its steps."""
+    return kernels(text)[-1]
+
+
+def phased(k, machine=GENERIC, **values):
+    """Its launches by phases."""
+    made = next(s for s in families(k, machine) if s.name == "phases").at(values)
+    return to_launches(made.schedule.kernel, machine.warp)
+
+
+@pytest.mark.covering(1)
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("text", TURNS)
+def test_turns_are_right_on_each_machine(text, machine):
+    k = steps(TURNS[text])
+    for sketch in families(k, MACHINES[machine]):
+        made = sketch.default().schedule.kernel
+        check(k, to_launches(made, MACHINES[machine].warp), inputs(k, {}))
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("text", TURNS)
+def test_each_point_is_right(text, seed):
+    k = steps(TURNS[text])
+    point = families(k, GENERIC)[0].random(random.Random(seed))
+    check(k, to_launches(point.schedule.kernel), inputs(k, {}, seed))
+
+
+def test_steps_of_a_recurrence_share_a_block():
+    (launch,) = phased(steps(LSTM)).launches
+    assert launch.grid == (1, 1, 1) and launch.threads[0] >= 16
+    assert [b.name for b in launch.shared] == ["product"]
+
+
+def test_what_does_not_fit_is_in_memory():
+    k = steps(LSTM)
+    program = phased(k, TINY)
+    assert [b.name for b in program.workspace] == ["product"]
+    check(k, program, inputs(k, {}))
+
+
+def test_phases_are_the_default_where_they_pay():
+    for machine in (GENERIC, H100):
+        assert families(steps(LSTM), machine)[0].name == "phases"
+    assert [s.name for s in families(kernel(ROWS), GENERIC)] == ["by element"]
+
+
+@pytest.mark.covering(1)
+@pytest.mark.parametrize("text", TURNS)
+def test_each_barrier_is_needed(text):
+    """Planted faults: without one of them, threads race or diverge."""
+    k = steps(TURNS[text])
+    program = phased(k)
+    (launch,) = [x for x in program.launches if "barrier" in str(x)]
+    assert launch.threads[0] > 1
+    found = len(barriers(program))
+    assert found >= 3
+    for n in range(found):
+        with pytest.raises(ExecutionError):
+            launch_interp.run(without_barrier(program, n), inputs(k, {}))
+
+
+@pytest.mark.parametrize("text", [ROWS, ADDED, ALONG])
+def test_scatters_write_elements_of_their_own_in_order(text):
+    """The same bits as in the program's order, since each thread keeps it."""
+    k = kernel(text)
+    limits = {b.name: 9 for b in k.inputs if b.dtype.is_int}
+    for machine in (GENERIC, H100, TINY):
+        (best, *_) = families(k, machine)
+        program = to_launches(best.default().schedule.kernel, machine.warp)
+        assert min(np.prod(x.grid) * np.prod(x.threads) for x in program.launches) >= 8
+        for seed in range(3):
+            check(k, program, inputs(k, limits, seed), rtol=0)
+
+
+def test_scatters_of_one_row_stay_in_order():
+    text = """(float[64] x, int64[7, 1] j, float[7] u) => (float[64] y)
+        { y = ScatterND<reduction = "add">(x, j, u) }"""
+    k = kernel(text)
+    program = to_launches(sketches(k, (), GENERIC)[0].default().schedule.kernel)
+    check(k, program, inputs(k, {"j": 9, "j_opencl": 9}), rtol=0)
+
+
+@pytest.mark.representatives("text3")
+@pytest.mark.parametrize("text", [LSTM, GRU, BOXES, ADDED])
+def test_on_pocl(text):
+    k = steps(text)
+    limits = {b.name: 9 for b in k.inputs if b.dtype.is_int and b.shape != (1,)}
+    device = pocl()
+    program = to_launches(families(k, GENERIC)[0].default().schedule.kernel)
+    check(k, program, inputs(k, limits), lambda p, a: program_on(device, p, a))
