@@ -37,13 +37,17 @@ def _name(taken: set[str], text: str) -> str:
 
 
 def lower(
-    graph: Graph, channel_last: bool = True, nested: Nested | None = None
+    graph: Graph,
+    channel_last: bool = True,
+    nested: Nested | None = None,
+    blocks: bool = False,
 ) -> Plan:
     """The plan of a graph with folded constants. Host operators keep values row-major.
 
-    nested: makes the plans of bodies; by default, this function.
+    nested: makes the plans of bodies; by default, this function. blocks: operators' programs are
+    for a target whose blocks of threads share memory.
     """
-    inside = nested or partial(lower, channel_last=channel_last)
+    inside = nested or partial(lower, channel_last=channel_last, blocks=blocks)
     graph = decompose(graph)
     names: set[str] = set()
     logical: dict[Value, Buffer] = {}
@@ -55,7 +59,8 @@ def lower(
                 v.dtype or _never(),
             )
     programs = {
-        op: native_program(op, graph.constants, logical) for op in graph.operations
+        op: native_program(op, graph.constants, logical, blocks)
+        for op in graph.operations
     }
     for op, program in programs.items():
         if program is not None:

@@ -20,7 +20,12 @@ from tilewright.expr.nodes import call as apply
 from tilewright.graph.ops.nests import LoopNests, kernel
 from tilewright.graph.ops.open_extents import DOMAIN, cleared
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
-from tilewright.graph.ops.sorting import CounterCell, MergeSort, allocated
+from tilewright.graph.ops.sorting import (
+    CounterCell,
+    MergeSort,
+    ShuffleSort,
+    allocated,
+)
 from tilewright.loops.nodes import If, Kernel, Stmt, Store, Update, While, block
 
 Buffers = Sequence[Buffer]
@@ -55,6 +60,7 @@ class _Suppression:
     call: OpCall
     inputs: Buffers
     outputs: Buffers
+    nests: LoopNests
 
     @cached_property
     def boxes(self) -> int:
@@ -62,8 +68,10 @@ class _Suppression:
         return max(self.inputs[0].shape[1], 1)
 
     @cached_property
-    def sorting(self) -> MergeSort:
+    def sorting(self) -> MergeSort | ShuffleSort:
         """Sorts the candidates."""
+        if self.call.blocks:
+            return ShuffleSort(self.boxes, self.nests)
         return MergeSort(self.boxes)
 
     @cached_property
@@ -266,7 +274,8 @@ def _compute(
     inputs: Buffers,
     outputs: Buffers,
 ) -> list[Kernel]:
-    parts, nests = _Suppression(call, inputs, outputs), LoopNests()
+    nests = LoopNests()
+    parts = _Suppression(call, inputs, outputs, nests)
     batches, boxes, _ = inputs[0].shape
     classes = inputs[1].shape[1]
     selected, count = outputs
