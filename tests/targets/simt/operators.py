@@ -18,6 +18,7 @@ from tilewright.loops.launch import LaunchProgram
 from tilewright.loops.nodes import Kernel
 from tilewright.schedule import Schedule
 from tilewright.schedule.space import Sketch
+from tilewright.targets.base import Target
 from tilewright.targets.opencl.target import OpenCL
 from tilewright.targets.simt.machine import GENERIC, SimtMachine
 from tilewright.targets.simt.schedules import sketches
@@ -26,9 +27,9 @@ HEAD: Final = '<ir_version: 8, opset_import: ["": 17]> m '
 Arrays = dict[Buffer, np.ndarray[Any, Any]]
 
 
-def kernels(text: str) -> list[Kernel]:
-    """The kernels that the operators of a model give, on targets with blocks of threads."""
-    target = OpenCL(GENERIC)
+def kernels(text: str, blocks: bool = True) -> list[Kernel]:
+    """The kernels that the operators of a model give, on targets with blocks of threads or not."""
+    target = OpenCL(GENERIC) if blocks else Target()
     graph = load(onnx.parser.parse_model(HEAD + text))
     plan = make_plan(optimize(graph, Options(), target), target)
     found = (getattr(step, "kernel", None) for step in plan.steps)

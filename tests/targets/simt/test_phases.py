@@ -13,12 +13,11 @@ from tests.loops.gpu_kernels import barriers, without_barrier
 from tests.targets.opencl.running import pocl, program_on
 from tests.targets.simt.operators import check, families, inputs, kernel, kernels
 from tilewright.base.errors import ExecutionError
-from tilewright.loops import launch_interp
+from tilewright.loops import interp, launch_interp
 from tilewright.loops.passes.to_launches import to_launches
 from tilewright.targets.cuda.machine import machine as cuda
 from tilewright.targets.cuda.target import Cuda
 from tilewright.targets.simt.machine import GENERIC, MALI, POCL
-from tilewright.targets.simt.schedules import sketches
 
 LSTM = """(float[3, 2, 4] x, float[1, 20, 4] w, float[1, 20, 5] r)
     => (float[3, 1, 2, 5] y) { y = LSTM<hidden_size = 5>(x, w, r) }"""
@@ -27,11 +26,11 @@ GRU = """(float[3, 2, 4] x, float[1, 15, 4] w, float[1, 15, 5] r)
 BOXES = """(float[1, 9, 4] b, float[1, 2, 9] s) => (int64[n, 3] y)
     <int64[1] k = {6}, float[1] i = {0.4}, float[1] t = {-3.5}>
     { y = NonMaxSuppression(b, s, k, i, t) }"""
-ROWS = """(float[9, 11] x, int64[7, 1] j, float[7, 11] u) => (float[9, 11] y)
+ROWS = """(float[9, 33] x, int64[7, 1] j, float[7, 33] u) => (float[9, 33] y)
     { y = ScatterND(x, j, u) }"""
-ADDED = """(float[9, 11] x, int64[7, 11] j, float[7, 11] u) => (float[9, 11] y)
+ADDED = """(float[9, 33] x, int64[7, 33] j, float[7, 33] u) => (float[9, 33] y)
     { y = ScatterElements<axis = 0, reduction = "add">(x, j, u) }"""
-ALONG = """(float[9, 11] x, int64[9, 7] j, float[9, 7] u) => (float[9, 11] y)
+ALONG = """(float[33, 11] x, int64[33, 7] j, float[33, 7] u) => (float[33, 11] y)
     { y = ScatterElements<axis = 1>(x, j, u) }"""
 LIMITS = {"j": 9}
 TURNS = {"lstm": LSTM, "gru": GRU, "boxes": BOXES}
@@ -112,18 +111,64 @@ def test_scatters_write_elements_of_their_own_in_order(text):
     limits = {b.name: 9 for b in k.inputs if b.dtype.is_int}
     for machine in (GENERIC, H100, TINY):
         (best, *_) = families(k, machine)
+        assert best.name == "by element"
         program = to_launches(best.default().schedule.kernel, machine.warp)
         assert min(np.prod(x.grid) * np.prod(x.threads) for x in program.launches) >= 8
         for seed in range(3):
             check(k, program, inputs(k, limits, seed), rtol=0)
 
 
-def test_scatters_of_one_row_stay_in_order():
-    text = """(float[64] x, int64[7, 1] j, float[7] u) => (float[64] y)
-        { y = ScatterND<reduction = "add">(x, j, u) }"""
-    k = kernel(text)
-    program = to_launches(sketches(k, (), GENERIC)[0].default().schedule.kernel)
-    check(k, program, inputs(k, {"j": 9, "j_opencl": 9}), rtol=0)
+def scatter(shape, places, attributes, name="ScatterElements"):
+    """A scatter of numbers at places of one or several dimensions."""
+    points = [*places[:-1], *shape[places[-1] :]] if name == "ScatterND" else places
+    return f"""(float{shape} x, int64{places} j, float{points} u) => (float{shape} y)
+        {{ y = {name}<{attributes}>(x, j, u) }}"""
+
+
+OWNED = {
+    "row": scatter([40], [7], "axis = 0"),
+    "sum of a row": scatter([40], [7], 'axis = 0, reduction = "add"'),
+    "part of rows": scatter([4, 11], [3, 7], 'axis = 1, reduction = "mul"'),
+    "numbers": scatter([40], [7, 1], 'reduction = "max"', "ScatterND"),
+    "points": scatter([5, 9], [2, 3, 2], 'reduction = "add"', "ScatterND"),
+    "short rows": scatter([9, 3], [7, 1], 'reduction = "none"', "ScatterND"),
+}
+
+
+@pytest.mark.parametrize("name", OWNED)
+def test_elements_look_for_their_updates_in_order(name):
+    """Several updates of an element are combined as on a processor, which applies them in order."""
+    k = kernel(OWNED[name])
+    (plain,) = kernels(OWNED[name], blocks=False)
+    program = to_launches(families(k, GENERIC)[0].default().schedule.kernel)
+    assert "mine" in str(program)
+    x, j, _, y = k.params
+    for seed in range(3):
+        arrays = inputs(k, {j.name: min(x.shape)}, seed)
+        check(k, program, arrays, rtol=0)
+        wanted = dict(
+            zip(plain.params, (a.copy() for a in arrays.values()), strict=True)
+        )
+        interp.run(plain, wanted)
+        interp.run(k, arrays)
+        np.testing.assert_array_equal(arrays[y], wanted[plain.params[-1]])
+
+
+@pytest.mark.parametrize("name", ["row", "points"])
+def test_an_index_out_of_range_is_found(name):
+    k = kernel(OWNED[name])
+    program = to_launches(families(k, GENERIC)[0].default().schedule.kernel)
+    arrays = inputs(k, {})
+    arrays[k.params[1]][...] = 3
+    arrays[k.params[1]].flat[0] = 99
+    with pytest.raises(ExecutionError) as caught:
+        launch_interp.run(program, arrays)
+    assert caught.value.code == "TW-INDEX"
+
+
+def test_large_results_do_not_look_at_all_updates():
+    k = kernel(scatter([1 << 20], [7], "axis = 0"))
+    assert "mine" not in str(k)
 
 
 @pytest.mark.representatives("text3")
