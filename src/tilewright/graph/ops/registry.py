@@ -57,7 +57,7 @@ class OpCall:
 
     operation: Operation
     known: Mapping[Value, Array] = field(default_factory=dict)
-    blocks: bool = False
+    blocks: bool = field(default=False, kw_only=True)
 
     def attr(self, name: str, default: Any = None) -> Any:
         """The attribute, or its default."""
@@ -328,6 +328,7 @@ def program_of(
     known: Mapping[Value, Array],
     inputs: Sequence[Buffer | None],
     outputs: Sequence[Buffer | None],
+    *,
     blocks: bool = False,
 ) -> Program | None:
     """The native form of `operation` on the given buffers; None if it has none.
@@ -343,7 +344,7 @@ def program_of(
     values = [v for v in (*operation.inputs, *operation.outputs) if v is not None]
     if not all(v.static and native_dtype(v.dtype) for v in values):
         return None
-    call = OpCall(operation, known, blocks)
+    call = OpCall(operation, known, blocks=blocks)
     hint = None if foreign(definition) else "Please report it, with the model"
     try:
         with definition_of_node(operation, "its definition fails", CompileError, hint):

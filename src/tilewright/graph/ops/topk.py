@@ -86,7 +86,7 @@ class _InBlocks:
         def own(i: Sequence[Expr], n: Expr) -> tuple[Expr, Expr]:
             return self.x[(*i[:a], n, *i[a:])], n
 
-        read = own
+        read: _Read = own
         while count > SORTED and 4 * self.k <= SORTED:
             blocks = -(-count // SORTED)
             shape = (*self.free, blocks * self.k)

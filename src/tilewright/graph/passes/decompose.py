@@ -106,7 +106,7 @@ def native_program(
     if not all(v in buffers for v in (*op.reads, *op.writes)):
         return None
     inputs, outputs = (operands(v, buffers) for v in (op.inputs, op.outputs))
-    return program_of(op, known, inputs, outputs, blocks)
+    return program_of(op, known, inputs, outputs, blocks=blocks)
 
 
 def operands(

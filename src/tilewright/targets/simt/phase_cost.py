@@ -18,9 +18,9 @@ from tilewright.targets.simt.row_cost import BARRIER_NS, LANES, STEP_NS, SWITCH_
 
 
 class Phase(NamedTuple):
-    """count: executions in a row. iterations: that threads share. steps: of an iteration."""
+    """times: executions in a row. iterations: that threads share. steps: of an iteration."""
 
-    count: int
+    times: int
     iterations: int
     steps: int
 
@@ -75,8 +75,8 @@ def phase_ns(work: PhaseWork, m: SimtMachine, threads: int) -> float:
     steps = work.alone * 1.0
     waits = 0
     for p in work.phases:
-        steps += p.count * ceil(p.iterations / threads) * p.steps
-        waits += p.count
+        steps += p.times * ceil(p.iterations / threads) * p.steps
+        waits += p.times
     if threads == 1:
         at_once = m.units * m.usual_threads
     else:
