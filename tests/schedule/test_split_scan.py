@@ -173,6 +173,19 @@ def test_scans_that_keep_their_order(body):
         Schedule(scan(body)).split_scan("k")
 
 
+def test_a_place_that_only_a_condition_makes_exist_is_not_read_before_it():
+    """Y[7 * o] is outside for o = 2, where the program never touches it."""
+
+    def body(o):
+        def inner(k):
+            return If(o * 7 < 9, step(X9[k], at=(o * 7,), total=Y9), None)
+
+        return over("k", 9, inner)
+
+    with pytest.raises(ScheduleError, match="Y may not have the element"):
+        Schedule(kernel(over("o", 3, body))).split_scan("k")
+
+
 def test_a_value_of_each_iteration_is_none_that_runs():
     def body(k):
         return Alloc(S, block(Store(S, ZERO, const(0, i32)), running(k)))

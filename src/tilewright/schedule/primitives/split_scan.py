@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from typing import Final
 
 from tilewright.base.names import fresh
+from tilewright.expr.bounds import lasting, refine
+from tilewright.expr.mixed_radix import inside
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, Var, const
-from tilewright.loops.analysis.access import accesses_of, environment
+from tilewright.loops.analysis.access import Env, accesses_of, environment
 from tilewright.loops.analysis.effects import reads, writes
 from tilewright.loops.analysis.terms import loads, variables
 from tilewright.loops.nodes import (
@@ -42,8 +44,9 @@ def split_scan(
         their values are combined in log2(parts) levels of independent steps, else one by one.
     requires: a serial loop of constant extent with one Update of a running value, which begins
         outside; all accesses of that value in the loop are at one index that does not depend on
-        loops in it. What the Update adds, and whether it does, reads nothing that the loop writes:
-        each value is computed twice. The reducer is associative, as all are; order is kept.
+        loops in it, and exists whatever their conditions are. What the Update adds, and whether it
+        does, reads nothing that the loop writes: each value is computed twice. The reducer is
+        associative, as all are; order is kept.
     Loops made: `<loop>.parts`, then `<loop>.before`, or with levels `<loop>.first`,
     `<loop>.level0`, and so on, then the loop itself. Only `<loop>.before` needs its order.
     before: for o in n: { s += A(o); B(o, s) }
@@ -73,6 +76,7 @@ class _Scan:
         self.env = environment(kernel.body)
         self.update = self._the_update()
         self._check_place()
+        self._check_there()
         self.buffers: list[Buffer] = []
         self.sums = self._new("part", self.trips)
         self.starts = self._new("before", self.trips)
@@ -128,6 +132,23 @@ class _Scan:
                 f"{u.buffers[0].name} is not one value that only {u.reducer} changes",
                 "scan a loop in which the place of the running value is fixed",
             )
+
+    def _check_there(self) -> None:
+        """The value's place exists outside the conditions in the loop, where it is read first."""
+        env: Env = dict(self.env)
+        path = (*self.place.above, self.f)
+        for outer, inner in pairwise(path):
+            if isinstance(outer, If) and inner is outer.then:
+                env = {**env, **refine(env, outer.condition)}
+        known = lasting(env)
+        for b, index in self.update.targets:
+            if not all(inside(i, n, known) for i, n in zip(index, b.extents)):
+                raise refuse(
+                    "split_scan",
+                    self.f.var.name,
+                    f"{b.name} may not have the element of its running value",
+                    "move the condition out of the loop, or cache_write the value first",
+                )
 
     def parts(self) -> For:
         """Each iteration's own value."""
