@@ -176,3 +176,23 @@ def test_a_race_that_no_barrier_orders_is_refused_with_both_threads(what):
     with pytest.raises(ScheduleError, match=message) as found:
         program(text)
     assert found.value.code == "TW-RACE" and found.value.hint
+
+
+TURNS = """\
+kernel turns(x: int32[3]) -> y: int32[8]:
+  alloc left: int32[1] in shared:
+    for k in 3:
+      left[0] = x[k]
+      while 0_i32 < left[0]:
+        for t in 8 threadIdx.x:
+          y[t] = y[t] + 1_i32
+        left[0] = left[0] - 1_i32"""
+
+
+def test_a_condition_that_ends_a_loop_is_read_before_what_follows():
+    """Threads leave the loop from its condition, past the barriers in its body."""
+    program = to_launches(kernel(TURNS))
+    judged(kernel(TURNS), program)
+    for n in range(len(barriers(program))):
+        with pytest.raises(ExecutionError):
+            judged(None, without_barrier(program, n))

@@ -34,6 +34,7 @@ _ONE_LOOP = (
     "vthread",
     "partition_loop",
     "rfactor",
+    "split_scan",
 )
 _LOOP_PAIRS = ("reorder", "fuse", "merge")
 _BUFFER_AND_LOOP = (

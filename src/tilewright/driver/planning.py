@@ -53,7 +53,7 @@ def make_plan(
         )
 
     with events.span("lower"):
-        plan = lower(graph, nested=nested)
+        plan = lower(graph, nested=nested, blocks=target.blocks)
     if observe is not None:
         observe("lower", plan)
     pipeline = plan_pipeline(

@@ -37,25 +37,22 @@ def _name(taken: set[str], text: str) -> str:
 
 
 def lower(
-    graph: Graph, channel_last: bool = True, nested: Nested | None = None
+    graph: Graph,
+    channel_last: bool = True,
+    nested: Nested | None = None,
+    blocks: bool = False,
 ) -> Plan:
     """The plan of a graph with folded constants. Host operators keep values row-major.
 
-    nested: makes the plans of bodies; by default, this function.
+    nested: makes the plans of bodies; by default, this function. blocks: operators' programs are
+    for a target whose blocks of threads share memory.
     """
-    inside = nested or partial(lower, channel_last=channel_last)
+    inside = nested or partial(lower, channel_last=channel_last, blocks=blocks)
     graph = decompose(graph)
-    names: set[str] = set()
-    logical: dict[Value, Buffer] = {}
-    for v in graph.values:
-        if v.static and native_dtype(v.dtype):
-            logical[v] = Buffer(
-                _name(names, v.name),
-                v.extents,
-                v.dtype or _never(),
-            )
+    logical = _logical(graph)
     programs = {
-        op: native_program(op, graph.constants, logical) for op in graph.operations
+        op: native_program(op, graph.constants, logical, blocks)
+        for op in graph.operations
     }
     for op, program in programs.items():
         if program is not None:
@@ -93,6 +90,16 @@ def lower(
             scratch = stored | _scratch_layouts(program, stored, values)
             steps.extend(_stages(op, program, scratch, kernel_names, graph))
     return Plan(graph, tuple(steps), buffers, data)
+
+
+def _logical(graph: Graph) -> dict[Value, Buffer]:
+    """A Buffer, row-major, for each value that kernels can have."""
+    names: set[str] = set()
+    found: dict[Value, Buffer] = {}
+    for v in graph.values:
+        if v.static and native_dtype(v.dtype):
+            found[v] = Buffer(_name(names, v.name), v.extents, v.dtype or _never())
+    return found
 
 
 def _replaced(graph: Graph, old: Operation, new: Operation) -> Graph:

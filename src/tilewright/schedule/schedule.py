@@ -41,6 +41,7 @@ from tilewright.schedule.primitives import skip as _skip
 from tilewright.schedule.primitives import slide as _slide
 from tilewright.schedule.primitives import specialize as _specialize
 from tilewright.schedule.primitives import split as _split
+from tilewright.schedule.primitives import split_scan as _split_scan
 from tilewright.schedule.primitives import storage_align as _storage_align
 from tilewright.schedule.primitives import store_at as _store_at
 from tilewright.schedule.primitives import store_with as _store_with
@@ -106,3 +107,4 @@ class Schedule(History):
     blockize = _blockize.blockize
     tensorize = _tensorize.tensorize
     rfactor = _rfactor.rfactor
+    split_scan = _split_scan.split_scan

@@ -247,8 +247,9 @@ class Target:
 
     device: of the runtime that runs its code. programs: what `load` takes, "kernel" or "lift".
     quantizes: whether `adapt` needs samples or scales. fuses: whether its device takes groups and
-    kernels of any form, so that they are fused for it as for the host. own_mcpu: whether
-    `Settings.mcpu` is the device's processor; the host next to it is this machine then.
+    kernels of any form, so that they are fused for it as for the host. blocks: whether operators'
+    programs are for blocks of threads that share memory. own_mcpu: whether `Settings.mcpu` is the
+    device's processor; the host next to it is this machine then.
     """
 
     __slots__ = ()
@@ -257,6 +258,7 @@ class Target:
     programs: ClassVar[str] = ""
     quantizes: ClassVar[bool] = False
     fuses: ClassVar[bool] = False
+    blocks: ClassVar[bool] = False
     own_mcpu: ClassVar[bool] = False
 
     @property

@@ -9,9 +9,9 @@ import numpy as np
 
 from tilewright.base.dtypes import DType, float32, int64
 from tilewright.compute.build import reduce_
-from tilewright.compute.nodes import CC, PW, Computation, Dim, Output
+from tilewright.compute.nodes import CC, PS, PW, Computation, Dim, Output
 from tilewright.compute.reducer import arg_reducer
-from tilewright.expr.nodes import INDEX, Buffer, Call, Cast, Var, const
+from tilewright.expr.nodes import INDEX, Buffer, Call, Cast, Expr, Select, Var, const
 from tilewright.loops import interp, launch_interp
 from tilewright.loops.launch import LaunchProgram
 from tilewright.loops.lower import lower
@@ -92,6 +92,35 @@ def total(m: int, n: int, t: DType = float32) -> Group:
     return lower("total", made, params=[x, y], outputs=[y]), made
 
 
+def running(m: int, n: int, t: DType = float32) -> Group:
+    """The sum of each row up to every element."""
+    return scan(m, n, t=t)
+
+
+def scan(
+    m: int, n: int, across: bool = False, exclusive: bool = False, t: DType = float32
+) -> Group:
+    """Running sums of rows, or across them; exclusive: of what is before."""
+    x, y = Buffer("x", (m, n), t), Buffer("y", (m, n), t)
+
+    def value(i: Expr, k: Expr) -> Expr:
+        before = k - 1 if exclusive else k
+        here = x[before, i] if across else x[i, before]
+        return Select(k > 0, here, const(0, t)) if exclusive else here
+
+    made = reduce_(
+        "scan",
+        y,
+        (m if across else n,),
+        "add",
+        value,
+        extents=(n if across else m,),
+        index=lambda i, k: (k, i) if across else (i, k),
+        combine=PS,
+    )
+    return lower("scan", [made], params=[x, y], outputs=[y]), [made]
+
+
 def transpose(m: int, n: int, t: DType = float32) -> Group:
     """Of the last dimension with the first of three."""
     x, y = Buffer("x", (m, 2, n), t), Buffer("y", (n, 2, m), t)
@@ -106,6 +135,7 @@ GROUPS: Final[Mapping[str, tuple[Callable[..., Group], str]]] = {
     "argmax": (argmax, "rows"),
     "column_sum": (column_sum, "columns"),
     "total": (total, "total"),
+    "running": (running, "scan"),
     "transpose": (transpose, "transpose"),
 }
 

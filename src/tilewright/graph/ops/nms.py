@@ -14,13 +14,19 @@ from functools import cached_property
 from tilewright.base import dtypes
 from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import int64
-from tilewright.expr.nodes import Buffer, Expr, Max, Min, Select, const
+from tilewright.compute.reducer import reducer
+from tilewright.expr.nodes import INDEX, Buffer, Expr, Max, Min, Select, const
 from tilewright.expr.nodes import call as apply
 from tilewright.graph.ops.nests import LoopNests, kernel
 from tilewright.graph.ops.open_extents import DOMAIN, cleared
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
-from tilewright.graph.ops.sorting import CounterCell, MergeSort, allocated
-from tilewright.loops.nodes import If, Kernel, Stmt, Store, While, block
+from tilewright.graph.ops.sorting import (
+    CounterCell,
+    MergeSort,
+    ShuffleSort,
+    allocated,
+)
+from tilewright.loops.nodes import If, Kernel, Stmt, Store, Update, While, block
 
 Buffers = Sequence[Buffer]
 # The operands after boxes and scores; the last one is the number of boxes.
@@ -54,6 +60,7 @@ class _Suppression:
     call: OpCall
     inputs: Buffers
     outputs: Buffers
+    nests: LoopNests
 
     @cached_property
     def boxes(self) -> int:
@@ -61,8 +68,10 @@ class _Suppression:
         return max(self.inputs[0].shape[1], 1)
 
     @cached_property
-    def sorting(self) -> MergeSort:
+    def sorting(self) -> MergeSort | ShuffleSort:
         """Sorts the candidates."""
+        if self.call.blocks:
+            return ShuffleSort(self.boxes, self.nests)
         return MergeSort(self.boxes)
 
     @cached_property
@@ -184,6 +193,7 @@ class _Suppression:
         """Whether the candidate overlaps a chosen box: tests chunks of them until one does."""
         kept, fits, hits = self.cells["kept"], self.cells["fits"], self.hits
         no, yes = const(0, hits.dtype), const(1, hits.dtype)
+        place, least = ((const(0),),), reducer("min", INDEX)
 
         def look(chunk: Expr) -> Stmt:
             def lanes(
@@ -194,7 +204,8 @@ class _Suppression:
                 return Store(hits, (lane,), Select(here, yes, hits[lane]))
 
             def found(lane: Expr) -> Stmt:
-                return If(hits[lane].eq(yes), fits.set(0), None)
+                free = Select(hits[lane].eq(yes), const(0), const(1))
+                return Update((fits.buffer,), place, (free,), least)
 
             clear = nests.over((LANES,), lambda n: Store(hits, (n,), no), vector=True)
             tests = nests.over((CHUNK // LANES, LANES), lanes, vector=True)
@@ -263,7 +274,8 @@ def _compute(
     inputs: Buffers,
     outputs: Buffers,
 ) -> list[Kernel]:
-    parts, nests = _Suppression(call, inputs, outputs), LoopNests()
+    nests = LoopNests()
+    parts = _Suppression(call, inputs, outputs, nests)
     batches, boxes, _ = inputs[0].shape
     classes = inputs[1].shape[1]
     selected, count = outputs

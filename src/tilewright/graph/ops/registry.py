@@ -52,11 +52,12 @@ class OpCall:
     """One use of an operator, as its definition sees it.
 
     known: the values that are constants. An omitted input has no dtype or shape; check `has(i)`
-    first.
+    first. blocks: whether the native form is for a target whose blocks of threads share memory.
     """
 
     operation: Operation
     known: Mapping[Value, Array] = field(default_factory=dict)
+    blocks: bool = field(default=False, kw_only=True)
 
     def attr(self, name: str, default: Any = None) -> Any:
         """The attribute, or its default."""
@@ -327,8 +328,12 @@ def program_of(
     known: Mapping[Value, Array],
     inputs: Sequence[Buffer | None],
     outputs: Sequence[Buffer | None],
+    *,
+    blocks: bool = False,
 ) -> Program | None:
     """The native form of `operation` on the given buffers; None if it has none.
+
+    blocks: as of OpCall.
 
     Operators on types without native code (strings, complex numbers, sequences) have none.
     Raises CompileError naming the node if its definition fails.
@@ -339,7 +344,7 @@ def program_of(
     values = [v for v in (*operation.inputs, *operation.outputs) if v is not None]
     if not all(v.static and native_dtype(v.dtype) for v in values):
         return None
-    call = OpCall(operation, known)
+    call = OpCall(operation, known, blocks=blocks)
     hint = None if foreign(definition) else "Please report it, with the model"
     try:
         with definition_of_node(operation, "its definition fails", CompileError, hint):

@@ -1,7 +1,8 @@
 """Writes at computed positions: ScatterElements, ScatterND, TensorScatter.
 
 Updates are applied in order, so the last of several updates of an element wins. An index out of
-range is an execution error.
+range is an execution error. For blocks of threads, if few elements are updated side by side, each
+element looks for its updates: no two threads write one, and the order is the same.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.gather import wrapped
 from tilewright.graph.ops.nests import LoopNests, kernel
 from tilewright.graph.ops.registry import Gradient, OpCall, OpDef, register
-from tilewright.loops.nodes import Kernel, Stmt, Store, Update, block
+from tilewright.loops.nodes import Alloc, If, Kernel, Stmt, Store, Update, block
 
 Buffers = Sequence[Buffer]
 
@@ -36,6 +37,17 @@ _COMBINE: Mapping[str, tuple[str, str]] = {
     "max": ("max", "or"),
     "min": ("min", "and"),
 }
+
+
+# For blocks of threads: the number of elements updated side by side that keeps them busy; and the
+# most elements of a result that each look at all updates (16 units of 64 lanes compare as many in
+# the time of one store, see `targets/simt/cost.py`).
+BESIDE, OWNERS = 32, 1 << 19
+
+
+def _are_owners(call: OpCall, beside: int, out: Buffer) -> bool:
+    """Whether elements look for their updates. beside: how many an update changes side by side."""
+    return call.blocks and beside < BESIDE and out.size <= OWNERS
 
 
 def _put(
@@ -65,6 +77,8 @@ def _scatter_elements(
     out = outputs[0]
     nests = LoopNests()
     axis = call.axis(call.attr("axis", 0), len(data.shape))
+    if _are_owners(call, math.prod(indices.shape) // max(indices.shape[axis], 1), out):
+        return [_elements_by_owners(call, inputs, out, axis)]
 
     def step(*i: Expr) -> Stmt:
         at = replaced(i, axis, wrapped(indices[i], data.shape[axis]))
@@ -75,6 +89,42 @@ def _scatter_elements(
         nests.over(indices.shape, step),
     )
     return [kernel(call.name, inputs, outputs, body)]
+
+
+def _elements_by_owners(
+    call: OpCall, inputs: Buffers, out: Buffer, axis: int
+) -> Kernel:
+    """Each element looks at the updates of its row."""
+    data, indices, updates = inputs
+    nests, known = LoopNests(), Buffer("known", indices.shape, data.dtype)
+
+    def place(i: Sequence[Expr]) -> Expr:
+        return wrapped(indices[tuple(i)], data.shape[axis])
+
+    def check(*i: Expr) -> Stmt:
+        return Store(known, i, data[replaced(i, axis, place(i))])
+
+    def owner(*j: Expr) -> Stmt:
+        mine = Buffer("mine", (1,), out.dtype, "register")
+
+        def look(n: Expr) -> Stmt:
+            i = replaced(j, axis, n)
+            put = _put(call, mine, (const(0),), updates[i])
+            return If(place(i).eq(j[axis]), put, None)
+
+        found: Stmt = nests.loop(indices.shape[axis], look)
+        for n, (few, many) in enumerate(zip(indices.shape, data.shape, strict=True)):
+            if few < many and n != axis:
+                found = If(j[n] < few, found, None)
+        return _owned(mine, data[j], found, Store(out, j, mine[0]))
+
+    body = block(nests.over(indices.shape, check), nests.over(out.shape, owner))
+    return kernel(call.name, inputs, [out], Alloc(known, body))
+
+
+def _owned(mine: Buffer, first: Expr, updates: Stmt, last: Stmt) -> Stmt:
+    """An element in a register while it is updated."""
+    return Alloc(mine, block(Store(mine, (const(0),), first), updates, last))
 
 
 def _scatter_elements_type(call: OpCall) -> Sequence[Any]:
@@ -212,6 +262,8 @@ def _scatter_nd(
     out = outputs[0]
     nests = LoopNests()
     depth = indices.shape[-1]
+    if depth and _are_owners(call, math.prod(data.shape[depth:]), out):
+        return [_nd_by_owners(call, inputs, out, depth)]
 
     def step(*i: Expr) -> Stmt:
         at = tuple(wrapped(indices[(*i, n)], data.shape[n]) for n in range(depth))
@@ -224,6 +276,39 @@ def _scatter_nd(
         nests.copy(out, lambda *i: data[i]), nests.over(indices.shape[:-1], step)
     )
     return [kernel(call.name, inputs, outputs, body)]
+
+
+def _nd_by_owners(call: OpCall, inputs: Buffers, out: Buffer, depth: int) -> Kernel:
+    """Each element compares its number with those of all updates."""
+    data, indices, updates = inputs
+    nests, grid = LoopNests(), indices.shape[:-1]
+    known = Buffer("known", grid, data.dtype)
+    places = Buffer("places", grid, INDEX)
+
+    def number(at: Sequence[Expr]) -> Expr:
+        found: Expr = const(0)
+        for i, extent in zip(at, data.shape, strict=False):
+            found = found * extent + i
+        return found
+
+    def check(*i: Expr) -> Stmt:
+        at = [wrapped(indices[(*i, n)], data.shape[n]) for n in range(depth)]
+        rest = (const(0),) * (len(data.shape) - depth)
+        there = Store(known, i, data[(*at, *rest)])
+        return block(there, Store(places, i, number(at)))
+
+    def owner(*j: Expr) -> Stmt:
+        mine = Buffer("mine", (1,), out.dtype, "register")
+
+        def look(*i: Expr) -> Stmt:
+            put = _put(call, mine, (const(0),), updates[(*i, *j[depth:])])
+            return If(places[i].eq(number(j[:depth])), put, None)
+
+        found = nests.over(grid, look)
+        return _owned(mine, data[j], found, Store(out, j, mine[0]))
+
+    body = block(nests.over(grid, check), nests.over(out.shape, owner))
+    return kernel(call.name, inputs, [out], Alloc(known, Alloc(places, body)))
 
 
 def _scatter_nd_type(call: OpCall) -> Sequence[Any]:

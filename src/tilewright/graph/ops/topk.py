@@ -1,12 +1,13 @@
 """TopK: the k largest or smallest along an axis, in order.
 
-A NaN counts as larger than every number; equal elements keep their order.
+A NaN counts as larger than every number; equal elements keep their order. On a processor, a row is
+inserted into a sorted list of its best; blocks of threads sort parts of a row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from tilewright.base import dtypes
 from tilewright.compute.build import cast
@@ -17,9 +18,13 @@ from tilewright.graph.ops.derivative import Backward, filled
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.nests import LoopNests, kernel
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
+from tilewright.graph.ops.sorting import ShuffleSort
 from tilewright.loops.nodes import Alloc, If, Kernel, Stmt, Store, While, block
 
 Buffers = Sequence[Buffer]
+# The value and the place of an element of a row; stores one of the best of a row.
+_Read = Callable[[Sequence[Expr], Expr], tuple[Expr, Expr]]
+_Flush = Callable[[Sequence[Expr], Expr, Expr, Expr], Stmt]
 
 
 def _k(op: OpCall) -> int:
@@ -53,6 +58,120 @@ def _before(a: Expr, b: Expr, largest: bool) -> Expr:
         return more
     high, low = (a, b) if largest else (b, a)
     return more | (call("isnan", high) & ~call("isnan", low))
+
+
+SORTED: Final = 1024  # elements that a block of threads sorts together
+
+
+class _InBlocks:
+    """A block of threads sorts up to SORTED elements of a row; the best of all blocks are next.
+
+    candidates: values of the rows and their places in them, along the last dimension.
+    """
+
+    def __init__(self, op: OpCall, x: Buffer) -> None:
+        self.op, self.x, self.k = op, x, _k(op)
+        self.largest = bool(op.attr("largest", 1))
+        self.axis = op.axis(op.attr("axis", -1), len(x.shape))
+        self.free = (*x.shape[: self.axis], *x.shape[self.axis + 1 :])
+        self.extent = x.shape[self.axis]
+        self.nests = LoopNests()
+
+    def body(self, outputs: Buffers) -> Stmt:
+        """The whole program."""
+        a, count = self.axis, self.extent
+        steps: list[Stmt] = []
+        scratch: list[Buffer] = []
+
+        def own(i: Sequence[Expr], n: Expr) -> tuple[Expr, Expr]:
+            return self.x[(*i[:a], n, *i[a:])], n
+
+        read: _Read = own
+        while count > SORTED and 4 * self.k <= SORTED:
+            blocks = -(-count // SORTED)
+            shape = (*self.free, blocks * self.k)
+            values = Buffer(f"values{len(steps)}", shape, self.x.dtype)
+            places = Buffer(f"found{len(steps)}", shape, INDEX)
+            scratch += [values, places]
+            steps.append(self.sorted(read, count, blocks, self.into(values, places)))
+            read, count = self.candidates(values, places), blocks * self.k
+        results = [None if b is None else self.along(b) for b in outputs]
+
+        def flush(i: Sequence[Expr], n: Expr, value: Expr, place: Expr) -> Stmt:
+            pairs = zip(results, (value, place), strict=True)
+            return block(*(store(i, n, v) for store, v in pairs if store is not None))
+
+        body = block(*steps, self.sorted(read, count, 1, flush))
+        for b in reversed(scratch):
+            body = Alloc(b, body)
+        return body
+
+    def along(self, b: Buffer) -> Callable[[Sequence[Expr], Expr, Expr], Stmt]:
+        """Stores into a result."""
+        a = self.axis
+        return lambda i, n, value: Store(b, (*i[:a], n, *i[a:]), value)
+
+    def into(self, values: Buffer, places: Buffer) -> _Flush:
+        """Stores the best of a block as candidates of the next step."""
+
+        def flush(i: Sequence[Expr], n: Expr, value: Expr, place: Expr) -> Stmt:
+            *row, at = i
+            to = (*row, at * self.k + n)
+            return block(Store(values, to, value), Store(places, to, place))
+
+        return flush
+
+    @staticmethod
+    def candidates(values: Buffer, places: Buffer) -> _Read:
+        """Reads a candidate."""
+        return lambda i, n: (values[(*i, n)], places[(*i, n)])
+
+    def sorted(self, read: _Read, count: int, blocks: int, flush: _Flush) -> Stmt:
+        """Sort the elements of each row in blocks, and flush the best of each.
+
+        Where a row ends within a block, elements with the place `extent` follow, which are none.
+        """
+        room = count if blocks == 1 else SORTED
+        order = ShuffleSort(room, self.nests)
+        keys = Buffer("keys", (order.size,), self.x.dtype)
+        nests, none = self.nests, const(0, self.x.dtype)
+        last, extent = const(order.size), const(self.extent)
+
+        def row(*i: Expr) -> Stmt:
+            outer = i if blocks == 1 else i[:-1]
+
+            def at(n: Expr) -> Expr:
+                return n if blocks == 1 else i[-1] * SORTED + n
+
+            def fetch(n: Expr) -> Stmt:
+                value, place = read(outer, at(n))
+                known = Select(place < self.extent, n, last)
+                some = block(Store(keys, (n,), value), Store(order.places, (n,), known))
+                rest = block(Store(keys, (n,), none), Store(order.places, (n,), last))
+                return If((n < room) & (at(n) < count), some, rest)
+
+            def store(n: Expr) -> Stmt:
+                best = order.places[n]
+                value = Select(best < last, keys[best], none)
+                place = Select(best < last, read(outer, at(best))[1], extent)
+                return flush(i, n, value, place)
+
+            def before(m: Expr, n: Expr) -> tuple[Stmt, Expr]:
+                return block(), _before(keys[m], keys[n], self.largest)
+
+            return Alloc(
+                keys,
+                order.around(
+                    block(
+                        nests.loop(order.size, fetch),
+                        order.sort(const(order.size), before),
+                        nests.loop(self.k, store),
+                    )
+                ),
+            )
+
+        extents = self.free if blocks == 1 else (*self.free, blocks)
+        return nests.rows(extents, order.size * order.bits**2, row)
 
 
 class _Sorted:
@@ -123,6 +242,10 @@ def _top_k(
         return kept.around(body)
 
     free = (*x.shape[:axis], *x.shape[axis + 1 :])
+    if kept.k and op.blocks:
+        parts = _InBlocks(op, x)
+        body = parts.body(outputs)
+        return [kernel(op.name, inputs[:1], outputs, body, parts.nests.notes)]
     if kept.k:
         body = nests.rows(free, extent * 8, row)
     else:

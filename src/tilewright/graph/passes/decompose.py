@@ -97,16 +97,16 @@ def native_program(
     op: Operation,
     known: Mapping[Value, Any],
     buffers: Mapping[Value, Buffer],
+    blocks: bool = False,
 ) -> Sequence[Computation | Kernel] | None:
     """The program that an operator's definition builds on its values' buffers; None without one.
 
-    known: the values of constants.
+    known: the values of constants. blocks: whether it is for blocks of threads.
     """
     if not all(v in buffers for v in (*op.reads, *op.writes)):
         return None
-    return program_of(
-        op, known, operands(op.inputs, buffers), operands(op.outputs, buffers)
-    )
+    inputs, outputs = (operands(v, buffers) for v in (op.inputs, op.outputs))
+    return program_of(op, known, inputs, outputs, blocks=blocks)
 
 
 def operands(

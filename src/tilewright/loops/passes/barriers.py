@@ -256,7 +256,8 @@ def _carried(
     whole = tree.whole(around)
     either_way = [(first, then), (then, first)]
     for (a, one), (b, two) in either_way[: 1 if first[0] is then[0] else 2]:
-        after, before = tree.after(one, level), tree.before(two, level, {})
+        after = tree.after(one, level, stays=True)
+        before = tree.before(two, level, {})
         most = 2
         if by is None or set(after + before) >= set(whole):
             most = 1  # an iteration between adds no gap

@@ -138,10 +138,17 @@ class Sequences:
         self,
         path: Path,
         level: int,
+        stays: bool = False,
     ) -> Way:
-        """The gaps after what a path leads to, in the sequences from a level on."""
+        """The gaps after what a path leads to, in the sequences from a level on.
+
+        stays: in that of the level, another iteration follows. A while loop is left behind its
+        condition, past its body.
+        """
         found: list[Gap] = []
-        for step in reversed(path[level:]):
+        for n, step in reversed([*enumerate(path)][level:]):
+            if step.number < 0 and not (stays and n == level):
+                continue
             end = len(step.sequence.parts)
             found += self.behind(step.sequence, step.number, end)
         return tuple(found)

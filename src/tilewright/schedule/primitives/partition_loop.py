@@ -9,7 +9,7 @@ from typing import Any
 from tilewright.loops.analysis.access import Env, environment
 from tilewright.loops.nodes import GPU_AXES, Block, For, Kernel, Stmt, block, loop
 from tilewright.schedule import edit, tree
-from tilewright.schedule.legality import refuse
+from tilewright.schedule.legality import check_kinds, refuse
 from tilewright.schedule.primitives.annotate import check_unmarked
 from tilewright.schedule.registry import primitive
 from tilewright.schedule.simplify_guards import guards, simplify_guards, stretch
@@ -55,6 +55,9 @@ def partition_loop(
         )
     made = parts(f, found, n, env, tree.names(kernel))
     result = edit.put(kernel, place, block(*made))
+    around = [g.var.name for g in place.loops if g.together]
+    hint = "partition the loop before the one around it gets its kind"
+    check_kinds(result, around, "partition_loop", hint)
     return result, tuple(part.var.name for part in made)
 
 

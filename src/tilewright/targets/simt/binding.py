@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from tilewright.base.errors import ScheduleError
-from tilewright.loops.nodes import Alloc, For, Stmt, Update
+from tilewright.loops.nodes import Alloc, Block, For, Stmt, Update
 from tilewright.loops.walk import walk
 from tilewright.schedule import Schedule
 from tilewright.schedule.space.nest import existing, extents, fuse_all
@@ -24,24 +24,46 @@ def bind_elements(s: Schedule, nest: For, threads: int, width: int = 1) -> str:
     vector. Returns the loop over threads; empty if there is none.
     """
     if width > 1:
-        *around, last = (f.var.name for f in _chain(nest))
+        *around, last = (f.var.name for f in chain(nest))
         groups, lanes = s.split(last, width)
         s.vectorize(lanes)
         nest, _ = find_loop(s.kernel, [*around, groups][0], "bind")
-    chain: list[For] = []
-    for f in _chain(nest):
+    free: list[For] = []
+    for f in chain(nest):
         if not f.trips or f.kind == "vector" or not made_serial(s, f):
             break
-        chain.append(f)
+        free.append(f)
     done = len(s.trace.steps)
-    while chain:
+    while free:
         try:
-            return _bind_together(s, nest, chain, threads)
+            return _bind_together(s, nest, free, threads)
         except ScheduleError:
             while len(s.trace.steps) > done:
                 s.undo()
-            chain.pop()
+            free.pop()
     return ""
+
+
+def independent_outside(s: Schedule, nest: For) -> For:
+    """Move the independent loops of a nest to the outside, in their order; the new nest.
+
+    For loops that an operator gives: its vector loops are loops like any other here. So each thread
+    scatters into elements of its own, in the order of the program.
+    """
+    names = [f.var.name for f in chain(nest) if f.kind in ("serial", "vector")]
+    for f in chain(nest):
+        if f.kind == "vector":
+            s.serial(f.var.name)
+    nest, _ = find_loop(s.kernel, names[0], "reorder") if names else (nest, None)
+    loops = [f for f in chain(nest) if f.var.name in names]
+    free = [f.var.name for f in loops if f.trips and made_serial(s, f)]
+    order = [*free, *(f.var.name for f in loops if f.var.name not in free)]
+    if free and order != names:
+        try:
+            s.reorder(*order)
+        except ScheduleError:
+            return nest  # a step needs what steps of the others left
+    return find_loop(s.kernel, order[0], "bind")[0] if order else nest
 
 
 def _bind_together(s: Schedule, nest: For, chain: Sequence[For], threads: int) -> str:
@@ -71,7 +93,7 @@ def accumulate_in_registers(s: Schedule, nest: For, loop: str) -> None:
             s.cache_write(b.name, loop, "register")
 
 
-def _chain(nest: For) -> Iterator[For]:
+def chain(nest: For) -> Iterator[For]:
     """The loops that are directly inside one another."""
     s: Stmt = nest
     while isinstance(s, For):
@@ -168,3 +190,14 @@ def bind_blocks(s: Schedule, loops: Sequence[str]) -> None:
         there = [s.fuse(there[0], there[1]), *there[2:]]
     for axis, loop in zip("xyz", reversed(there), strict=False):
         s.bind(loop, f"blockIdx.{axis}")
+
+
+def nests(body: Stmt) -> Iterator[Stmt]:
+    """The statements at the root of a kernel, without the allocations around them."""
+    if isinstance(body, Alloc):
+        yield from nests(body.body)
+    elif isinstance(body, Block):
+        for inner in body.stmts:
+            yield from nests(inner)
+    else:
+        yield body

@@ -15,6 +15,7 @@ from tilewright.targets.simt.attention import attention_of, by_key_blocks
 from tilewright.targets.simt.columns import are_columns, by_columns
 from tilewright.targets.simt.machine import SimtMachine
 from tilewright.targets.simt.rows import by_rows, rows_of
+from tilewright.targets.simt.scans import by_scan_parts, is_scan
 from tilewright.targets.simt.totals import by_parts, is_total
 from tilewright.targets.simt.transposes import by_tiles, is_transpose
 
@@ -26,6 +27,7 @@ _Run = Callable[[Schedule, Sequence[Computation], SimtMachine, Choices], Schedul
 FAMILIES: Final[dict[str, tuple[_Applies, _Run, bool]]] = {
     "attention": (attention_of, by_key_blocks, True),
     "transpose": (is_transpose, by_tiles, False),
+    "scan": (is_scan, by_scan_parts, True),
     "total": (is_total, by_parts, True),
     "columns": (are_columns, by_columns, True),
     "rows": (rows_of, by_rows, True),

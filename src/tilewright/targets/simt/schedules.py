@@ -11,7 +11,7 @@ single map as reader is computed in the map's threads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -19,17 +19,23 @@ from tilewright.base.errors import ScheduleError
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.analysis.effects import writes
-from tilewright.loops.nodes import GPU_AXES, Alloc, Block, For, Kernel, Stmt
+from tilewright.loops.nodes import GPU_AXES, For, Kernel
+from tilewright.loops.passes.to_launches import to_launches
 from tilewright.loops.walk import loops_of
 from tilewright.schedule import Schedule
 from tilewright.schedule.space import Choices, Sketch
 from tilewright.schedule.space.inlining import inlined
 from tilewright.schedule.space.merging import merged
 from tilewright.schedule.space.patterns import parts, uses
-from tilewright.targets.simt.binding import bind_elements
+from tilewright.targets.simt.binding import (
+    bind_elements,
+    independent_outside,
+    nests,
+)
 from tilewright.targets.simt.cost import GAIN
 from tilewright.targets.simt.families import reductions
 from tilewright.targets.simt.machine import SimtMachine
+from tilewright.targets.simt.phases import by_phases
 from tilewright.targets.simt.predict import tiles, time_by_element, time_in_tiles
 from tilewright.targets.simt.products import Product, product_of
 from tilewright.targets.simt.tiles import in_tiles
@@ -53,6 +59,7 @@ def sketches(
     given = tuple(computations)
     found = [
         *reductions(kernel, computations, machine, exact),
+        *([] if given else _in_turns(kernel, machine)),
         Sketch("by element", partial(_by_element, kernel, given, machine)),
     ]
     products = list(products_of(given))
@@ -63,6 +70,28 @@ def sketches(
         )
         found.insert(0 if first else len(found), tiled)
     return found
+
+
+def _in_turns(kernel: Kernel, machine: SimtMachine) -> Iterator[Sketch]:
+    """The sketch of phases, if its defaults are legal and expected to pay."""
+    sketch = Sketch("phases", partial(_by_phases, kernel, machine))
+    try:
+        found = sketch.default().values
+    except ScheduleError:
+        return
+    if any(n > 1 for name, n in found.items() if name.endswith(".threads")):
+        yield sketch
+
+
+def _by_phases(kernel: Kernel, machine: SimtMachine, choose: Choices) -> Schedule:
+    """Phases where they pay, all else by element. parameters: those of both.
+
+    Raises ScheduleError if threads would race.
+    """
+    s, done = by_phases(Schedule(kernel), machine, choose)
+    s = _elements(s, (), machine, choose, done)
+    to_launches(s.kernel, machine.warp)
+    return s
 
 
 def products_of(computations: Sequence[Computation]) -> Iterator[Product]:
@@ -131,12 +160,13 @@ def _elements(
     rest: Sequence[Computation],
     machine: SimtMachine,
     choose: Choices,
+    done: Collection[str] = (),
 ) -> Schedule:
     """Bind the remaining nests: a thread for each element.
 
-    parameters: `threads` of a block; `<map>.width`, elements of a thread.
+    parameters: `threads` of a block; `<map>.width`, elements of a thread. done: nests to leave.
     """
-    waiting = {n.var.name for n in _roots(s) if not _is_bound(n)}
+    waiting = {n.var.name for n in _roots(s) if not _is_bound(n)}.difference(done)
     if not waiting:
         return s
     possible = [n for n in THREADS if n <= machine.block_threads]
@@ -147,6 +177,8 @@ def _elements(
         nest = found[-1]  # what it reads may be computed in its threads
         waiting.remove(nest.var.name)
         reader = next((writers[b] for b in writes(nest) if b in writers), None)
+        if reader is None:
+            nest = independent_outside(s, nest)
         width = _width(nest, reader, writers, machine, choose)
         inner = bind_elements(s, nest, threads, width)
         if inner and reader is not None:
@@ -161,13 +193,17 @@ def _width(
     machine: SimtMachine,
     choose: Choices,
 ) -> int:
-    """Elements that a thread computes together; one if it may have to compute others first."""
-    if c is None or not c.is_map or any(b in writers for b in c.inputs):
+    """Elements that a thread computes together; one if it may have to compute others first.
+
+    c: the nest's Computation, None for a nest that an operator gives.
+    """
+    if c is not None and (not c.is_map or any(b in writers for b in c.inputs)):
         return 1
     widths = element_widths(nest, machine)
     if len(widths) == 1:
         return 1
-    return choose(f"{c.name}.width", widths, usual_width(nest, widths, machine))
+    name = nest.var.name if c is None else c.name
+    return choose(f"{name}.width", widths, usual_width(nest, widths, machine))
 
 
 def _with_operands(
@@ -203,14 +239,3 @@ def _is_bound(nest: For) -> bool:
 
 def _roots(s: Schedule) -> list[For]:
     return [n for n in nests(s.kernel.body) if isinstance(n, For)]
-
-
-def nests(body: Stmt) -> Iterator[Stmt]:
-    """The statements at the root of a kernel, without the allocations around them."""
-    if isinstance(body, Alloc):
-        yield from nests(body.body)
-    elif isinstance(body, Block):
-        for inner in body.stmts:
-            yield from nests(inner)
-    else:
-        yield body

@@ -41,6 +41,7 @@ class SimtTarget(Target):
 
     __slots__ = ()
     fuses: ClassVar[bool] = True
+    blocks: ClassVar[bool] = True
     exact: bool
 
     @property
