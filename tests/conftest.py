@@ -72,6 +72,8 @@ def pytest_configure(config: pytest.Config) -> None:
     machine._physical_cores = lambda: 2
     # Otherwise each compilation would count all objects of the collected tests.
     collector._MANY = sys.maxsize
+    # And TorchDynamo would look through them after each of its own.
+    os.environ.setdefault("TORCH_DYNAMO_RUN_GC_AFTER_COMPILE", "0")
     if config.pluginmanager.hasplugin("cacheprovider"):
         node_cases.folder = config.cache.mkdir("onnx")
         shared_objects.folder = config.cache.mkdir("objects")
