@@ -23,6 +23,7 @@ from hypothesis.internal.conjecture import providers
 
 from tests import shared_objects
 from tests.conformance import lists, node_cases
+from tests.roomy import roomy
 from tests.selection import (
     draw_fewer,
     mark_covering,
@@ -118,20 +119,28 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Any:
-    """A worker of xdist sends one report of a test that passes, instead of three.
-
-    Sending and reading reports takes three times as long as an empty test. Files for JUnit have the
-    times of all three.
-    """
-    option = item.config.option
-    if "PYTEST_XDIST_WORKER" not in os.environ or option.xmlpath or option.verbose > 0:
-        return None
-    for report in runtestprotocol(item, log=False, nextitem=nextitem):
-        if report.when == "call" or not report.passed:
-            item.ihook.pytest_runtest_logreport(report=report)
-    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
+    roomy(_run_and_report)(item, nextitem)
     return True
+
+
+def _run_and_report(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """As pytest does, but a worker of xdist sends one report of a test that passes, not three.
+
+    Sending and reading reports takes as long as an empty test. JUnit's files have the times of all.
+    """
+    option, where = (
+        item.config.option,
+        {"nodeid": item.nodeid, "location": item.location},
+    )
+    is_worker = "PYTEST_XDIST_WORKER" in os.environ
+    whole = not is_worker or option.xmlpath or option.verbose > 0
+    if whole:
+        item.ihook.pytest_runtest_logstart(**where)
+    for report in runtestprotocol(item, log=whole, nextitem=nextitem):
+        if not whole and (report.when == "call" or not report.passed):
+            item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(**where)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -174,6 +183,11 @@ def same_numbers(request: pytest.FixtureRequest) -> None:
 
 # What the generator of each module was like before its first test.
 _DRAWN: dict[str, Any] = {}
+
+
+def pytest_sessionfinish() -> None:
+    """Nothing that is left is examined by collections while pytest and Python end."""
+    gc.freeze()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
