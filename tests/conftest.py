@@ -75,6 +75,9 @@ def pytest_configure(config: pytest.Config) -> None:
     collector._MANY = sys.maxsize
     # And TorchDynamo would look through them after each of its own.
     os.environ.setdefault("TORCH_DYNAMO_RUN_GC_AFTER_COMPILE", "0")
+    # Threads of NumPy's products wait busily for processors that other workers are using.
+    # Workers and other processes inherit this; NumPy is loaded here already.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if config.pluginmanager.hasplugin("cacheprovider"):
         node_cases.folder = config.cache.mkdir("onnx")
         shared_objects.folder = config.cache.mkdir("objects")
