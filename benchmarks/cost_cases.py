@@ -143,9 +143,8 @@ MODELS: Final[Mapping[str, str]] = {
     "pooling_channels": """(float[1,16,14,14] x, float[64,16,1,1] w, float[16,64,1,1] wb)
         => (float[1,16,14,14] y)
         { a = Conv(x, w) b = MaxPool<kernel_shape=[3,3], pads=[1,1,1,1]>(a) y = Conv(b, wb) }""",
-    "convolution_strided": """(float[1,16,56,56] x, float[64,16,1,1] w, float[128,64,3,3] wb,
-        float[16,128,1,1] wc) => (float[1,16,28,28] y)
-        { a = Conv(x, w) b = Conv<pads=[1,1,1,1], strides=[2,2]>(a, wb) y = Conv(b, wc) }""",
+    "dilated_image": """(float[1,64,60,60] x, float[64,64,3,3] w) => (float[1,64,56,56] y)
+        { y = Conv<dilations=[2,2]>(x, w) }""",
     "depthwise_channels": """(float[1,16,28,28] x, float[64,16,1,1] w, float[64,1,3,3] wd,
         float[16,64,1,1] wb) => (float[1,16,28,28] y)
         { a = Conv(x, w) b = Conv<pads=[1,1,1,1], group=64>(a, wd) y = Conv(b, wb) }""",
@@ -311,7 +310,7 @@ CASES: Final[Mapping[str, Case]] = {
     "repeated": Case("repeated"),
     "side_by_side": Case("concat"),
     "moved_products": Case("convolution"),
-    "deep_sum": Case("convolution_strided"),
+    "deep_sum": Case("dilated_image"),
     "window_gain": Case("convolution_padded"),
     "halo": Case("depthwise_channels"),
     "few_keys": Case("attention_few"),

@@ -17,11 +17,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
 from tests import shared_objects
 from tests.conformance import lists, node_cases
+from tests.roomy import roomy
 from tests.selection import (
     draw_fewer,
     mark_covering,
@@ -71,6 +73,11 @@ def pytest_configure(config: pytest.Config) -> None:
     machine._physical_cores = lambda: 2
     # Otherwise each compilation would count all objects of the collected tests.
     collector._MANY = sys.maxsize
+    # And TorchDynamo would look through them after each of its own.
+    os.environ.setdefault("TORCH_DYNAMO_RUN_GC_AFTER_COMPILE", "0")
+    # Threads of NumPy's products wait busily for processors that other workers are using.
+    # Workers and other processes inherit this; NumPy is loaded here already.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if config.pluginmanager.hasplugin("cacheprovider"):
         node_cases.folder = config.cache.mkdir("onnx")
         shared_objects.folder = config.cache.mkdir("objects")
@@ -115,6 +122,31 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.set_threshold(1_000_000, 20, 100)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
+    roomy(_run_and_report)(item, nextitem)
+    return True
+
+
+def _run_and_report(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """As pytest does, but a worker of xdist sends one report of a test that passes, not three.
+
+    Sending and reading reports takes as long as an empty test. JUnit's files have the times of all.
+    """
+    option, where = (
+        item.config.option,
+        {"nodeid": item.nodeid, "location": item.location},
+    )
+    is_worker = "PYTEST_XDIST_WORKER" in os.environ
+    whole = not is_worker or option.xmlpath or option.verbose > 0
+    if whole:
+        item.ihook.pytest_runtest_logstart(**where)
+    for report in runtestprotocol(item, log=whole, nextitem=nextitem):
+        if not whole and (report.when == "call" or not report.passed):
+            item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(**where)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def settings_of_the_tests(
     pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
@@ -155,6 +187,11 @@ def same_numbers(request: pytest.FixtureRequest) -> None:
 
 # What the generator of each module was like before its first test.
 _DRAWN: dict[str, Any] = {}
+
+
+def pytest_sessionfinish() -> None:
+    """Nothing that is left is examined by collections while pytest and Python end."""
+    gc.freeze()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -198,7 +198,7 @@ def test_all_numbers_of_positions_read_weights_as_the_first_one_packs_them() -> 
     )
     how: Any = {"jit": False, "cache": False, "threads": 1}
     with events.record() as log:
-        exe: Any = tw.compile(source, dims={"h": (12, 40), "w": (12, 40)}, **how)
+        exe: Any = tw.compile(source, dims={"h": (12, 24), "w": (12, 24)}, **how)
     found = [e.fields for e in log if e.kind == "positions" and e.fields["points"] > 1]
     assert len(found) == 1 and len(found[0]["at_a_time"]) > 2
     values = exe.model.shared[0].opened.step.values

@@ -300,6 +300,7 @@ def test_packed_constants_have_names_of_their_own(
         compare(group, work, n)
 
 
+@pytest.mark.representatives("neoverse-n1")  # machines differ in numbers
 @pytest.mark.parametrize("mcpu", ["x86-64-v3", "x86-64-v4", "neoverse-n1"])
 def test_all_numbers_of_units_read_constants_as_the_first_one_packs_them(
     mcpu: str, monkeypatch: pytest.MonkeyPatch

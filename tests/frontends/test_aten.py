@@ -103,6 +103,7 @@ def test_operator(name):
     check(program, inputs, expected)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("known", [(1,), (2,), (0, 1), (1, 2), (0, 1, 2)])
 @pytest.mark.parametrize("name", ["strides and padding", "sampled", "attention"])
 def test_gradients_of_constants(name, known):

@@ -331,6 +331,7 @@ def test_rounding_by_data_loses_less():
     assert lost(by_data) < 0.5 * lost(near)
 
 
+@pytest.mark.representatives("1", "150")  # one block, and one more that is not full
 @pytest.mark.parametrize("terms", [1, 127, 128, 150])
 def test_blocks_round_as_one_input_after_another(terms):
     """As the method is published, each rounding being made good in all that are still real."""

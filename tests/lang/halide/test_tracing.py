@@ -53,6 +53,7 @@ SCHEDULES = {
 }
 
 
+@pytest.mark.representatives("in tiles", "inline")  # stored further out, and not at all
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_stores_and_loads(name, capfd):
     ours, want = both(lambda m: pipeline(m, SCHEDULES[name]), [2, 4], capfd)
@@ -109,6 +110,8 @@ REALIZED = {
 }
 
 
+# before all loops, in one, of both Funcs, and over loops that schedules made
+@pytest.mark.representatives("root", "both at a row", "fused")
 @pytest.mark.parametrize("name", REALIZED)
 def test_realizations(name, capfd):
     ours, want = both(lambda m: realized(m, REALIZED[name]), [8, 4], capfd)

@@ -190,7 +190,7 @@ def compile_text(
 
     Raises CompileError naming `where`.
     """
-    code = object_code(optimized(text, machine, where), machine, level)
+    code = object_code(text, machine, where, level)
     missing = [name for name in undefined_symbols(code) if name not in allowed]
     if missing:
         raise CompileError(
@@ -202,8 +202,9 @@ def compile_text(
     return code
 
 
-def object_code(module: Any, machine: CpuMachine, level: int) -> bytes:
-    """The object file that LLVM makes of a module after the passes."""
+def object_code(text: str, machine: CpuMachine, where: str, level: int) -> bytes:
+    """The object file that LLVM makes of assembly; errors as of `compile_text`."""
+    module = optimized(text, machine, where)
     return bytes(target_machine(machine, level).emit_object(module))
 
 
