@@ -1,0 +1,72 @@
+"""The search: places for all Funcs, from the outputs to the inputs, the cheapest few at a time."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from tilewright.base.dataclass import dataclass
+from tilewright.lang.halide.search.bodies import Bodies
+from tilewright.lang.halide.search.places import Place, Placement
+from tilewright.lang.halide.search.price import Priced, Prices
+
+BEAM: Final = 4  # placements that are kept at a time
+SWEEPS: Final = 2  # through all Funcs, changing one place at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """A placement and its price."""
+
+    placement: Placement
+    priced: Priced
+
+
+def search(bodies: Bodies) -> list[Found]:
+    """Placements, the cheapest first."""
+    prices = Prices(bodies)
+    start = Placement(bodies, {})
+    first = prices.of(start)
+    assert first is not None
+    beam = [Found(start, first)]
+    order = [f for f in reversed(bodies.stages.funcs) if _options(bodies, f)]
+    for f in order:
+        beam = _cheapest([*beam, *_changed(beam, f, prices)])
+    for _ in range(SWEEPS):
+        before = beam[0].priced.cycles
+        for f in order:
+            beam = _cheapest([*beam, *_changed(beam[:1], f, prices)])
+        if beam[0].priced.cycles >= before:
+            break
+    return beam
+
+
+def _changed(beam: list[Found], f: Any, prices: Prices) -> list[Found]:
+    """Each placement with each other place of a Func."""
+    found = []
+    for one in beam:
+        for place in _options(prices.bodies, f):
+            if place is one.placement.of(f):
+                continue
+            placement = one.placement.having(f, place)
+            priced = prices.of(placement)
+            if priced is not None:
+                found.append(Found(placement, priced))
+    return found
+
+
+def _cheapest(found: list[Found]) -> list[Found]:
+    kept: dict[Any, Found] = {}
+    for one in sorted(found, key=lambda x: x.priced.cycles):
+        root = {f for f, p in one.placement.places.items() if p is not Place.ROOT}
+        key = frozenset((f, one.placement.of(f)) for f in root)
+        kept.setdefault(key, one)
+    return list(kept.values())[:BEAM]
+
+
+def _options(bodies: Bodies, f: Any) -> tuple[Place, ...]:
+    """The places that a Func can have; none for an output."""
+    if f in bodies.stages.outputs:
+        return ()
+    if len(f.definitions) > 1:
+        return Place.ROOT, Place.ROW, Place.TILE
+    return Place.INLINE, Place.ROOT, Place.ROW, Place.TILE

@@ -1,0 +1,87 @@
+"""The constants of the price of a pipeline's stages: cycles of one core.
+
+They were set on a Zen 4 (AVX-512) by `python -m benchmarks.autoschedulers`: its apps under the
+schedules of this search, and those of `benchmarks.halide_apps` by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from tilewright.base.dataclass import dataclass
+from tilewright.tune.features.facts import USUAL, Facts
+
+# Vector instructions that one operation takes, by its node or function; others take one.
+OPERATIONS: Final[Mapping[str, float]] = MappingProxyType(
+    {
+        "Const": 0.0,
+        "Var": 0.0,
+        "Bitcast": 0.0,
+        "Select": 1.0,
+        "Cast": 1.0,
+        "Div": 8.0,
+        "sqrt": 8.0,
+        "exp": 16.0,
+        "log": 20.0,
+        "pow": 40.0,
+        "sin": 20.0,
+        "cos": 20.0,
+        "tan": 40.0,
+        "tanh": 30.0,
+        "erf": 30.0,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StageCosts:
+    """The constants, for one processor.
+
+    issued: vector instructions per cycle. divided: those of a
+    whole division by a number; whole_division: by anything else. scalar: cycles of one that is not
+    in vectors. lane: of an element that a gather or scatter moves. spread: vector instructions more
+    that a load takes for each element between lanes. shuffled: elements between lanes, at most,
+    that whole vectors are loaded for. start: cycles to begin a row of vectors, or a tile.
+    near: share of a cache that stays. streams: rows that are read and written at a time which make
+    the most of memory, and slow: the share of its rate that a single one gets. exposed: share of
+    the shorter of computing and moving that the other does not hide. registers: share of the
+    registers that is for vectors that a tile reads again. loaded: vectors that are loaded per cycle; unaligned: times as long as where a vector begins a line.
+    """
+
+    facts: Facts = USUAL
+    issued: float = 1.2
+    loaded: float = 1.0
+    unaligned: float = 2.0
+    divided: float = 3.0
+    whole_division: float = 30.0
+    scalar: float = 0.5
+    lane: float = 1.0
+    spread: float = 1.0
+    shuffled: float = 4.0
+    start: float = 12.0
+    near: float = 0.6
+    registers: float = 0.6
+    second: float = 20.0
+    streams: int = 6
+    slow: float = 0.5
+    memory: float = 9.5
+    exposed: float = 0.3
+
+    @property
+    def kept(self) -> int:
+        """The vectors that a tile loads and keeps in registers, at most."""
+        return int(self.facts.registers * self.registers)
+
+    def bytes_per_cycle(self, size: float, streams: int = 1) -> float:
+        """How fast one core reads data of that size again, so many rows of them at a time."""
+        facts = self.facts
+        if size <= facts.l1 * self.near:
+            return float("inf")  # a load's own cycles are all
+        if size <= facts.l2 * self.near:
+            return self.second
+        full = min(1.0, self.slow + (1 - self.slow) * (streams - 1) / (self.streams - 1))
+        if size <= facts.l3 * self.near:
+            return max(facts.l3_bytes, self.memory) * full
+        return self.memory * full

@@ -1,0 +1,93 @@
+"""Where the Funcs of a pipeline are computed, and which places are possible together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from functools import cached_property
+
+from tilewright.base.dataclass import dataclass
+from tilewright.lang.halide.search.bodies import Bodies
+from tilewright.lang.halide.syntax.func import Func
+
+
+class Place(Enum):
+    """Where a Func is computed.
+
+    INLINE: wherever it is used. TILE: what a register tile of its reader needs, before the tile.
+    ROW: the next rows of a nest at root, as it goes down; earlier rows are kept while they are
+    needed. ROOT: all of it, before anything that reads it.
+    """
+
+    INLINE = "inline"
+    TILE = "tile"
+    ROW = "row"
+    ROOT = "root"
+
+
+@dataclass(frozen=True, eq=False)
+class Placement:
+    """A place for each Func that is not at root."""
+
+    bodies: Bodies
+    places: Mapping[Func, Place]
+
+    def of(self, f: Func) -> Place:
+        """The place of a Func."""
+        return self.places.get(f, Place.ROOT)
+
+    def having(self, f: Func, place: Place) -> Placement:
+        """The placement with another place for one Func."""
+        return Placement(self.bodies, {**self.places, f: place})
+
+    @cached_property
+    def inline(self) -> frozenset[Func]:
+        """The Funcs that are inlined."""
+        return frozenset(f for f, p in self.places.items() if p is Place.INLINE)
+
+    @cached_property
+    def stored(self) -> tuple[Func, ...]:
+        """The others, producers first."""
+        return tuple(f for f in self.bodies.stages.funcs if f not in self.inline)
+
+    @cached_property
+    def readers(self) -> Mapping[Func, frozenset[Func]]:
+        """The stored Funcs that read each Func, directly or through inlined ones."""
+        found: dict[Func, frozenset[Func]] = {}
+        for f in reversed(self.bodies.stages.funcs):
+            several: set[Func] = set()
+            for c in self.bodies.consumers[f]:
+                several |= found[c] if c in self.inline else {c}
+            found[f] = frozenset(several)
+        return found
+
+    @cached_property
+    def hosts(self) -> Mapping[Func, Func] | None:
+        """The Func in whose loops each one is computed, itself at root; None: impossible.
+
+        Those of a tile are computed in one Func's tiles. Those of a row are computed as one nest
+        at root goes down; all their readers must be inside of it.
+        """
+        found: dict[Func, Func] = {}
+        for f in reversed(self.stored):
+            place = self.of(f)
+            if place is Place.ROOT:
+                found[f] = f
+                continue
+            around = {
+                found[c] if place is Place.ROW or self.of(c) is Place.TILE else c
+                for c in self.readers[f]
+            }
+            if place is Place.ROW:
+                around = {found[h] for h in around}
+            if len(around) != 1:
+                return None
+            [found[f]] = around
+        return found
+
+    def nest(self, f: Func) -> Func:
+        """The Func at root in whose nest a stored Func is computed."""
+        assert self.hosts is not None
+        while self.hosts[f] is not f:
+            f = self.hosts[f]
+        return f

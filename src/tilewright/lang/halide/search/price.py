@@ -1,0 +1,388 @@
+"""What a placement costs: cycles of one core, from what is computed, loaded and moved.
+
+A stored Func takes the longer of its arithmetic and loads, and of moving what it reads and writes
+from and to the cache (or memory) that has room for it; a share of the shorter is exposed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import ceil, inf, prod
+from typing import Any, Final
+
+from tilewright.base.dataclass import dataclass
+from tilewright.expr.bounds import bounds
+from tilewright.expr.nodes import Var
+from tilewright.lang.halide.search.bodies import SMALL, Bodies, Body
+from tilewright.lang.halide.search.places import Place, Placement
+from tilewright.lang.halide.syntax.func import Func
+from tilewright.lang.halide.syntax.ranges import with_values
+
+# (vectors, rows) of a tile of registers.
+TILES: Final = ((1, 1), (1, 2), (1, 4), (1, 8), (2, 4), (4, 5), (2, 1), (4, 1))
+ACCUMULATORS: Final = 24  # vectors of results in registers, at most
+Region = list[tuple[int, int]]  # (first, last), in NumPy's order
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """Cycles, and the tile of each Func at root or in rows: vectors along x, and rows."""
+
+    cycles: float
+    tiles: Mapping[Func, tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """A nest at root. window: bytes of the rows it keeps; streams: rows it reads and writes."""
+
+    window: float
+    streams: int
+
+
+class Prices:
+    """Prices of placements of one pipeline, the parts of which are remembered."""
+
+    def __init__(self, bodies: Bodies) -> None:
+        self.bodies = bodies
+        self.costs = bodies.costs
+        self._known: dict[Any, Any] = {}
+
+    def of(self, placement: Placement) -> Priced | None:
+        """The price; None for a placement that is not possible."""
+        hosts = placement.hosts
+        if hosts is None:
+            return None
+        total, tiles = 0.0, {}
+        groups: dict[Func, list[Func]] = {}
+        for f in placement.stored:
+            groups.setdefault(placement.nest(f), []).append(f)
+        for root, members in groups.items():
+            found = self._group(placement, root, members)
+            if found is None:
+                return None
+            total += found.cycles
+            tiles |= found.tiles
+        return Priced(total, tiles)
+
+    def _group(
+        self, placement: Placement, root: Func, members: Sequence[Func]
+    ) -> Priced | None:
+        """The price of a nest at root."""
+        used = [self.bodies.inlined(f, placement.inline) for f in members]
+        around = (placement.of(p) for f in members for p in self._read(placement, f))
+        key = (
+            root,
+            *((f, placement.of(f), u) for f, u in zip(members, used, strict=True)),
+            *around,
+        )
+        if key not in self._known:
+            self._known[key] = self._nest(placement, root, members)
+        found: Priced | None = self._known[key]
+        return found
+
+    def _read(self, placement: Placement, f: Func) -> list[Func]:
+        bodies = self.bodies.of(f, placement.inline) or ()
+        return [o for b in bodies for o in b.reads if isinstance(o, Func)]
+
+    def _nest(
+        self, placement: Placement, root: Func, members: Sequence[Func]
+    ) -> Priced | None:
+        if any(self.bodies.of(f, placement.inline) is None for f in members):
+            return None
+        assert placement.hosts is not None
+        rows = [f for f in members if placement.of(f) is Place.ROW]
+        if rows and len(root.args) < 2:
+            return None
+        best: Priced | None = None
+        for tile in self._tiles_of(root, rows):
+            window = self._window(placement, root, rows, tile[1])
+            if window is None:
+                return best
+            nest = Nest(window, tile[1] * self._streams(placement, members))
+            total, tiles = 0.0, {}
+            for host in (root, *rows):
+                inside = [
+                    f
+                    for f in members
+                    if placement.hosts[f] is host and placement.of(f) is Place.TILE
+                ]
+                options = [tile] if host is root else self._tiles_of(host, (), 1)
+                priced = [
+                    (self._host(placement, host, inside, t, nest), t) for t in options
+                ]
+                cycles, chosen = min(priced, key=lambda p: p[0])
+                total += cycles
+                tiles[host] = chosen
+            if total < inf and (best is None or total < best.cycles):
+                best = Priced(total, tiles)
+        return best
+
+    def _tiles_of(
+        self, f: Func, rows: Sequence[Func], most: int = 8
+    ) -> list[tuple[int, int]]:
+        """Tiles that fit the extents of a Func."""
+        extents = self.bodies.extents(f)
+        lanes = self.bodies.lanes(f)
+        if not extents or extents[0] < lanes:
+            return [(1, 1)]
+        down = extents[1] if len(extents) > 1 else 1
+        found = [
+            (a, d)
+            for a, d in TILES
+            if a * lanes <= extents[0] and d <= min(down, most)
+        ]
+        if rows and len(extents) > 2:
+            return [(a, d) for a, d in found if d == 1]
+        return found
+
+    # -- regions
+
+    def _needed(
+        self,
+        placement: Placement,
+        start: Mapping[Func, Region],
+        members: Sequence[Func],
+    ) -> dict[Func, Region] | None:
+        """The region of each member that those which read it need; None: not bounded."""
+        regions: dict[Func, Region] = {f: list(r) for f, r in start.items()}
+        for f in reversed(placement.stored):
+            if f not in regions:
+                continue
+            for body in self.bodies.of(f, placement.inline) or ():
+                env = _environment(body, regions[f])
+                for p in members:
+                    for load in body.reads.get(p, ()):
+                        read = [bounds(i, with_values(i, env)) for i in load.index]
+                        if not _joined(regions, p, read):
+                            return None
+        return regions
+
+    def _window(
+        self, placement: Placement, root: Func, rows: Sequence[Func], down: int
+    ) -> float | None:
+        """The bytes of the rows that are kept while a nest goes down; None: not possible."""
+        if not rows:
+            return 0.0
+        box = _whole(self.bodies, root)
+        axis = self.row_axis(root)
+        middle = (box[axis][0] + box[axis][1]) // 2
+        box[axis] = (middle, middle + down - 1)
+        needed = self._needed(placement, {root: box}, rows)
+        if needed is None:
+            return None
+        total = 0.0
+        for f in rows:
+            if f not in needed:
+                return None
+            whole = self.bodies.size(f)
+            kept = prod(hi - lo + 1 for lo, hi in needed[f])
+            kept *= sum(s.dtype.itemsize for s in f.symbols)
+            if kept * 2 > whole:
+                return None  # nothing is gained over root
+            total += kept
+        return total
+
+    def row_axis(self, f: Func) -> int:
+        """The dimension that a nest goes down, in NumPy's order: the second, or the third where
+        tiles take that."""
+        return len(f.args) - 2
+
+    # -- the price of one Func and what is computed in its tiles
+
+    def _host(
+        self,
+        placement: Placement,
+        host: Func,
+        inside: Sequence[Func],
+        tile: tuple[int, int],
+        nest: Nest,
+    ) -> float:
+        across, down = tile
+        lanes = self.bodies.lanes(host)
+        extents = self.bodies.extents(host)
+        total = self._stage(placement, host, 1.0, tile, nest, ())
+        if not inside:
+            return total
+        if not extents or extents[0] < lanes:
+            return inf
+        box = _middle(self.bodies, host, across * lanes, down)
+        needed = self._needed(placement, {host: box}, inside)
+        if needed is None:
+            return inf
+        tiles = ceil(extents[0] / (across * lanes)) * prod(extents[2:])
+        tiles *= ceil(extents[1] / down) if len(extents) > 1 else 1
+        vectors = 0
+        for f in inside:
+            if f not in needed:
+                return inf
+            sizes = [hi - lo + 1 for lo, hi in reversed(needed[f])]
+            wide = self.bodies.lanes(f)
+            count = ceil(sizes[0] / wide)
+            vectors += count * prod(sizes[1:])
+            whole = prod(self.bodies.extents(f))
+            share = tiles * count * wide * prod(sizes[1:]) / whole
+            rows = sizes[1] if len(sizes) > 1 else 1
+            own = (count, rows)
+            total += self._stage(placement, f, share, own, nest, inside)
+            total += tiles * 2 * sum(1 for b in f.definitions)
+        if vectors > 4 * ACCUMULATORS:
+            return inf
+        spilled = max(0, vectors - ACCUMULATORS)
+        total += tiles * (spilled / self.costs.facts.loads + 2)
+        return total
+
+    def _stage(
+        self,
+        placement: Placement,
+        f: Func,
+        share: float,
+        tile: tuple[int, int],
+        nest: Nest,
+        inside: Sequence[Func],
+    ) -> float:
+        """Cycles of computing a stored Func `share` times."""
+        total = 0.0
+        kept = placement.of(f)
+        in_tile = f in inside
+        for n, body in enumerate(self.bodies.of(f, placement.inline) or ()):
+            points = self._points(body) * share
+            computed = self._computed(body, tile, in_tile) * points
+            total += computed + self._begun(body, points)
+            moved = self._moved(placement, f, body, nest)
+            moved += self._written(f, kept, nest)
+            total += self._joined_time(computed, moved)
+        return total
+
+    def _joined_time(self, computed: float, moved: float) -> float:
+        """What moving adds to computing."""
+        exposed = self.costs.exposed
+        return max(computed, moved) + exposed * min(computed, moved) - computed
+
+    def _computed(self, body: Body, tile: tuple[int, int], in_tile: bool) -> float:
+        """Cycles per element: arithmetic, or loads and stores where these take longer."""
+        f = body.func
+        down = f.args[1].node if len(f.args) > 1 and tile[1] > 1 else None
+        assert down is None or isinstance(down, Var)
+        loads, vectors = body.loads(tile[0], (down, tile[1]))
+        if body.lane is not None and not in_tile:
+            spilled = max(0, vectors - self.costs.kept) * f.symbols[0].dtype.itemsize
+            loads += 2 * spilled / self.costs.facts.vector / tile[0] / tile[1]
+        size = sum(s.dtype.itemsize for s in f.symbols)
+        stored = size / self.costs.facts.vector
+        if body.lane is None:
+            stored = self.costs.scalar
+        arithmetic = body.arithmetic
+        updates = body.definition is not f.definitions[0]
+        if updates:
+            arithmetic += stored / self.costs.issued * 0.5
+            loads += 0.0 if in_tile else 2 * stored
+            if body.lane is None:
+                loads += 4 * self.costs.scalar
+        elif not in_tile:
+            loads += stored
+        return max(arithmetic, loads) + 0.25 * min(arithmetic, loads)
+
+    def _points(self, body: Body) -> float:
+        """How many elements a definition computes, all in all."""
+        f = body.func
+        boxes = list(reversed(self.bodies.extents(f)))
+        pairs = zip(body.definition.args, reversed(f.args), boxes, strict=True)
+        pure = prod(n for arg, v, n in pairs if arg is v.node)
+        domain = body.definition.domain
+        reduced = 1 if domain is None else prod(int(v.extent) for v in domain.vars)
+        return float(pure * reduced)
+
+    def _begun(self, body: Body, points: float) -> float:
+        """Cycles to begin rows."""
+        extents = self.bodies.extents(body.func)
+        return self.costs.start * points / max(1, extents[0] if extents else 1)
+
+    def _moved(
+        self,
+        placement: Placement,
+        f: Func,
+        body: Body,
+        nest: Nest,
+    ) -> float:
+        """Cycles to bring what a definition reads to the first cache."""
+        total = 0.0
+        for owner in body.reads:
+            if owner is f:
+                continue
+            size = self.bodies.size(owner)
+            near = float(size)
+            if isinstance(owner, Func) and placement.of(owner) is Place.TILE:
+                continue
+            if isinstance(owner, Func) and placement.of(owner) is Place.ROW:
+                near = nest.window
+            total += size / self.costs.bytes_per_cycle(near, nest.streams)
+        return total
+
+    def _streams(self, placement: Placement, members: Sequence[Func]) -> int:
+        """The rows that a nest reads from and writes to whole Funcs and images at a time."""
+        owners: dict[Any, None] = {}
+        for f in members:
+            for body in self.bodies.of(f, placement.inline) or ():
+                owners |= dict.fromkeys((*body.reads, f))
+        count = 0
+        for owner in owners:
+            if not isinstance(owner, Func) or placement.of(owner) is Place.ROOT:
+                planes = [int(n) for _, n in self.bodies.stages.boxes[owner][:-2]]  # type: ignore[arg-type]
+                count += prod(n for n in planes if n <= SMALL)
+        return count
+
+    def _written(
+        self, f: Func, kept: Place, nest: Nest
+    ) -> float:
+        """Cycles to write a Func; lines of a large one are read first."""
+        size = self.bodies.size(f)
+        near = nest.window if kept is Place.ROW else float(size)
+        if kept is Place.TILE:
+            return 0.0
+        return 2 * size / self.costs.bytes_per_cycle(near, nest.streams)
+
+
+def _whole(bodies: Bodies, f: Func) -> Region:
+    box = bodies.stages.boxes[f]
+    return [(int(lo), int(lo) + int(n) - 1) for lo, n in box]  # type: ignore[arg-type]
+
+
+def _middle(bodies: Bodies, f: Func, across: int, down: int) -> Region:
+    """A tile in the middle of a Func."""
+    found: Region = []
+    for n, (lo, hi) in enumerate(reversed(_whole(bodies, f))):
+        first = (lo + hi) // 2
+        size = across if n == 0 else down if n == 1 else 1
+        found.insert(0, (first, first + size - 1))
+    return found
+
+
+def _environment(body: Body, region: Region) -> dict[Any, tuple[int, int]]:
+    env: dict[Any, tuple[int, int]] = {}
+    f = body.func
+    for arg, v, ends in zip(body.definition.args, reversed(f.args), region, strict=True):
+        if arg is v.node:
+            env[arg] = ends
+    if body.definition.domain is not None:
+        for r in body.definition.domain.vars:
+            env[r.node] = (int(r.min), int(r.min) + int(r.extent) - 1)
+    return env
+
+
+def _joined(
+    regions: dict[Func, Region], p: Func, read: Sequence[tuple[int | None, int | None]]
+) -> bool:
+    """Add what is read to the region of a Func; False where it has no bounds."""
+    found: Region = []
+    for lo, hi in read:
+        if lo is None or hi is None:
+            return False
+        found.append((lo, hi))
+    if p in regions:
+        old = regions[p]
+        found = [
+            (min(a, c), max(b, d)) for (a, b), (c, d) in zip(old, found, strict=True)
+        ]
+    regions[p] = found
+    return True
