@@ -30,6 +30,7 @@ from tilewright.lang.halide.apart import (
 )
 from tilewright.lang.halide.autoschedule import (
     AutoschedulerParams,
+    AutoOptions,
     AutoSchedulerResults,
     autoscheduled,
     bare,
@@ -158,11 +159,11 @@ class Runnable(FileVerbs):
 
         The results describe what runs; their schedule is the one for the estimates. Raises
         InputError without estimates and for names other than those of `autoschedule.RUNS`,
-        ScheduleError if a Func has directives, UnsupportedError for a pipeline that is not a list
-        of maps and reductions.
+        ScheduleError if a Func has directives, UnsupportedError for a pipeline that the scheduler
+        does not take: the rules, all but maps and reductions.
         """
         params = autoscheduler_params
-        _ = params.runs, params.threads, params.seed  # what is wrong is said at once
+        _ = params.runs, params.threads, params.beam  # what is wrong is said at once
         before, self._auto = self._auto, params
         try:
             made = self._function(self.expected_sizes(), compile_for(target), None)[0]
@@ -202,7 +203,8 @@ class Runnable(FileVerbs):
                     where=f"Func {touched.name()}",
                     hint="drop them, or write the schedule of all Funcs",
                 )
-            return autoscheduled(self._auto, plain, target, threads, strict, records)
+            options = AutoOptions(target, threads, strict, records)
+            return autoscheduled(self._auto, found, self.name(), plain, options)
         state = replay(found, self.name())
         made = state.schedule
         if tells(made.kernel.body):

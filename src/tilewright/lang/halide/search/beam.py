@@ -21,8 +21,8 @@ class Found:
     priced: Priced
 
 
-def search(bodies: Bodies) -> list[Found]:
-    """Placements, the cheapest first."""
+def search(bodies: Bodies, width: int = BEAM) -> list[Found]:
+    """Placements, the cheapest first; so many are kept at a time."""
     prices = Prices(bodies)
     start = Placement(bodies, {})
     first = prices.of(start)
@@ -30,11 +30,11 @@ def search(bodies: Bodies) -> list[Found]:
     beam = [Found(start, first)]
     order = [f for f in reversed(bodies.stages.funcs) if _options(bodies, f)]
     for f in order:
-        beam = _cheapest([*beam, *_changed(beam, f, prices)])
+        beam = _cheapest([*beam, *_changed(beam, f, prices)], width)
     for _ in range(SWEEPS):
         before = beam[0].priced.cycles
         for f in order:
-            beam = _cheapest([*beam, *_changed(beam[:1], f, prices)])
+            beam = _cheapest([*beam, *_changed(beam[:1], f, prices)], width)
         if beam[0].priced.cycles >= before:
             break
     return beam
@@ -54,13 +54,13 @@ def _changed(beam: list[Found], f: Any, prices: Prices) -> list[Found]:
     return found
 
 
-def _cheapest(found: list[Found]) -> list[Found]:
+def _cheapest(found: list[Found], width: int) -> list[Found]:
     kept: dict[Any, Found] = {}
     for one in sorted(found, key=lambda x: x.priced.cycles):
         root = {f for f, p in one.placement.places.items() if p is not Place.ROOT}
         key = frozenset((f, one.placement.of(f)) for f in root)
         kept.setdefault(key, one)
-    return list(kept.values())[:BEAM]
+    return list(kept.values())[:width]
 
 
 def _options(bodies: Bodies, f: Any) -> tuple[Place, ...]:

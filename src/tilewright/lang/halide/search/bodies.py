@@ -7,7 +7,8 @@ does not depend on that coordinate is computed once per row, and costs nothing h
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field
 from functools import cached_property
 from math import prod
 from typing import Any, Final
@@ -46,6 +47,7 @@ class Body:
     roots: tuple[Expr, ...]
     costs: StageCosts
     beside: Mapping[Node, int]
+    grouped: dict[Any, Any] = field(default_factory=dict)
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
@@ -144,14 +146,7 @@ class Body:
         """
         var, count = down
         total, vectors = 0.0, 0
-        groups: dict[Any, list[Any]] = {}
-        for load in (n for n in self.nodes if isinstance(n, Load)):
-            if isinstance(load.buffer, Symbol) and load.buffer.owner is self.func:
-                continue
-            key, offset, step = _along(load, var)
-            groups.setdefault(key, [load, step, set()])[2].add(offset)
-        for load, step, offsets in groups.values():
-            cycles = self.moved(load) * self.part(load)
+        for cycles, load, step, offsets in self._groups(var if count > 1 else None):
             if cycles == 0.0 and self.definition.domain is not None:
                 lanes = self.costs.facts.vector // load.dtype.itemsize
                 cycles = 1 / lanes / self.costs.loaded / across
@@ -161,6 +156,19 @@ class Body:
             total += cycles * distinct / count
             vectors += distinct if load in self.varying else 0
         return total, vectors * across
+
+    def _groups(self, var: Var | None) -> list[tuple[float, Load, int | None, set[int]]]:
+        """Loads that differ along a coordinate only: cycles, one, its step, and the offsets."""
+        if var not in self.grouped:
+            groups: dict[Any, Any] = {}
+            for load in (n for n in self.nodes if isinstance(n, Load)):
+                if isinstance(load.buffer, Symbol) and load.buffer.owner is self.func:
+                    continue
+                key, offset, step = _along(load, var)
+                cycles = self.moved(load) * self.part(load)
+                groups.setdefault(key, (cycles, load, step, set()))[3].add(offset)
+            self.grouped[var] = list(groups.values())
+        return self.grouped[var]
 
 
 def _along(load: Load, var: Var | None) -> tuple[Any, int, int | None]:
@@ -223,7 +231,7 @@ class Bodies:
     def __init__(self, stages: Pipeline, costs: StageCosts) -> None:
         self.stages = stages
         self.costs = costs
-        self._known: dict[Any, tuple[Body, ...] | None] = {}
+        self._known: dict[Any, Any] = {}
         self.producers: dict[Func, tuple[Func, ...]] = {}
         self.consumers: dict[Func, list[Func]] = {f: [] for f in stages.funcs}
         for f in stages.funcs:
@@ -268,25 +276,33 @@ class Bodies:
                 self._known[key] = tuple(made)
             except TooLarge:
                 self._known[key] = None
-        return self._known[key]
+        made_before: tuple[Body, ...] | None = self._known[key]
+        return made_before
 
     def _body(self, f: Func, d: Definition, used: frozenset[Func]) -> Body:
-        roots = [e for args, values in d.stores for e in (*values, *args)]
+        stores = self._stores(d)
+        roots = [e for args, values in stores for e in (*values, *args)]
         made = tuple(self._expanded(e, used) for e in roots)
         if len(dict.fromkeys(n for e in made for n in postorder(e))) > LARGEST:
             raise TooLarge
         extents = self.extents(f)
         pairs = zip(f.args[2:], extents[2:], strict=True)
         beside = {v.node: n for v, n in pairs if n <= SMALL}
-        return Body(f, d, self._lane(f, d), made, self.costs, beside)
+        return Body(f, d, self._lane(f, stores), made, self.costs, beside)
 
-    def _lane(self, f: Func, d: Definition) -> Var | None:
+    def _stores(self, d: Definition) -> list[Any]:
+        if d not in self._known:
+            self._known[d] = d.stores
+        found: list[Any] = self._known[d]
+        return found
+
+    def _lane(self, f: Func, stores: Sequence[Any]) -> Var | None:
         """The first coordinate, where vectors can run along it."""
         if not f.args or self.extents(f)[0] < self.lanes(f) // 2:
             return None
         first = f.args[0].node
         assert isinstance(first, Var)
-        for args, _ in d.stores:
+        for args, _ in stores:
             others: Iterable[Node] = (n for a in args[:-1] for n in postorder(a))
             if args[-1] is not first or first in set(others):
                 return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.lang.halide.func import Func
 from tilewright.lang.halide.levels import Scheduled
 from tilewright.lang.halide.syntax.image import Symbol
 from tilewright.lang.halide.syntax.pipeline import Pipeline, pipeline
@@ -12,17 +11,15 @@ from tilewright.lang.halide.syntax.pipeline import Pipeline, pipeline
 
 def copied(stages: Pipeline) -> Pipeline:
     """The pipeline over the same regions, of new Funcs with the same definitions and promises."""
-    copies: dict[Any, Func] = {}
+    copies: dict[Any, Scheduled] = {}
     symbols: dict[Symbol, Symbol] = {}
     for f in stages.funcs:
-        made = Func(f.name())
+        made = Scheduled(f.name())
         made.args = f.args
         made.promised = dict(f.promised)
         made.output_promises = dict(f.output_promises)
         made.strides = dict(f.strides)
         made.aligned = dict(f.aligned)
-        if isinstance(f, Scheduled):
-            made.extern = f.extern
         own = [Symbol(s.name, len(s.shape), s.dtype, made) for s in f.symbols]
         made.symbols = tuple(own)
         symbols |= zip(f.symbols, own, strict=True)

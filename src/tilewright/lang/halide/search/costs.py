@@ -43,7 +43,8 @@ class StageCosts:
     whole division by a number; whole_division: by anything else. scalar: cycles of one that is not
     in vectors. lane: of an element that a gather or scatter moves. spread: vector instructions more
     that a load takes for each element between lanes. shuffled: elements between lanes, at most,
-    that whole vectors are loaded for. start: cycles to begin a row of vectors, or a tile.
+    that whole vectors are loaded for. start: cycles to begin a row of vectors. idle: of a vector
+    that is not computed, because an earlier row needed it.
     near: share of a cache that stays. streams: rows that are read and written at a time which make
     the most of memory, and slow: the share of its rate that a single one gets. exposed: share of
     the shorter of computing and moving that the other does not hide. registers: share of the
@@ -61,6 +62,7 @@ class StageCosts:
     spread: float = 1.0
     shuffled: float = 4.0
     start: float = 12.0
+    idle: float = 1.0
     near: float = 0.6
     registers: float = 0.6
     second: float = 20.0

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 from tilewright.base.dataclass import dataclass
-from tilewright.lang.halide.func import Func
+from tilewright.lang.halide.levels import Scheduled
 from tilewright.lang.halide.search.bodies import SMALL, Bodies
 from tilewright.lang.halide.search.places import Place, Placement
-from tilewright.lang.halide.syntax.domain import RVar, Var
+from tilewright.lang.halide.syntax.domain import Var
+from tilewright.lang.halide.verbs import Stage
 
 STRIPS: Final = 2  # strips of rows for each thread
 
@@ -21,13 +22,14 @@ class Lines:
     bodies: Bodies
     placement: Placement
     tiles: Mapping[Any, tuple[int, int]]
-    to: Mapping[Any, Func]
+    to: Mapping[Any, Scheduled]
     threads: int
 
     def write(self) -> None:
         """Give every stored Func its directives."""
         for f in reversed(self.placement.stored):
             self._place(f)
+            self._lay_out(f)
             if self.placement.of(f) is Place.TILE:
                 self._in_tile(f)
             else:
@@ -50,6 +52,18 @@ class Lines:
                 made.store_root()
         elif f not in self.bodies.stages.outputs:
             made.compute_root()
+
+    def _lay_out(self, f: Any) -> None:
+        """Where data choose among the values of a coordinate, these are side by side in memory."""
+        if f in self.bodies.stages.outputs or self.placement.of(f) is Place.TILE:
+            return
+        chosen = self.placement.chosen(f)
+        small = {v.name() for v in self._small(f)}
+        near = [v for v in f.args if v.name() in small | chosen]
+        if chosen and f.args[0].name() not in chosen:
+            rest = [v for v in f.args if v.name() not in small | chosen]
+            near.sort(key=lambda v: v.name() in chosen)
+            self.to[f].reorder_storage(*near, *rest)
 
     def _var(self, f: Any, n: int) -> Var:
         """The Func's loop along a coordinate: over tiles, where it has some."""
@@ -138,7 +152,7 @@ class Lines:
         reduction, and the rest."""
         bodies = self.bodies.of(f, self.placement.inline)
         assert bodies is not None
-        body, stage = bodies[n], self.to[f].update(n - 1)
+        body, stage = bodies[n], Stage(self.to[f].plan(n))
         pure = _pure(f, body.definition)
         in_tile = self.placement.of(f) is Place.TILE
         small = {v.name() for v in self._small(f)} & pure.keys()

@@ -7,6 +7,7 @@ from enum import Enum
 from functools import cached_property
 
 from tilewright.base.dataclass import dataclass
+from tilewright.expr.reads import loads
 from tilewright.lang.halide.search.bodies import Bodies
 from tilewright.lang.halide.syntax.func import Func
 
@@ -83,6 +84,16 @@ class Placement:
             if len(around) != 1:
                 return None
             [found[f]] = around
+        return found
+
+    def chosen(self, f: Func) -> set[str]:
+        """The coordinates of a Func whose values data choose, in some reader."""
+        found: set[str] = set()
+        for reader in self.readers[f]:
+            for body in self.bodies.of(reader, self.inline) or ():
+                for load in body.reads.get(f, ()):
+                    pairs = zip(reversed(load.index), f.args, strict=True)
+                    found |= {v.name() for i, v in pairs if loads(i)}
         return found
 
     def nest(self, f: Func) -> Func:

@@ -12,11 +12,11 @@ from typing import Any, Final
 
 from tilewright.base.dataclass import dataclass
 from tilewright.expr.bounds import bounds
-from tilewright.expr.nodes import Var
+from tilewright.expr.nodes import Load, Var
+from tilewright.expr.reads import loads, variables
 from tilewright.lang.halide.search.bodies import SMALL, Bodies, Body
 from tilewright.lang.halide.search.places import Place, Placement
 from tilewright.lang.halide.syntax.func import Func
-from tilewright.lang.halide.syntax.ranges import with_values
 
 # (vectors, rows) of a tile of registers.
 TILES: Final = ((1, 1), (1, 2), (1, 4), (1, 8), (2, 4), (4, 5), (2, 1), (4, 1))
@@ -153,10 +153,24 @@ class Prices:
                 env = _environment(body, regions[f])
                 for p in members:
                     for load in body.reads.get(p, ()):
-                        read = [bounds(i, with_values(i, env)) for i in load.index]
+                        read = self._ends(p, load, env)
                         if not _joined(regions, p, read):
                             return None
         return regions
+
+    def _ends(
+        self, p: Func, load: Load, env: Mapping[Any, tuple[int, int]]
+    ) -> list[tuple[int | None, int | None]]:
+        """The region that a load reads: where data choose, all of a dimension."""
+        key = load, *(env.get(v) for v in variables(load))
+        if key not in self._known:
+            whole = _whole(self.bodies, p)
+            self._known[key] = [
+                ends if loads(i) else bounds(i, env)
+                for i, ends in zip(load.index, whole, strict=True)
+            ]
+        found: list[tuple[int | None, int | None]] = self._known[key]
+        return found
 
     def _window(
         self, placement: Placement, root: Func, rows: Sequence[Func], down: int
@@ -249,6 +263,8 @@ class Prices:
             points = self._points(body) * share
             computed = self._computed(body, tile, in_tile) * points
             total += computed + self._begun(body, points)
+            if kept is Place.ROW:
+                total += self._idle(placement, body, points)
             moved = self._moved(placement, f, body, nest)
             moved += self._written(f, kept, nest)
             total += self._joined_time(computed, moved)
@@ -264,10 +280,10 @@ class Prices:
         f = body.func
         down = f.args[1].node if len(f.args) > 1 and tile[1] > 1 else None
         assert down is None or isinstance(down, Var)
-        loads, vectors = body.loads(tile[0], (down, tile[1]))
+        loaded, vectors = body.loads(tile[0], (down, tile[1]))
         if body.lane is not None and not in_tile:
             spilled = max(0, vectors - self.costs.kept) * f.symbols[0].dtype.itemsize
-            loads += 2 * spilled / self.costs.facts.vector / tile[0] / tile[1]
+            loaded += 2 * spilled / self.costs.facts.vector / tile[0] / tile[1]
         size = sum(s.dtype.itemsize for s in f.symbols)
         stored = size / self.costs.facts.vector
         if body.lane is None:
@@ -276,12 +292,12 @@ class Prices:
         updates = body.definition is not f.definitions[0]
         if updates:
             arithmetic += stored / self.costs.issued * 0.5
-            loads += 0.0 if in_tile else 2 * stored
+            loaded += 0.0 if in_tile else 2 * stored
             if body.lane is None:
-                loads += 4 * self.costs.scalar
+                loaded += 4 * self.costs.scalar
         elif not in_tile:
-            loads += stored
-        return max(arithmetic, loads) + 0.25 * min(arithmetic, loads)
+            loaded += stored
+        return max(arithmetic, loaded) + 0.25 * min(arithmetic, loaded)
 
     def _points(self, body: Body) -> float:
         """How many elements a definition computes, all in all."""
@@ -297,6 +313,15 @@ class Prices:
         """Cycles to begin rows."""
         extents = self.bodies.extents(body.func)
         return self.costs.start * points / max(1, extents[0] if extents else 1)
+
+    def _idle(self, placement: Placement, body: Body, points: float) -> float:
+        """Cycles of a Func in rows where its nest goes down and it has no new row: its loops run,
+        and compute nothing."""
+        f = body.func
+        rows = self.bodies.extents(placement.nest(f))[1]
+        own = self.bodies.extents(f)[1] if len(f.args) > 1 else 1
+        lanes = 1 if body.lane is None else self.bodies.lanes(f)
+        return self.costs.idle * points / lanes * max(0.0, rows / own - 1)
 
     def _moved(
         self,
