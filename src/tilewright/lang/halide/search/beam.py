@@ -35,6 +35,7 @@ def search(bodies: Bodies, width: int = BEAM) -> list[Found]:
         before = beam[0].priced.cycles
         for f in order:
             beam = _cheapest([*beam, *_changed(beam[:1], f, prices)], width)
+            beam = _cheapest([*beam, *_together(beam[0], f, prices)], width)
         if beam[0].priced.cycles >= before:
             break
     return beam
@@ -48,6 +49,18 @@ def _changed(beam: list[Found], f: Any, prices: Prices) -> list[Found]:
             if place is one.placement.of(f):
                 continue
             placement = one.placement.having(f, place)
+            priced = prices.of(placement)
+            if priced is not None:
+                found.append(Found(placement, priced))
+    return found
+
+
+def _together(one: Found, f: Any, prices: Prices) -> list[Found]:
+    """The placement with a Func and one that it reads in rows: either alone may gain nothing."""
+    found = []
+    for p in prices.bodies.producers[f]:
+        if Place.ROW in _options(prices.bodies, f):
+            placement = one.placement.having(f, Place.ROW).having(p, Place.ROW)
             priced = prices.of(placement)
             if priced is not None:
                 found.append(Found(placement, priced))

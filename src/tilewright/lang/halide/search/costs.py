@@ -41,14 +41,16 @@ class StageCosts:
 
     issued: vector instructions per cycle. divided: those of a
     whole division by a number; whole_division: by anything else. scalar: cycles of one that is not
-    in vectors. lane: of an element that a gather or scatter moves. spread: vector instructions more
+    in vectors. lane: of an element that a gather or scatter moves; far_lane: of
+    one that data choose among planes of memory. spread: vector instructions more
     that a load takes for each element between lanes. shuffled: elements between lanes, at most,
     that whole vectors are loaded for. start: cycles to begin a row of vectors. idle: of a vector
     that is not computed, because an earlier row needed it.
     near: share of a cache that stays. streams: rows that are read and written at a time which make
     the most of memory, and slow: the share of its rate that a single one gets. exposed: share of
     the shorter of computing and moving that the other does not hide. registers: share of the
-    registers that is for vectors that a tile reads again. loaded: vectors that are loaded per cycle; unaligned: times as long as where a vector begins a line.
+    registers that is for vectors that a tile reads again. written: operations of a
+    tile, at most, whose values stay in registers. loaded: vectors that are loaded per cycle; unaligned: times as long as where a vector begins a line.
     """
 
     facts: Facts = USUAL
@@ -58,13 +60,15 @@ class StageCosts:
     divided: float = 3.0
     whole_division: float = 30.0
     scalar: float = 0.5
-    lane: float = 1.0
+    lane: float = 0.8
+    far_lane: float = 2.5
     spread: float = 1.0
     shuffled: float = 4.0
     start: float = 12.0
     idle: float = 1.0
     near: float = 0.6
     registers: float = 0.6
+    written: float = 160.0
     second: float = 20.0
     streams: int = 6
     slow: float = 0.5

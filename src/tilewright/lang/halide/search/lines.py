@@ -55,15 +55,14 @@ class Lines:
 
     def _lay_out(self, f: Any) -> None:
         """Where data choose among the values of a coordinate, these are side by side in memory."""
-        if f in self.bodies.stages.outputs or self.placement.of(f) is Place.TILE:
+        chosen = self.placement.laid_out.get(f)
+        if chosen is None or f in self.bodies.stages.outputs:
             return
-        chosen = self.placement.chosen(f)
-        small = {v.name() for v in self._small(f)}
-        near = [v for v in f.args if v.name() in small | chosen]
-        if chosen and f.args[0].name() not in chosen:
-            rest = [v for v in f.args if v.name() not in small | chosen]
-            near.sort(key=lambda v: v.name() in chosen)
-            self.to[f].reorder_storage(*near, *rest)
+        small = {v.name() for v in self._small(f)}.difference(chosen)
+        near = [v for v in f.args if v.name() in small]
+        near += [v for v in f.args if v.name() in chosen]
+        rest = [v for v in f.args if v.name() not in small.union(chosen)]
+        self.to[f].reorder_storage(*near, *rest)
 
     def _var(self, f: Any, n: int) -> Var:
         """The Func's loop along a coordinate: over tiles, where it has some."""

@@ -7,6 +7,7 @@ from enum import Enum
 from functools import cached_property
 
 from tilewright.base.dataclass import dataclass
+from tilewright.expr.nodes import Load
 from tilewright.expr.reads import loads
 from tilewright.lang.halide.search.bodies import Bodies
 from tilewright.lang.halide.syntax.func import Func
@@ -86,14 +87,22 @@ class Placement:
             [found[f]] = around
         return found
 
-    def chosen(self, f: Func) -> set[str]:
-        """The coordinates of a Func whose values data choose, in some reader."""
-        found: set[str] = set()
-        for reader in self.readers[f]:
-            for body in self.bodies.of(reader, self.inline) or ():
-                for load in body.reads.get(f, ()):
-                    pairs = zip(reversed(load.index), f.args, strict=True)
-                    found |= {v.name() for i, v in pairs if loads(i)}
+    @cached_property
+    def laid_out(self) -> Mapping[Func, tuple[str, ...]]:
+        """The Funcs of which data choose elements, and the coordinates among whose values they do.
+
+        These values are stored side by side where all readers choose; vectors then store apart.
+        """
+        found: dict[Func, tuple[str, ...]] = {}
+        for f in self.stored:
+            every: set[tuple[str, ...]] = set()
+            for reader in self.readers[f]:
+                for body in self.bodies.of(reader, self.inline) or ():
+                    every |= {chosen(load, f) for load in body.reads.get(f, ())}
+            if len(every) == 1 and self.of(f) is not Place.TILE:
+                [names] = every
+                if names and names[-1] != f.args[0].name():
+                    found[f] = names
         return found
 
     def nest(self, f: Func) -> Func:
@@ -102,3 +111,9 @@ class Placement:
         while self.hosts[f] is not f:
             f = self.hosts[f]
         return f
+
+
+def chosen(load: Load, f: Func) -> tuple[str, ...]:
+    """The coordinates of a Func among whose values data choose in a load of it."""
+    pairs = zip(load.index, reversed(f.args), strict=True)
+    return tuple(v.name() for i, v in pairs if loads(i))

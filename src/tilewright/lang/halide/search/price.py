@@ -15,7 +15,7 @@ from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import Load, Var
 from tilewright.expr.reads import loads, variables
 from tilewright.lang.halide.search.bodies import SMALL, Bodies, Body
-from tilewright.lang.halide.search.places import Place, Placement
+from tilewright.lang.halide.search.places import Place, Placement, chosen
 from tilewright.lang.halide.syntax.func import Func
 
 # (vectors, rows) of a tile of registers.
@@ -132,8 +132,8 @@ class Prices:
             for a, d in TILES
             if a * lanes <= extents[0] and d <= min(down, most)
         ]
-        if rows and len(extents) > 2:
-            return [(a, d) for a, d in found if d == 1]
+        if rows:  # rows that are left over would be guarded, in all that is computed in rows
+            found = [(a, d) for a, d in found if down % d == 0]
         return found
 
     # -- regions
@@ -262,6 +262,7 @@ class Prices:
         for n, body in enumerate(self.bodies.of(f, placement.inline) or ()):
             points = self._points(body) * share
             computed = self._computed(body, tile, in_tile) * points
+            computed += self._apart(placement, body) * points
             total += computed + self._begun(body, points)
             if kept is Place.ROW:
                 total += self._idle(placement, body, points)
@@ -280,15 +281,16 @@ class Prices:
         f = body.func
         down = f.args[1].node if len(f.args) > 1 and tile[1] > 1 else None
         assert down is None or isinstance(down, Var)
+        arithmetic, crowded = body.arithmetic, 1.0
         loaded, vectors = body.loads(tile[0], (down, tile[1]))
         if body.lane is not None and not in_tile:
             spilled = max(0, vectors - self.costs.kept) * f.symbols[0].dtype.itemsize
             loaded += 2 * spilled / self.costs.facts.vector / tile[0] / tile[1]
+            crowded = self._crowded(body, tile)
         size = sum(s.dtype.itemsize for s in f.symbols)
         stored = size / self.costs.facts.vector
         if body.lane is None:
             stored = self.costs.scalar
-        arithmetic = body.arithmetic
         updates = body.definition is not f.definitions[0]
         if updates:
             arithmetic += stored / self.costs.issued * 0.5
@@ -297,7 +299,29 @@ class Prices:
                 loaded += 4 * self.costs.scalar
         elif not in_tile:
             loaded += stored
-        return max(arithmetic, loaded) + 0.25 * min(arithmetic, loaded)
+        return crowded * (max(arithmetic, loaded) + 0.25 * min(arithmetic, loaded))
+
+    def _apart(self, placement: Placement, body: Body) -> float:
+        """Cycles per element that lanes take where what data choose from is apart in memory, and
+        of stores where it is side by side."""
+        costs, total = self.costs, 0.0
+        if body.lane is None:
+            return 0.0
+        if body.func in placement.laid_out:
+            total += costs.lane
+        for owner, several in body.reads.items():
+            if isinstance(owner, Func) and owner not in placement.laid_out:
+                count = sum(1 for load in several if chosen(load, owner))
+                total += (costs.far_lane - costs.lane) * count
+        return total
+
+    def _crowded(self, body: Body, tile: tuple[int, int]) -> float:
+        """Times as long as operations take where a tile has so many that values are spilled."""
+        lanes = self.bodies.lanes(body.func)
+        count = body.arithmetic * lanes * self.costs.issued * tile[0] * tile[1]
+        if tile == (1, 1) or count <= self.costs.written:
+            return 1.0
+        return 2 - self.costs.written / count
 
     def _points(self, body: Body) -> float:
         """How many elements a definition computes, all in all."""
