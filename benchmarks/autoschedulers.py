@@ -4,8 +4,9 @@ python -m benchmarks.autoschedulers [NAME ...] [--with Adams2019] [--rounds N] [
 
 The apps of `examples/halide_apps` without their schedules: each package gets the same definitions,
 the same estimates and the name of an autoscheduler, and schedules for one thread. `--beam` is the
-width of Halide's search, whose own (32) takes minutes for some apps. Each app is its own process. The outputs are compared, and both are timed in alternating rounds by the
-processor's time of the thread. `found` is what the autoscheduler took, ours and theirs; a ratio is
+width of Halide's search, whose own (32) takes minutes for some apps. Each app is its own process.
+The outputs are compared, and both are timed in alternating rounds by the processor's time of the
+thread. `found` is what the autoscheduler took, ours and theirs; a ratio is
 their time over ours: above 1, this package is faster. The other is the package `halide`.
 """
 
@@ -172,7 +173,9 @@ def measured(name: str, scheduler: str, rounds: int, beam: int) -> dict[str, Any
 @click.option("--rounds", default=7, help="rounds of each package")
 @click.option("--beam", default=0, help="width of Halide's search; 0: its own")
 @click.option("--serve", is_flag=True, hidden=True)
-def main(names: tuple[str, ...], scheduler: str, rounds: int, beam: int, serve: bool) -> None:
+def main(
+    names: tuple[str, ...], scheduler: str, rounds: int, beam: int, serve: bool
+) -> None:
     """Times what Halide's autoscheduler and this package's make of the same apps."""
     if serve:
         print(json.dumps(measure(names[0], scheduler, rounds, beam)))

@@ -29,8 +29,8 @@ from tilewright.lang.halide.apart import (
     write_files,
 )
 from tilewright.lang.halide.autoschedule import (
-    AutoschedulerParams,
     AutoOptions,
+    AutoschedulerParams,
     AutoSchedulerResults,
     autoscheduled,
     bare,

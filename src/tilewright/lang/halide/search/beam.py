@@ -28,7 +28,7 @@ def search(bodies: Bodies, width: int = BEAM) -> list[Found]:
     first = prices.of(start)
     assert first is not None
     beam = [Found(start, first)]
-    order = [f for f in reversed(bodies.stages.funcs) if _options(bodies, f)]
+    order = [f for f in reversed(bodies.stages.funcs) if options(bodies, f)]
     for f in order:
         beam = _cheapest([*beam, *_changed(beam, f, prices)], width)
     for _ in range(SWEEPS):
@@ -45,7 +45,7 @@ def _changed(beam: list[Found], f: Any, prices: Prices) -> list[Found]:
     """Each placement with each other place of a Func."""
     found = []
     for one in beam:
-        for place in _options(prices.bodies, f):
+        for place in options(prices.bodies, f):
             if place is one.placement.of(f):
                 continue
             placement = one.placement.having(f, place)
@@ -59,7 +59,7 @@ def _together(one: Found, f: Any, prices: Prices) -> list[Found]:
     """The placement with a Func and one that it reads in rows: either alone may gain nothing."""
     found = []
     for p in prices.bodies.producers[f]:
-        if Place.ROW in _options(prices.bodies, f):
+        if Place.ROW in options(prices.bodies, f):
             placement = one.placement.having(f, Place.ROW).having(p, Place.ROW)
             priced = prices.of(placement)
             if priced is not None:
@@ -76,7 +76,7 @@ def _cheapest(found: list[Found], width: int) -> list[Found]:
     return list(kept.values())[:width]
 
 
-def _options(bodies: Bodies, f: Any) -> tuple[Place, ...]:
+def options(bodies: Bodies, f: Any) -> tuple[Place, ...]:
     """The places that a Func can have; none for an output."""
     if f in bodies.stages.outputs:
         return ()

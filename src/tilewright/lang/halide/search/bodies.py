@@ -16,7 +16,7 @@ from typing import Any, Final
 from tilewright.base.dataclass import dataclass
 from tilewright.expr import nodes
 from tilewright.expr.affine import affine, to_expr
-from tilewright.expr.nodes import INDEX, Expr, Load, Var
+from tilewright.expr.nodes import INDEX, Expr, Load, Var, fixed
 from tilewright.ir.node import Node, postorder, substitute, transform
 from tilewright.lang.halide.search.costs import OPERATIONS, StageCosts
 from tilewright.lang.halide.syntax.definition import Definition
@@ -68,9 +68,7 @@ class Body:
         """The terms that differ from lane to lane; of scalar code, all that are computed."""
         found: set[Node] = set()
         for node in self.nodes:
-            if node is self.lane or any(c in found for c in node.children()):
-                found.add(node)
-            elif self.lane is None and node.children():
+            if node is self.lane or any(c in found for c in node.children()) or (self.lane is None and node.children()):
                 found.add(node)
         return frozenset(found)
 
@@ -102,13 +100,14 @@ class Body:
         if node.dtype is INDEX:
             return 0.0  # addresses
         kind = node.function if isinstance(node, nodes.Call) else type(node).__name__
-        steps = OPERATIONS.get(kind, 1.0)
+        steps: float = OPERATIONS.get(kind, 1.0)
         if isinstance(node, nodes.FloorDiv | nodes.Mod | nodes.Rem):
             by_number = isinstance(node.rhs, nodes.Const)
             steps = costs.divided if by_number else costs.whole_division
         if self.lane is None:
             return steps * costs.scalar
-        wide = max([node.dtype.itemsize, *(c.dtype.itemsize for c in node.children())])
+        operands = (c.dtype.itemsize for c in node.children())
+        wide: int = max([node.dtype.itemsize, *operands])
         return steps * wide / costs.facts.vector / costs.issued
 
     def moved(self, load: Load) -> float:
@@ -157,7 +156,9 @@ class Body:
             vectors += distinct if load in self.varying else 0
         return total, vectors * across
 
-    def _groups(self, var: Var | None) -> list[tuple[float, Load, int | None, set[int]]]:
+    def _groups(
+        self, var: Var | None
+    ) -> list[tuple[float, Load, int | None, set[int]]]:
         """Loads that differ along a coordinate only: cycles, one, its step, and the offsets."""
         if var not in self.grouped:
             groups: dict[Any, Any] = {}
@@ -168,7 +169,8 @@ class Body:
                 cycles = self.moved(load) * self.part(load)
                 groups.setdefault(key, (cycles, load, step, set()))[3].add(offset)
             self.grouped[var] = list(groups.values())
-        return self.grouped[var]
+        found: list[tuple[float, Load, int | None, set[int]]] = self.grouped[var]
+        return found
 
 
 def _along(load: Load, var: Var | None) -> tuple[Any, int, int | None]:
@@ -243,13 +245,21 @@ class Bodies:
 
     def extents(self, f: Func) -> list[int]:
         """How large each dimension is, x first."""
-        return [int(n) for _, n in reversed(self.stages.boxes[f])]  # type: ignore[arg-type]
+        return [hi - lo + 1 for lo, hi in reversed(self.box(f))]
+
+    def box(self, owner: Owner) -> list[tuple[int, int]]:
+        """The (first, last) of each dimension of a Func or image, in NumPy's order."""
+        name = self.stages.names[owner]
+        pairs = [
+            (fixed(lo, name), fixed(n, name)) for lo, n in self.stages.boxes[owner]
+        ]
+        return [(lo, lo + n - 1) for lo, n in pairs]
 
     def size(self, owner: Owner) -> int:
         """The bytes of a Func or image."""
         symbols = owner.symbols if isinstance(owner, Func) else (owner.symbol,)
-        elements = prod(int(n) for _, n in self.stages.boxes[owner])  # type: ignore[arg-type]
-        return elements * sum(s.dtype.itemsize for s in symbols)
+        elements = prod(hi - lo + 1 for lo, hi in self.box(owner))
+        return elements * sum(int(s.dtype.itemsize) for s in symbols)
 
     def lanes(self, f: Func) -> int:
         """The lanes of a vector of its (narrowest) values."""
@@ -287,7 +297,7 @@ class Bodies:
             raise TooLarge
         extents = self.extents(f)
         pairs = zip(f.args[2:], extents[2:], strict=True)
-        beside = {v.node: n for v, n in pairs if n <= SMALL}
+        beside: dict[Node, int] = {v.node: n for v, n in pairs if n <= SMALL}
         return Body(f, d, self._lane(f, stores), made, self.costs, beside)
 
     def _stores(self, d: Definition) -> list[Any]:

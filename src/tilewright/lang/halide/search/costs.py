@@ -87,7 +87,9 @@ class StageCosts:
             return float("inf")  # a load's own cycles are all
         if size <= facts.l2 * self.near:
             return self.second
-        full = min(1.0, self.slow + (1 - self.slow) * (streams - 1) / (self.streams - 1))
+        full = min(
+            1.0, self.slow + (1 - self.slow) * (streams - 1) / (self.streams - 1)
+        )
         if size <= facts.l3 * self.near:
             return max(facts.l3_bytes, self.memory) * full
         return self.memory * full

@@ -53,7 +53,8 @@ class Prices:
         hosts = placement.hosts
         if hosts is None:
             return None
-        total, tiles = 0.0, {}
+        total = 0.0
+        tiles: dict[Func, tuple[int, int]] = {}
         groups: dict[Func, list[Func]] = {}
         for f in placement.stored:
             groups.setdefault(placement.nest(f), []).append(f)
@@ -69,17 +70,18 @@ class Prices:
         self, placement: Placement, root: Func, members: Sequence[Func]
     ) -> Priced | None:
         """The price of a nest at root."""
-        used = [self.bodies.inlined(f, placement.inline) for f in members]
-        around = (placement.of(p) for f in members for p in self._read(placement, f))
-        key = (
-            root,
-            *((f, placement.of(f), u) for f, u in zip(members, used, strict=True)),
-            *around,
-        )
+        key: Any = root, *(self._said(placement, f) for f in members)
         if key not in self._known:
             self._known[key] = self._nest(placement, root, members)
         found: Priced | None = self._known[key]
         return found
+
+    def _said(self, placement: Placement, f: Func) -> tuple[Any, ...]:
+        """All of a placement that decides what a Func costs."""
+        laid = placement.laid_out
+        inlined = self.bodies.inlined(f, placement.inline)
+        read = ((placement.of(p), p in laid) for p in self._read(placement, f))
+        return f, placement.of(f), f in laid, inlined, *read
 
     def _read(self, placement: Placement, f: Func) -> list[Func]:
         bodies = self.bodies.of(f, placement.inline) or ()
@@ -95,7 +97,7 @@ class Prices:
         if rows and len(root.args) < 2:
             return None
         best: Priced | None = None
-        for tile in self._tiles_of(root, rows):
+        for tile in self.tiles_of(root, rows):
             window = self._window(placement, root, rows, tile[1])
             if window is None:
                 return best
@@ -107,7 +109,7 @@ class Prices:
                     for f in members
                     if placement.hosts[f] is host and placement.of(f) is Place.TILE
                 ]
-                options = [tile] if host is root else self._tiles_of(host, (), 1)
+                options = [tile] if host is root else self.tiles_of(host, (), 1)
                 priced = [
                     (self._host(placement, host, inside, t, nest), t) for t in options
                 ]
@@ -118,7 +120,7 @@ class Prices:
                 best = Priced(total, tiles)
         return best
 
-    def _tiles_of(
+    def tiles_of(
         self, f: Func, rows: Sequence[Func], most: int = 8
     ) -> list[tuple[int, int]]:
         """Tiles that fit the extents of a Func."""
@@ -128,11 +130,11 @@ class Prices:
             return [(1, 1)]
         down = extents[1] if len(extents) > 1 else 1
         found = [
-            (a, d)
-            for a, d in TILES
-            if a * lanes <= extents[0] and d <= min(down, most)
+            (a, d) for a, d in TILES if a * lanes <= extents[0] and d <= min(down, most)
         ]
-        if rows:  # rows that are left over would be guarded, in all that is computed in rows
+        if (
+            rows
+        ):  # rows that are left over would be guarded, in all that is computed in rows
             found = [(a, d) for a, d in found if down % d == 0]
         return found
 
@@ -164,7 +166,7 @@ class Prices:
         """The region that a load reads: where data choose, all of a dimension."""
         key = load, *(env.get(v) for v in variables(load))
         if key not in self._known:
-            whole = _whole(self.bodies, p)
+            whole = self.bodies.box(p)
             self._known[key] = [
                 ends if loads(i) else bounds(i, env)
                 for i, ends in zip(load.index, whole, strict=True)
@@ -178,7 +180,7 @@ class Prices:
         """The bytes of the rows that are kept while a nest goes down; None: not possible."""
         if not rows:
             return 0.0
-        box = _whole(self.bodies, root)
+        box = self.bodies.box(root)
         axis = self.row_axis(root)
         middle = (box[axis][0] + box[axis][1]) // 2
         box[axis] = (middle, middle + down - 1)
@@ -259,22 +261,18 @@ class Prices:
         total = 0.0
         kept = placement.of(f)
         in_tile = f in inside
-        for n, body in enumerate(self.bodies.of(f, placement.inline) or ()):
+        for body in self.bodies.of(f, placement.inline) or ():
             points = self._points(body) * share
             computed = self._computed(body, tile, in_tile) * points
             computed += self._apart(placement, body) * points
-            total += computed + self._begun(body, points)
+            other = self._begun(body, points)
             if kept is Place.ROW:
-                total += self._idle(placement, body, points)
+                other += self._idle(placement, body, points)
             moved = self._moved(placement, f, body, nest)
             moved += self._written(f, kept, nest)
-            total += self._joined_time(computed, moved)
+            exposed = self.costs.exposed * min(computed, moved)
+            total += max(computed, moved) + exposed + other
         return total
-
-    def _joined_time(self, computed: float, moved: float) -> float:
-        """What moving adds to computing."""
-        exposed = self.costs.exposed
-        return max(computed, moved) + exposed * min(computed, moved) - computed
 
     def _computed(self, body: Body, tile: tuple[int, int], in_tile: bool) -> float:
         """Cycles per element: arithmetic, or loads and stores where these take longer."""
@@ -377,13 +375,11 @@ class Prices:
         count = 0
         for owner in owners:
             if not isinstance(owner, Func) or placement.of(owner) is Place.ROOT:
-                planes = [int(n) for _, n in self.bodies.stages.boxes[owner][:-2]]  # type: ignore[arg-type]
+                planes = [hi - lo + 1 for lo, hi in self.bodies.box(owner)[:-2]]
                 count += prod(n for n in planes if n <= SMALL)
         return count
 
-    def _written(
-        self, f: Func, kept: Place, nest: Nest
-    ) -> float:
+    def _written(self, f: Func, kept: Place, nest: Nest) -> float:
         """Cycles to write a Func; lines of a large one are read first."""
         size = self.bodies.size(f)
         near = nest.window if kept is Place.ROW else float(size)
@@ -392,15 +388,10 @@ class Prices:
         return 2 * size / self.costs.bytes_per_cycle(near, nest.streams)
 
 
-def _whole(bodies: Bodies, f: Func) -> Region:
-    box = bodies.stages.boxes[f]
-    return [(int(lo), int(lo) + int(n) - 1) for lo, n in box]  # type: ignore[arg-type]
-
-
 def _middle(bodies: Bodies, f: Func, across: int, down: int) -> Region:
     """A tile in the middle of a Func."""
     found: Region = []
-    for n, (lo, hi) in enumerate(reversed(_whole(bodies, f))):
+    for n, (lo, hi) in enumerate(reversed(bodies.box(f))):
         first = (lo + hi) // 2
         size = across if n == 0 else down if n == 1 else 1
         found.insert(0, (first, first + size - 1))
@@ -410,7 +401,9 @@ def _middle(bodies: Bodies, f: Func, across: int, down: int) -> Region:
 def _environment(body: Body, region: Region) -> dict[Any, tuple[int, int]]:
     env: dict[Any, tuple[int, int]] = {}
     f = body.func
-    for arg, v, ends in zip(body.definition.args, reversed(f.args), region, strict=True):
+    for arg, v, ends in zip(
+        body.definition.args, reversed(f.args), region, strict=True
+    ):
         if arg is v.node:
             env[arg] = ends
     if body.definition.domain is not None:
