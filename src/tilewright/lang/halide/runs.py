@@ -53,6 +53,7 @@ from tilewright.lang.halide.syntax.tracing import tells
 from tilewright.lang.halide.target import compile_for
 from tilewright.lang.halide.texts import FileVerbs
 from tilewright.loops.nodes import Kernel
+from tilewright.runtime.buffer import empty
 from tilewright.schedule import Schedule
 from tilewright.targets import registry
 
@@ -246,7 +247,10 @@ class Runnable(FileVerbs):
                 write_files(stages.outputs, given)
                 return None
             results_of = function.kernel.outputs
-            outputs = [np.zeros(b.shape, b.dtype.numpy) for b in results_of]
+            # At a cache line: vectors that cross two of them are stored half as fast.
+            outputs = [empty(b.shape, b.dtype.numpy) for b in results_of]
+            for output in outputs:
+                output.fill(0)
             function(*inputs, *outputs)
         boxes = [stages.boxes[f] for f in stages.outputs for _ in f.symbols]
         arrays = map(in_dimensions, outputs, strides)

@@ -37,8 +37,8 @@ class TooLarge(Exception):
 class Body:
     """One definition with what is inlined. lane: the coordinate of its vectors; None: scalar code.
 
-    roots: its values, then the places it stores to. beside: coordinates of few values, and how many:
-    these are computed side by side, and share what does not depend on them.
+    roots: its values, then the places it stores to. beside: coordinates of few values, and how many
+    they have: these are computed side by side, and share what does not depend on them.
     """
 
     func: Func
@@ -68,7 +68,9 @@ class Body:
         """The terms that differ from lane to lane; of scalar code, all that are computed."""
         found: set[Node] = set()
         for node in self.nodes:
-            if node is self.lane or any(c in found for c in node.children()) or (self.lane is None and node.children()):
+            operands = node.children()
+            scalar = self.lane is None and bool(operands)
+            if node is self.lane or scalar or any(c in found for c in operands):
                 found.add(node)
         return frozenset(found)
 

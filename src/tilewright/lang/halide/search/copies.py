@@ -13,6 +13,10 @@ def copied(stages: Pipeline) -> Pipeline:
     """The pipeline over the same regions, of new Funcs with the same definitions and promises."""
     copies: dict[Any, Scheduled] = {}
     symbols: dict[Symbol, Symbol] = {}
+
+    def instead(symbol: Symbol) -> Symbol:
+        return symbols.get(symbol, symbol)
+
     for f in stages.funcs:
         made = Scheduled(f.name())
         made.args = f.args
@@ -24,9 +28,7 @@ def copied(stages: Pipeline) -> Pipeline:
         made.symbols = tuple(own)
         symbols |= zip(f.symbols, own, strict=True)
         # `keep` would tell the images of readers that only the search knows.
-        made.definitions = [
-            d.reading(lambda s: symbols.get(s, s)) for d in f.definitions
-        ]
+        made.definitions = [d.reading(instead) for d in f.definitions]
         copies[f] = made
     outputs = [copies[f] for f in stages.outputs]
     return pipeline(outputs, [stages.boxes[f][::-1] for f in stages.outputs])

@@ -39,18 +39,20 @@ OPERATIONS: Final[Mapping[str, float]] = MappingProxyType(
 class StageCosts:
     """The constants, for one processor.
 
-    issued: vector instructions per cycle. divided: those of a
-    whole division by a number; whole_division: by anything else. scalar: cycles of one that is not
-    in vectors. lane: of an element that a gather or scatter moves; far_lane: of
-    one that data choose among planes of memory. spread: vector instructions more
-    that a load takes for each element between lanes. shuffled: elements between lanes, at most,
-    that whole vectors are loaded for. start: cycles to begin a row of vectors. idle: of a vector
-    that is not computed, because an earlier row needed it.
-    near: share of a cache that stays. streams: rows that are read and written at a time which make
-    the most of memory, and slow: the share of its rate that a single one gets. exposed: share of
-    the shorter of computing and moving that the other does not hide. registers: share of the
-    registers that is for vectors that a tile reads again. written: operations of a
-    tile, at most, whose values stay in registers. loaded: vectors that are loaded per cycle; unaligned: times as long as where a vector begins a line.
+    Operations: vector instructions that are issued per cycle; those of a whole division by a
+    number (divided) and by anything else (whole_division); cycles of a scalar one.
+    Loads: vectors that are loaded per cycle; unaligned: times as long as where a vector begins a
+    line; spread: instructions more for each element between lanes, of which there are at most as
+    many as are shuffled; cycles of a lane that a gather or scatter moves, and of one (far_lane)
+    that data choose among planes of memory.
+    Loops: cycles to start a row of vectors; idle: of a vector that is not computed, because an
+    earlier row needed it.
+    Registers: share of them that is for vectors that a tile reads again; written: operations of a
+    tile, at most, whose values stay there.
+    Memory: share of a cache that is near, for what is read again; second: bytes per cycle from and
+    to the second cache, memory: from and to memory, where so many streams of rows are read and
+    written at a time, and slow: the share of that rate for a single one; exposed: share of the
+    shorter of computing and moving that the other does not hide.
     """
 
     facts: Facts = USUAL
