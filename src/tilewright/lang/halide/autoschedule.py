@@ -20,7 +20,6 @@ from tilewright.lang.function import Function
 from tilewright.lang.function.choosing import by_default, by_hand_or_record, fused
 from tilewright.lang.halide.replay import identifier
 from tilewright.lang.halide.search import searched
-from tilewright.lang.halide.search.beam import BEAM
 from tilewright.lang.halide.syntax import lower
 from tilewright.lang.halide.syntax.pipeline import Pipeline as Stages
 from tilewright.loops.lower import lower as nests
@@ -29,6 +28,7 @@ from tilewright.runtime.threads import thread_count
 from tilewright.targets import registry
 from tilewright.targets.base import Target
 from tilewright.tune.features.facts import Facts
+from tilewright.tune.stages.beam import BEAM
 
 RULES: Final = "the target's rules, without any search"
 SEARCH: Final = "a beam search over where each Func is computed, by an analytic price"

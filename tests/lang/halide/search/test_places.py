@@ -12,14 +12,15 @@ import pytest
 from tilewright import halide as hl
 from tilewright.base.errors import ScheduleError
 from tilewright.lang.halide.search import scheduled
-from tilewright.lang.halide.search.beam import Found, options
-from tilewright.lang.halide.search.bodies import Bodies
-from tilewright.lang.halide.search.costs import StageCosts
-from tilewright.lang.halide.search.places import Place, Placement
-from tilewright.lang.halide.search.price import Priced, Prices
+from tilewright.lang.halide.search.copies import program
 from tilewright.loops import interp
 from tilewright.loops.verify import verify
 from tilewright.tune.features.facts import Facts
+from tilewright.tune.stages.beam import Found, options
+from tilewright.tune.stages.bodies import Bodies
+from tilewright.tune.stages.costs import StageCosts
+from tilewright.tune.stages.places import Place, Placement
+from tilewright.tune.stages.price import Priced, Prices
 
 IMAGE = np.random.default_rng(0).random((40, 60), np.float32)
 # Vectors of four floats: small images have whole and partial ones.
@@ -92,7 +93,7 @@ def colors() -> tuple[hl.Func, Region]:
 
 
 def placements(bodies: Bodies) -> Iterator[Placement]:
-    funcs = [f for f in bodies.stages.funcs if options(bodies, f)]
+    funcs = [f for f in bodies.program.stages if options(bodies, f)]
     for places in product(*(options(bodies, f) for f in funcs)):
         yield Placement(bodies, dict(zip(funcs, places, strict=True)))
 
@@ -123,7 +124,8 @@ def test_every_place_gives_the_same(
 ) -> None:
     out, region = build()
     want = run(out.kernel(region))
-    bodies = Bodies(out.regions(region), COSTS)
+    stages = out.regions(region)
+    bodies = Bodies(program(stages), COSTS)
     prices = Prices(bodies)
     legal = set()
     for n, placement in enumerate(placements(bodies)):
@@ -133,7 +135,7 @@ def test_every_place_gives_the_same(
         tiles = {f: some[n % len(some)] for f, some in tiled(prices, placement)}
         found = Found(placement, Priced(0.0, priced.tiles | tiles))
         try:
-            made = scheduled(bodies, found, "k", 1 + n % 2)
+            made = scheduled(stages, found, "k", 1 + n % 2)
         except ScheduleError:
             continue
         np.testing.assert_allclose(run(made.kernel), want, rtol=1e-5)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tilewright import halide as hl
-from tilewright.lang.halide.search.beam import Found, search
-from tilewright.lang.halide.search.bodies import Bodies
-from tilewright.lang.halide.search.costs import StageCosts
-from tilewright.lang.halide.search.places import Place
+from tilewright.lang.halide.search.copies import program
 from tilewright.tune.features.facts import Facts
+from tilewright.tune.stages.beam import Found, search
+from tilewright.tune.stages.bodies import Bodies
+from tilewright.tune.stages.costs import StageCosts
+from tilewright.tune.stages.places import Place
 
 x, y, z = hl.vars("x y z")
 MACHINES = {
@@ -25,9 +26,9 @@ def machine(request: pytest.FixtureRequest) -> StageCosts:
 
 
 def best(out: hl.Func, size: list[int], costs: StageCosts) -> tuple[Found, dict]:
-    stages = out.regions(size)
+    stages = program(out.regions(size))
     found = search(Bodies(stages, costs))[0]
-    return found, {f.name(): found.placement.of(f) for f in stages.funcs}
+    return found, {f.name: found.placement.of(f) for f in stages.stages}
 
 
 def test_cheap_sums_are_recomputed_in_tall_tiles(costs: StageCosts) -> None:

@@ -1,7 +1,7 @@
 """A search for a pipeline's schedule: where each Func is computed, by an analytic price.
 
-`beam.py` searches, `price.py` prices, `lines.py` writes what was found as directives on copies of
-the Funcs, and the primitives that these become prove that it is legal.
+`tune/stages` searches; `lines.py` writes what it found as directives on copies of the Funcs, and
+the primitives that these become prove that it is legal.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 from tilewright.base.errors import InputError, ScheduleError, UnsupportedError
 from tilewright.lang.halide.levels import Scheduled
 from tilewright.lang.halide.replay import replay
-from tilewright.lang.halide.search.beam import BEAM, Found, search
-from tilewright.lang.halide.search.bodies import Bodies
-from tilewright.lang.halide.search.copies import copied
-from tilewright.lang.halide.search.costs import StageCosts
+from tilewright.lang.halide.search.copies import copied, program
 from tilewright.lang.halide.search.lines import Lines
 from tilewright.lang.halide.syntax.pipeline import Pipeline
 from tilewright.schedule import Schedule
 from tilewright.tune.features.facts import Facts
+from tilewright.tune.stages.beam import BEAM, Found, search
+from tilewright.tune.stages.bodies import Bodies
+from tilewright.tune.stages.costs import StageCosts
 
 
 def searched(
@@ -28,11 +28,11 @@ def searched(
     the search ends with is legal, InputError for open sizes, UnsupportedError for C functions.
     """
     _check(stages, name)
-    bodies = Bodies(stages, StageCosts(facts))
+    bodies = Bodies(program(stages), StageCosts(facts))
     failed: ScheduleError | None = None
     for found in search(bodies, beam):
         try:
-            return scheduled(bodies, found, name, threads)
+            return scheduled(stages, found, name, threads)
         except ScheduleError as error:
             failed = failed or error
     assert failed is not None
@@ -56,9 +56,10 @@ def _check(stages: Pipeline, name: str) -> None:
             )
 
 
-def scheduled(bodies: Bodies, found: Found, name: str, threads: int) -> Schedule:
+def scheduled(stages: Pipeline, found: Found, name: str, threads: int) -> Schedule:
     """The schedule of a placement. Raises ScheduleError where it is not legal."""
-    made = copied(bodies.stages)
-    to = dict(zip(bodies.stages.funcs, made.funcs, strict=True))
-    Lines(bodies, found.placement, found.priced.tiles, to, threads).write()  # type: ignore[arg-type]
+    made = copied(stages)
+    of = found.placement.bodies.program.stages
+    to = dict(zip(of, made.funcs, strict=True))
+    Lines(found.placement, found.priced.tiles, to, threads).write()
     return replay(made, name).schedule

@@ -7,22 +7,56 @@ from typing import Any, Final
 
 from tilewright.base.dataclass import dataclass
 from tilewright.lang.halide.levels import Scheduled
-from tilewright.lang.halide.search.bodies import SMALL, Bodies
-from tilewright.lang.halide.search.places import Place, Placement
 from tilewright.lang.halide.syntax.domain import Var
-from tilewright.lang.halide.verbs import Stage
+from tilewright.lang.halide.verbs import Stage as Update
+from tilewright.lang.halide.verbs import Verbs
+from tilewright.tune.stages.bodies import SMALL
+from tilewright.tune.stages.places import Place, Placement
+from tilewright.tune.stages.program import Definition, Stage, extents
 
 STRIPS: Final = 2  # strips of rows for each thread
 
 
+class _Loops:
+    """The loops of a definition while they are written: those done, innermost first."""
+
+    def __init__(self, verbs: Verbs) -> None:
+        self.verbs = verbs
+        self.order: list[Any] = []
+
+    def vectors(self, var: Var, lanes: int) -> None:
+        """Vectors along a loop, which is then over them."""
+        inner = Var(f"{var.name()}.lane")
+        self.verbs.split(var, var, inner, lanes)
+        self.verbs.vectorize(inner)
+        self.order.append(inner)
+
+    def tile(self, var: Var, factor: int) -> Var:
+        """The inner loop of tiles along a loop, which is then over them."""
+        inner = Var(f"{var.name()}.tile")
+        self.verbs.split(var, var, inner, factor)
+        return inner
+
+    def unroll(self, *several: Var) -> None:
+        """Loops that are written out."""
+        for var in several:
+            self.verbs.unroll(var)
+        self.order += several
+
+    def close(self, *outer: Any) -> None:
+        """The loops around them."""
+        self.order += outer
+        if len(self.order) > 1:
+            self.verbs.reorder(*self.order)
+
+
 @dataclass(frozen=True, eq=False)
 class Lines:
-    """Writes a placement on new Funcs. to: the Func to write on, of each of the pipeline's."""
+    """Writes a placement on new Funcs. to: the Func to write on, of each stage."""
 
-    bodies: Bodies
     placement: Placement
-    tiles: Mapping[Any, tuple[int, int]]
-    to: Mapping[Any, Scheduled]
+    tiles: Mapping[Stage, tuple[int, int]]
+    to: Mapping[Stage, Scheduled]
     threads: int
 
     def write(self) -> None:
@@ -32,154 +66,146 @@ class Lines:
             self._lay_out(f)
             if self.placement.of(f) is Place.TILE:
                 self._in_tile(f)
-            else:
+            elif f.args:
                 self._in_rows(f)
             for n in range(1, len(f.definitions)):
                 self._update(f, n)
 
-    def _place(self, f: Any) -> None:
+    def _place(self, f: Stage) -> None:
         hosts = self.placement.hosts
         assert hosts is not None
-        place, made = self.placement.of(f), self.to[f]
+        place = self.placement.of(f)
+        made = self.to[f]
         if place is Place.TILE:
-            made.compute_at(self.to[hosts[f]], self._var(hosts[f], 0))
+            host = self.to[hosts[f]]
+            made.compute_at(host, host.args[0])
         elif place is Place.ROW:
             nest = self.placement.nest(f)
-            made.compute_at(self.to[nest], self._var(nest, 1))
-            if self._strips(nest):
-                made.store_at(self.to[nest], _outer(nest))
+            root = self.to[nest]
+            made.compute_at(root, root.args[1])
+            if self._strip(nest):
+                made.store_at(root, _outer(root))
             else:
                 made.store_root()
-        elif f not in self.bodies.stages.outputs:
+        elif f not in self.placement.bodies.program.outputs:
             made.compute_root()
 
-    def _lay_out(self, f: Any) -> None:
+    def _lay_out(self, f: Stage) -> None:
         """Where data choose among the values of a coordinate, these are side by side in memory."""
         chosen = self.placement.laid_out.get(f)
-        if chosen is None or f in self.bodies.stages.outputs:
+        if chosen is None or f in self.placement.bodies.program.outputs:
             return
-        small = {v.name() for v in self._small(f)}.difference(chosen)
-        near = [v for v in f.args if v.name() in small]
-        near += [v for v in f.args if v.name() in chosen]
-        rest = [v for v in f.args if v.name() not in small.union(chosen)]
-        self.to[f].reorder_storage(*near, *rest)
+        made = self.to[f]
+        few = {v.name() for v in self._few(f)}
+        few -= set(chosen)
+        near = [v for v in made.args if v.name() in few]
+        near += [v for v in made.args if v.name() in chosen]
+        names = {v.name() for v in near}
+        rest = [v for v in made.args if v.name() not in names]
+        made.reorder_storage(*near, *rest)
 
-    def _var(self, f: Any, n: int) -> Var:
-        """The Func's loop along a coordinate: over tiles, where it has some."""
-        found: Var = f.args[n]
-        return found
-
-    def _strips(self, f: Any) -> int:
+    def _strip(self, f: Stage) -> int:
         """The rows of a strip that a thread computes; 0: there is only one."""
         if self.threads == 1 or len(f.args) < 2:
             return 0
-        rows, down = self.bodies.extents(f)[1], self.tiles[f][1]
+        rows = extents(f)[1]
+        down = self.tiles[f][1]
         each = -(-rows // (self.threads * STRIPS))
         strip = -(-each // down) * down
         return strip if strip < rows else 0
 
-    def _lanes(self, f: Any) -> int:
+    def _lanes(self, f: Stage) -> int:
         """How many lanes vectors have along the first coordinate; 1: scalar code."""
-        lanes = self.bodies.lanes(f)
-        extent = self.bodies.extents(f)[0] if f.args else 1
+        lanes = self.placement.bodies.lanes(f)
+        extent = extents(f)[0] if f.args else 1
         while lanes > extent:
             lanes //= 2
         return max(1, lanes)
 
-    def _in_rows(self, f: Any) -> None:
+    def _in_rows(self, f: Stage) -> None:
         """The loops of a Func at root, or in rows: from the innermost, a vector, the coordinates
         of few values, the rest of a tile, tiles, other coordinates, rows."""
         made = self.to[f]
-        if not f.args:
-            return
+        loops = _Loops(made)
         across, down = self.tiles[f]
-        x, others = f.args[0], list(f.args[2:])
         lanes = self._lanes(f)
-        order: list[Any] = []
-        unrolled: list[Any] = []
-        if across * down > 1:
-            xi = Var(f"{x.name()}.tile")
-            made.split(x, x, xi, lanes * across)
-            unrolled += [xi] if across > 1 else []
+        x = made.args[0]
+        inner = x
+        if across > 1:
+            inner = loops.tile(x, lanes * across)
+        if lanes > 1:
+            loops.vectors(inner, lanes)
+        few = self._few(f)
+        loops.unroll(*few)
+        if across > 1:
+            loops.unroll(inner)
+        if len(made.args) == 1:
+            loops.close(x)
+            return
+        y = made.args[1]
+        if down > 1:
+            loops.unroll(loops.tile(y, down))
+        names = {v.name() for v in few}
+        others = [v for v in made.args[2:] if v.name() not in names]
+        strip = self._strip(f)
+        if strip and self.placement.of(f) is Place.ROOT:
+            made.split(y, _outer(made), y, strip // down)
+            made.parallel(_outer(made))
+            loops.close(x, *others, y, _outer(made))
         else:
-            xi = x
-        if lanes > 1 and (across > 1 or xi is x):
-            xv = Var(f"{x.name()}.lane")
-            made.split(xi, xi, xv, lanes)
-            order.append(xv)
-            made.vectorize(xv)
-        elif lanes > 1:
-            made.vectorize(xi)
-        small = self._small(f)
-        others = [v for v in others if v.name() not in {w.name() for w in small}]
-        order += small
-        unrolled += small
-        order += [] if xi is x else [xi]
-        if len(f.args) > 1:
-            y = f.args[1]
-            if down > 1:
-                yi = Var(f"{y.name()}.tile")
-                made.split(y, y, yi, down)
-                order.append(yi)
-                unrolled.append(yi)
-            strip = self._strips(f) if self.placement.of(f) is Place.ROOT else 0
-            if strip:
-                made.split(y, _outer(f), y, strip // down)
-                made.parallel(_outer(f))
-            order += [x, *others, y]
-            order += [_outer(f)] if strip else []
-            made.reorder(*order)
-        for v in unrolled:
-            made.unroll(v)
+            loops.close(x, *others, y)
 
-    def _small(self, f: Any) -> list[Var]:
+    def _few(self, f: Stage) -> list[Var]:
         """Coordinates of few values, which are computed side by side."""
-        extents = self.bodies.extents(f)
-        return [v for v, n in zip(f.args[2:], extents[2:], strict=True) if n <= SMALL]
+        pairs = zip(self.to[f].args, extents(f), strict=True)
+        return [v for v, n in list(pairs)[2:] if n <= SMALL]
 
-    def _in_tile(self, f: Any) -> None:
+    def _in_tile(self, f: Stage) -> None:
         """The loops of a Func in a tile: all written out."""
         made = self.to[f]
         lanes = self._lanes(f)
+        first = 1
         if lanes > 1:
-            made.vectorize(f.args[0], lanes)
-        for v in f.args[:2] if lanes > 1 else f.args[1:2]:
+            made.vectorize(made.args[0], lanes)
+            first = 0
+        for v in made.args[first:2]:
             made.unroll(v)
 
-    def _update(self, f: Any, n: int) -> None:
+    def _update(self, f: Stage, n: int) -> None:
         """Vectors innermost, then the coordinates of few values and (of a tile) its others, the
         reduction, and the rest."""
-        bodies = self.bodies.of(f, self.placement.inline)
+        bodies = self.placement.bodies.of(f, self.placement.inline)
         assert bodies is not None
-        body, stage = bodies[n], Stage(self.to[f].plan(n))
-        pure = _pure(f, body.definition)
-        in_tile = self.placement.of(f) is Place.TILE
-        small = {v.name() for v in self._small(f)} & pure.keys()
-        tiled = {v.name() for v in f.args[:2]} & pure.keys() if in_tile else set[str]()
-        order: list[Any] = []
-        if body.lane is not None and self._lanes(f) > 1:
-            first = f.args[0]
-            lanes = Var(f"{first.name()}.lane")
-            stage.split(first, first, lanes, self._lanes(f))
-            stage.vectorize(lanes)
-            order.append(lanes)
-            tiled.add(first.name())
-        order += [v for name, v in pure.items() if name in small | tiled]
-        if body.definition.domain is not None:
-            order += body.definition.domain.vars
-        order += [v for name, v in pure.items() if name not in small | tiled]
-        if len(order) > 1:
-            stage.reorder(*order)
-        for name in small | (tiled if in_tile else set()):
-            stage.unroll(pure[name])
+        made = self.to[f]
+        loops = _Loops(Update(made.plan(n)))
+        pure = _pure(f, made, bodies[n].definition)
+        first = made.args[0] if made.args else None
+        few = [v.name() for v in self._few(f)]
+        if self.placement.of(f) is Place.TILE:
+            few += [v.name() for v in made.args[:2]]
+        lanes = self._lanes(f)
+        if first is not None and bodies[n].lane is not None and lanes > 1:
+            loops.vectors(first, lanes)
+            if first.name() not in few:
+                loops.order.append(pure.pop(first.name()))
+        inner = [name for name in pure if name in few]
+        loops.unroll(*(pure.pop(name) for name in inner))
+        domain = made.definitions[n].domain
+        reduced = () if domain is None else domain.vars
+        loops.close(*reduced, *pure.values())
 
 
-def _pure(f: Any, definition: Any) -> dict[str, Var]:
+def _pure(f: Stage, made: Scheduled, definition: Definition) -> dict[str, Var]:
     """The coordinates that an update leaves as they are, x first, by name."""
-    pairs = zip(reversed(definition.args), f.args, strict=True)
-    return {v.name(): v for arg, v in pairs if arg is v.node}
+    found = {}
+    for place, v, made_var in zip(
+        reversed(definition.args), f.args, made.args, strict=True
+    ):
+        if place is v:
+            found[made_var.name()] = made_var
+    return found
 
 
-def _outer(f: Any) -> Var:
+def _outer(made: Scheduled) -> Var:
     """The loop over a Func's strips of rows."""
-    return Var(f"{f.args[1].name()}.strip")
+    return Var(f"{made.args[1].name()}.strip")

@@ -1,4 +1,4 @@
-"""The constants of the price of a pipeline's stages: cycles of one core.
+"""The constants of the price of a program's stages: cycles of one core.
 
 They were set on a Zen 4 (AVX-512) by `python -m benchmarks.autoschedulers`: its apps under the
 schedules of this search, and those of `benchmarks.halide_apps` by hand.

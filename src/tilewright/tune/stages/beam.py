@@ -1,16 +1,16 @@
-"""The search: places for all Funcs, from the outputs to the inputs, the cheapest few at a time."""
+"""The search: places for all stages, from the outputs to the inputs, the cheapest few at a time."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
 from tilewright.base.dataclass import dataclass
-from tilewright.lang.halide.search.bodies import Bodies
-from tilewright.lang.halide.search.places import Place, Placement
-from tilewright.lang.halide.search.price import Priced, Prices
+from tilewright.tune.stages.bodies import Bodies
+from tilewright.tune.stages.places import Place, Placement
+from tilewright.tune.stages.price import Priced, Prices
 
 BEAM: Final = 4  # placements that are kept at a time
-SWEEPS: Final = 2  # through all Funcs, changing one place at a time
+SWEEPS: Final = 2  # through all stages, changing one place at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +28,7 @@ def search(bodies: Bodies, width: int = BEAM) -> list[Found]:
     first = prices.of(start)
     assert first is not None
     beam = [Found(start, first)]
-    order = [f for f in reversed(bodies.stages.funcs) if options(bodies, f)]
+    order = [f for f in reversed(bodies.program.stages) if options(bodies, f)]
     for f in order:
         beam = _cheapest([*beam, *_changed(beam, f, prices)], width)
     for _ in range(SWEEPS):
@@ -42,7 +42,7 @@ def search(bodies: Bodies, width: int = BEAM) -> list[Found]:
 
 
 def _changed(beam: list[Found], f: Any, prices: Prices) -> list[Found]:
-    """Each placement with each other place of a Func."""
+    """Each placement with each other place of a stage."""
     found = []
     for one in beam:
         for place in options(prices.bodies, f):
@@ -56,9 +56,9 @@ def _changed(beam: list[Found], f: Any, prices: Prices) -> list[Found]:
 
 
 def _together(one: Found, f: Any, prices: Prices) -> list[Found]:
-    """The placement with a Func and one that it reads in rows: either alone may gain nothing."""
+    """The placement with a stage and one that it reads in rows: either alone may gain nothing."""
     found = []
-    for p in prices.bodies.producers[f]:
+    for p in prices.bodies.program.producers[f]:
         if Place.ROW in options(prices.bodies, f):
             placement = one.placement.having(f, Place.ROW).having(p, Place.ROW)
             priced = prices.of(placement)
@@ -77,8 +77,8 @@ def _cheapest(found: list[Found], width: int) -> list[Found]:
 
 
 def options(bodies: Bodies, f: Any) -> tuple[Place, ...]:
-    """The places that a Func can have; none for an output."""
-    if f in bodies.stages.outputs:
+    """The places that a stage can have; none for an output."""
+    if f in bodies.program.outputs:
         return ()
     if len(f.definitions) > 1:
         return Place.ROOT, Place.ROW, Place.TILE

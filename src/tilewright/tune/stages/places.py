@@ -1,4 +1,4 @@
-"""Where the Funcs of a pipeline are computed, and which places are possible together."""
+"""Where the stages of a program are computed, and which places are possible together."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from functools import cached_property
 from tilewright.base.dataclass import dataclass
 from tilewright.expr.nodes import Load
 from tilewright.expr.reads import loads
-from tilewright.lang.halide.search.bodies import Bodies
-from tilewright.lang.halide.syntax.func import Func
+from tilewright.tune.stages.bodies import Bodies
+from tilewright.tune.stages.program import Stage
 
 
 class Place(Enum):
-    """Where a Func is computed.
+    """Where a stage is computed.
 
     INLINE: wherever it is used. TILE: what a register tile of its reader needs, before the tile.
     ROW: the next rows of a nest at root, as it goes down; earlier rows are kept while they are
@@ -29,48 +29,48 @@ class Place(Enum):
 
 @dataclass(frozen=True, eq=False)
 class Placement:
-    """A place for each Func that is not at root."""
+    """A place for each stage that is not at root."""
 
     bodies: Bodies
-    places: Mapping[Func, Place]
+    places: Mapping[Stage, Place]
 
-    def of(self, f: Func) -> Place:
-        """The place of a Func."""
+    def of(self, f: Stage) -> Place:
+        """The place of a stage."""
         return self.places.get(f, Place.ROOT)
 
-    def having(self, f: Func, place: Place) -> Placement:
-        """The placement with another place for one Func."""
+    def having(self, f: Stage, place: Place) -> Placement:
+        """The placement with another place for one stage."""
         return Placement(self.bodies, {**self.places, f: place})
 
     @cached_property
-    def inline(self) -> frozenset[Func]:
-        """The Funcs that are inlined."""
+    def inline(self) -> frozenset[Stage]:
+        """The stages that are inlined."""
         return frozenset(f for f, p in self.places.items() if p is Place.INLINE)
 
     @cached_property
-    def stored(self) -> tuple[Func, ...]:
+    def stored(self) -> tuple[Stage, ...]:
         """The others, producers first."""
-        return tuple(f for f in self.bodies.stages.funcs if f not in self.inline)
+        return tuple(f for f in self.bodies.program.stages if f not in self.inline)
 
     @cached_property
-    def readers(self) -> Mapping[Func, frozenset[Func]]:
-        """The stored Funcs that read each Func, directly or through inlined ones."""
-        found: dict[Func, frozenset[Func]] = {}
-        for f in reversed(self.bodies.stages.funcs):
-            several: set[Func] = set()
-            for c in self.bodies.consumers[f]:
+    def readers(self) -> Mapping[Stage, frozenset[Stage]]:
+        """The stored stages that read each stage, directly or through inlined ones."""
+        found: dict[Stage, frozenset[Stage]] = {}
+        for f in reversed(self.bodies.program.stages):
+            several: set[Stage] = set()
+            for c in self.bodies.program.consumers[f]:
                 several |= found[c] if c in self.inline else {c}
             found[f] = frozenset(several)
         return found
 
     @cached_property
-    def hosts(self) -> Mapping[Func, Func] | None:
-        """The Func in whose loops each one is computed, itself at root; None: impossible.
+    def hosts(self) -> Mapping[Stage, Stage] | None:
+        """The stage in whose loops each one is computed, itself at root; None: impossible.
 
-        Those of a tile are computed in one Func's tiles. Those of a row are computed as one nest
+        Those of a tile are computed in one stage's tiles. Those of a row are computed as one nest
         at root goes down; all their readers must be inside of it.
         """
-        found: dict[Func, Func] = {}
+        found: dict[Stage, Stage] = {}
         for f in reversed(self.stored):
             place = self.of(f)
             if place is Place.ROOT:
@@ -88,12 +88,12 @@ class Placement:
         return found
 
     @cached_property
-    def laid_out(self) -> Mapping[Func, tuple[str, ...]]:
-        """The Funcs of which data choose elements, and the coordinates among whose values they do.
+    def laid_out(self) -> Mapping[Stage, tuple[str, ...]]:
+        """The stages of which data choose elements, and the coordinates among whose values they do.
 
         These values are stored side by side where all readers choose; vectors then store apart.
         """
-        found: dict[Func, tuple[str, ...]] = {}
+        found: dict[Stage, tuple[str, ...]] = {}
         for f in self.stored:
             every: set[tuple[str, ...]] = set()
             for reader in self.readers[f]:
@@ -101,19 +101,19 @@ class Placement:
                     every |= {chosen(load, f) for load in body.reads.get(f, ())}
             if len(every) == 1 and self.of(f) is not Place.TILE:
                 [names] = every
-                if names and names[-1] != f.args[0].name():
+                if names and names[-1] != f.args[0].name:
                     found[f] = names
         return found
 
-    def nest(self, f: Func) -> Func:
-        """The Func at root in whose nest a stored Func is computed."""
+    def nest(self, f: Stage) -> Stage:
+        """The stage at root in whose nest a stored stage is computed."""
         assert self.hosts is not None
         while self.hosts[f] is not f:
             f = self.hosts[f]
         return f
 
 
-def chosen(load: Load, f: Func) -> tuple[str, ...]:
-    """The coordinates of a Func among whose values data choose in a load of it."""
+def chosen(load: Load, f: Stage) -> tuple[str, ...]:
+    """The coordinates of a stage among whose values data choose in a load of it."""
     pairs = zip(load.index, reversed(f.args), strict=True)
-    return tuple(v.name() for i, v in pairs if loads(i))
+    return tuple(v.name for i, v in pairs if loads(i))

@@ -1,4 +1,4 @@
-"""What a definition computes per element, with the Funcs that are inlined into it.
+"""What a definition computes per element, with the stages that are inlined into it.
 
 Costs are cycles of one core for one element, when vectors run along the first coordinate. What
 does not depend on that coordinate is computed once per row, and costs nothing here.
@@ -7,7 +7,7 @@ does not depend on that coordinate is computed once per row, and costs nothing h
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import field
 from functools import cached_property
 from math import prod
@@ -16,17 +16,13 @@ from typing import Any, Final
 from tilewright.base.dataclass import dataclass
 from tilewright.expr import nodes
 from tilewright.expr.affine import affine, to_expr
-from tilewright.expr.nodes import INDEX, Expr, Load, Var, fixed
+from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, Var
 from tilewright.ir.node import Node, postorder, substitute, transform
-from tilewright.lang.halide.search.costs import OPERATIONS, StageCosts
-from tilewright.lang.halide.syntax.definition import Definition
-from tilewright.lang.halide.syntax.func import Func
-from tilewright.lang.halide.syntax.image import Symbol
-from tilewright.lang.halide.syntax.pipeline import Pipeline
+from tilewright.tune.stages.costs import OPERATIONS, StageCosts
+from tilewright.tune.stages.program import Definition, Owner, Program, Stage, extents
 
 SMALL: Final = 4  # values of a coordinate, at most, that are computed side by side
 LARGEST: Final = 2000  # nodes of an expression; a larger one is not worth inlining into
-Owner = Any  # a Func or an image
 
 
 class TooLarge(Exception):
@@ -41,8 +37,9 @@ class Body:
     they have: these are computed side by side, and share what does not depend on them.
     """
 
-    func: Func
+    func: Stage
     definition: Definition
+    owners: Mapping[Buffer, Owner]
     lane: Var | None
     roots: tuple[Expr, ...]
     costs: StageCosts
@@ -56,11 +53,11 @@ class Body:
 
     @cached_property
     def reads(self) -> Mapping[Owner, tuple[Load, ...]]:
-        """The distinct loads of each Func and image."""
+        """The distinct loads of each stage and input."""
         found: dict[Owner, list[Load]] = defaultdict(list)
         for node in self.nodes:
-            if isinstance(node, Load) and isinstance(node.buffer, Symbol):
-                found[node.buffer.owner].append(node)
+            if isinstance(node, Load):
+                found[self.owners[node.buffer]].append(node)
         return {owner: tuple(loads) for owner, loads in found.items()}
 
     @cached_property
@@ -165,7 +162,7 @@ class Body:
         if var not in self.grouped:
             groups: dict[Any, Any] = {}
             for load in (n for n in self.nodes if isinstance(n, Load)):
-                if isinstance(load.buffer, Symbol) and load.buffer.owner is self.func:
+                if load.buffer in self.func.symbols:
                     continue
                 key, offset, step = _along(load, var)
                 cycles = self.moved(load) * self.part(load)
@@ -230,55 +227,29 @@ def _times(found: float | None, factor: float) -> float | None:
 
 
 class Bodies:
-    """The bodies of a pipeline's Funcs, remembered."""
+    """The bodies of a program's stages, remembered."""
 
-    def __init__(self, stages: Pipeline, costs: StageCosts) -> None:
-        self.stages = stages
+    def __init__(self, program: Program, costs: StageCosts) -> None:
+        self.program = program
         self.costs = costs
-        self._known: dict[Any, Any] = {}
-        self.producers: dict[Func, tuple[Func, ...]] = {}
-        self.consumers: dict[Func, list[Func]] = {f: [] for f in stages.funcs}
-        for f in stages.funcs:
-            read = (s.owner for d in f.definitions for s in d.symbols())
-            found = dict.fromkeys(o for o in read if o is not f and o in self.consumers)
-            self.producers[f] = tuple(found)
-            for p in found:
-                self.consumers[p].append(f)
+        self._known: dict[Any, tuple[Body, ...] | None] = {}
 
-    def extents(self, f: Func) -> list[int]:
-        """How large each dimension is, x first."""
-        return [hi - lo + 1 for lo, hi in reversed(self.box(f))]
-
-    def box(self, owner: Owner) -> list[tuple[int, int]]:
-        """The (first, last) of each dimension of a Func or image, in NumPy's order."""
-        name = self.stages.names[owner]
-        pairs = [
-            (fixed(lo, name), fixed(n, name)) for lo, n in self.stages.boxes[owner]
-        ]
-        return [(lo, lo + n - 1) for lo, n in pairs]
-
-    def size(self, owner: Owner) -> int:
-        """The bytes of a Func or image."""
-        symbols = owner.symbols if isinstance(owner, Func) else (owner.symbol,)
-        elements = prod(hi - lo + 1 for lo, hi in self.box(owner))
-        return elements * sum(int(s.dtype.itemsize) for s in symbols)
-
-    def lanes(self, f: Func) -> int:
+    def lanes(self, f: Stage) -> int:
         """The lanes of a vector of its (narrowest) values."""
         return self.costs.facts.vector // min(s.dtype.itemsize for s in f.symbols)
 
-    def inlined(self, f: Func, inline: frozenset[Func]) -> frozenset[Func]:
+    def inlined(self, f: Stage, inline: frozenset[Stage]) -> frozenset[Stage]:
         """Those of `inline` that the definitions of f read, directly or through one another."""
-        found: set[Func] = set()
+        found: set[Stage] = set()
         waiting = [f]
         while waiting:
-            for p in self.producers[waiting.pop()]:
+            for p in self.program.producers[waiting.pop()]:
                 if p in inline and p not in found:
                     found.add(p)
                     waiting.append(p)
         return frozenset(found)
 
-    def of(self, f: Func, inline: frozenset[Func]) -> tuple[Body, ...] | None:
+    def of(self, f: Stage, inline: frozenset[Stage]) -> tuple[Body, ...] | None:
         """The definitions of f with those of `inline` in them; None: too large."""
         used = self.inlined(f, inline)
         key = f, used
@@ -288,50 +259,41 @@ class Bodies:
                 self._known[key] = tuple(made)
             except TooLarge:
                 self._known[key] = None
-        made_before: tuple[Body, ...] | None = self._known[key]
-        return made_before
+        return self._known[key]
 
-    def _body(self, f: Func, d: Definition, used: frozenset[Func]) -> Body:
-        stores = self._stores(d)
-        roots = [e for args, values in stores for e in (*values, *args)]
-        made = tuple(self._expanded(e, used) for e in roots)
-        if len(dict.fromkeys(n for e in made for n in postorder(e))) > LARGEST:
+    def _body(self, f: Stage, d: Definition, used: frozenset[Stage]) -> Body:
+        made = tuple(self._expanded(e, used) for e in d.roots)
+        terms = dict.fromkeys(n for e in made for n in postorder(e))
+        if len(terms) > LARGEST:
             raise TooLarge
-        extents = self.extents(f)
-        pairs = zip(f.args[2:], extents[2:], strict=True)
-        beside: dict[Node, int] = {v.node: n for v, n in pairs if n <= SMALL}
-        return Body(f, d, self._lane(f, stores), made, self.costs, beside)
+        pairs = zip(f.args[2:], extents(f)[2:], strict=True)
+        beside: dict[Node, int] = {v: n for v, n in pairs if n <= SMALL}
+        owners = self.program.owners
+        return Body(f, d, owners, self._lane(f, d), made, self.costs, beside)
 
-    def _stores(self, d: Definition) -> list[Any]:
-        if d not in self._known:
-            self._known[d] = d.stores
-        found: list[Any] = self._known[d]
-        return found
-
-    def _lane(self, f: Func, stores: Sequence[Any]) -> Var | None:
+    def _lane(self, f: Stage, d: Definition) -> Var | None:
         """The first coordinate, where vectors can run along it."""
-        if not f.args or self.extents(f)[0] < self.lanes(f) // 2:
+        if not f.args or extents(f)[0] < self.lanes(f) // 2:
             return None
-        first = f.args[0].node
-        assert isinstance(first, Var)
-        for args, _ in stores:
-            others: Iterable[Node] = (n for a in args[:-1] for n in postorder(a))
-            if args[-1] is not first or first in set(others):
+        first = f.args[0]
+        for args, _ in d.stores:
+            others = {n for a in args[:-1] for n in postorder(a)}
+            if args[-1] is not first or first in others:
                 return None
         return first
 
-    def _expanded(self, root: Expr, used: frozenset[Func]) -> Expr:
+    def _expanded(self, root: Expr, used: frozenset[Stage]) -> Expr:
         def step(node: Node) -> Node:
-            if isinstance(node, Load) and isinstance(node.buffer, Symbol):
-                index = tuple(map(_plain, node.index))
-                owner = node.buffer.owner
-                if owner not in used:
-                    return Load(node.buffer, index)
-                [d] = owner.definitions
-                value = d.values[owner.symbols.index(node.buffer)]
-                inner = self._expanded(value, used)
-                return _placed(inner, dict(zip(d.args, index, strict=True)))
-            return node
+            if not isinstance(node, Load):
+                return node
+            index = tuple(map(_plain, node.index))
+            owner = self.program.owners[node.buffer]
+            if not isinstance(owner, Stage) or owner not in used:
+                return Load(node.buffer, index)
+            [d] = owner.definitions
+            value = d.values[owner.symbols.index(node.buffer)]
+            inner = self._expanded(value, used)
+            return _placed(inner, dict(zip(d.args, index, strict=True)))
 
         made: Expr = transform(root, step)
         return made

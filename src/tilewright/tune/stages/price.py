@@ -1,6 +1,6 @@
 """What a placement costs: cycles of one core, from what is computed, loaded and moved.
 
-A stored Func takes the longer of its arithmetic and loads, and of moving what it reads and writes
+A stored stage takes the longer of its arithmetic and loads, and of moving what it reads and writes
 from and to the cache (or memory) that has room for it; a share of the shorter is exposed.
 """
 
@@ -12,11 +12,11 @@ from typing import Any, Final
 
 from tilewright.base.dataclass import dataclass
 from tilewright.expr.bounds import bounds
-from tilewright.expr.nodes import Load, Var
+from tilewright.expr.nodes import Load
 from tilewright.expr.reads import loads, variables
-from tilewright.lang.halide.search.bodies import SMALL, Bodies, Body
-from tilewright.lang.halide.search.places import Place, Placement, chosen
-from tilewright.lang.halide.syntax.func import Func
+from tilewright.tune.stages.bodies import SMALL, Bodies, Body
+from tilewright.tune.stages.places import Place, Placement, chosen
+from tilewright.tune.stages.program import Stage, extents, size
 
 # (vectors, rows) of a tile of registers.
 TILES: Final = ((1, 1), (1, 2), (1, 4), (1, 8), (2, 4), (4, 5), (2, 1), (4, 1))
@@ -26,10 +26,10 @@ Region = list[tuple[int, int]]  # (first, last), in NumPy's order
 
 @dataclass(frozen=True, slots=True)
 class Priced:
-    """Cycles, and the tile of each Func at root or in rows: vectors along x, and rows."""
+    """Cycles, and the tile of each stage at root or in rows: vectors along x, and rows."""
 
     cycles: float
-    tiles: Mapping[Func, tuple[int, int]]
+    tiles: Mapping[Stage, tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Nest:
 
 
 class Prices:
-    """Prices of placements of one pipeline, the parts of which are remembered."""
+    """Prices of placements of one program, the parts of which are remembered."""
 
     def __init__(self, bodies: Bodies) -> None:
         self.bodies = bodies
@@ -54,8 +54,8 @@ class Prices:
         if hosts is None:
             return None
         total = 0.0
-        tiles: dict[Func, tuple[int, int]] = {}
-        groups: dict[Func, list[Func]] = {}
+        tiles: dict[Stage, tuple[int, int]] = {}
+        groups: dict[Stage, list[Stage]] = {}
         for f in placement.stored:
             groups.setdefault(placement.nest(f), []).append(f)
         for root, members in groups.items():
@@ -67,7 +67,7 @@ class Prices:
         return Priced(total, tiles)
 
     def _group(
-        self, placement: Placement, root: Func, members: Sequence[Func]
+        self, placement: Placement, root: Stage, members: Sequence[Stage]
     ) -> Priced | None:
         """The price of a nest at root."""
         key: Any = root, *(self._said(placement, f) for f in members)
@@ -76,19 +76,19 @@ class Prices:
         found: Priced | None = self._known[key]
         return found
 
-    def _said(self, placement: Placement, f: Func) -> tuple[Any, ...]:
-        """All of a placement that decides what a Func costs."""
+    def _said(self, placement: Placement, f: Stage) -> tuple[Any, ...]:
+        """All of a placement that decides what a stage costs."""
         laid = placement.laid_out
         inlined = self.bodies.inlined(f, placement.inline)
         read = ((placement.of(p), p in laid) for p in self._read(placement, f))
         return f, placement.of(f), f in laid, inlined, *read
 
-    def _read(self, placement: Placement, f: Func) -> list[Func]:
+    def _read(self, placement: Placement, f: Stage) -> list[Stage]:
         bodies = self.bodies.of(f, placement.inline) or ()
-        return [o for b in bodies for o in b.reads if isinstance(o, Func)]
+        return [o for b in bodies for o in b.reads if isinstance(o, Stage)]
 
     def _nest(
-        self, placement: Placement, root: Func, members: Sequence[Func]
+        self, placement: Placement, root: Stage, members: Sequence[Stage]
     ) -> Priced | None:
         if any(self.bodies.of(f, placement.inline) is None for f in members):
             return None
@@ -121,16 +121,16 @@ class Prices:
         return best
 
     def tiles_of(
-        self, f: Func, rows: Sequence[Func], most: int = 8
+        self, f: Stage, rows: Sequence[Stage], most: int = 8
     ) -> list[tuple[int, int]]:
-        """Tiles that fit the extents of a Func."""
-        extents = self.bodies.extents(f)
+        """Tiles that fit the extents of a stage."""
+        sizes = extents(f)
         lanes = self.bodies.lanes(f)
-        if not extents or extents[0] < lanes:
+        if not sizes or sizes[0] < lanes:
             return [(1, 1)]
-        down = extents[1] if len(extents) > 1 else 1
+        down = sizes[1] if len(sizes) > 1 else 1
         found = [
-            (a, d) for a, d in TILES if a * lanes <= extents[0] and d <= min(down, most)
+            (a, d) for a, d in TILES if a * lanes <= sizes[0] and d <= min(down, most)
         ]
         if (
             rows
@@ -143,11 +143,11 @@ class Prices:
     def _needed(
         self,
         placement: Placement,
-        start: Mapping[Func, Region],
-        members: Sequence[Func],
-    ) -> dict[Func, Region] | None:
+        start: Mapping[Stage, Region],
+        members: Sequence[Stage],
+    ) -> dict[Stage, Region] | None:
         """The region of each member that those which read it need; None: not bounded."""
-        regions: dict[Func, Region] = {f: list(r) for f, r in start.items()}
+        regions: dict[Stage, Region] = {f: list(r) for f, r in start.items()}
         for f in reversed(placement.stored):
             if f not in regions:
                 continue
@@ -161,12 +161,12 @@ class Prices:
         return regions
 
     def _ends(
-        self, p: Func, load: Load, env: Mapping[Any, tuple[int, int]]
+        self, p: Stage, load: Load, env: Mapping[Any, tuple[int, int]]
     ) -> list[tuple[int | None, int | None]]:
         """The region that a load reads: where data choose, all of a dimension."""
         key = load, *(env.get(v) for v in variables(load))
         if key not in self._known:
-            whole = self.bodies.box(p)
+            whole = list(p.box)
             self._known[key] = [
                 ends if loads(i) else bounds(i, env)
                 for i, ends in zip(load.index, whole, strict=True)
@@ -175,12 +175,12 @@ class Prices:
         return found
 
     def _window(
-        self, placement: Placement, root: Func, rows: Sequence[Func], down: int
+        self, placement: Placement, root: Stage, rows: Sequence[Stage], down: int
     ) -> float | None:
         """The bytes of the rows that are kept while a nest goes down; None: not possible."""
         if not rows:
             return 0.0
-        box = self.bodies.box(root)
+        box = list(root.box)
         axis = self.row_axis(root)
         middle = (box[axis][0] + box[axis][1]) // 2
         box[axis] = (middle, middle + down - 1)
@@ -191,7 +191,7 @@ class Prices:
         for f in rows:
             if f not in needed:
                 return None
-            whole = self.bodies.size(f)
+            whole = size(f)
             kept = prod(hi - lo + 1 for lo, hi in needed[f])
             kept *= sum(s.dtype.itemsize for s in f.symbols)
             if kept * 2 > whole:
@@ -199,46 +199,46 @@ class Prices:
             total += kept
         return total
 
-    def row_axis(self, f: Func) -> int:
+    def row_axis(self, f: Stage) -> int:
         """The dimension that a nest goes down, in NumPy's order: the second, or the third where
         tiles take that."""
         return len(f.args) - 2
 
-    # -- the price of one Func and what is computed in its tiles
+    # -- the price of one stage and what is computed in its tiles
 
     def _host(
         self,
         placement: Placement,
-        host: Func,
-        inside: Sequence[Func],
+        host: Stage,
+        inside: Sequence[Stage],
         tile: tuple[int, int],
         nest: Nest,
     ) -> float:
         across, down = tile
         lanes = self.bodies.lanes(host)
-        extents = self.bodies.extents(host)
+        sizes = extents(host)
         total = self._stage(placement, host, 1.0, tile, nest, ())
         if not inside:
             return total
-        if not extents or extents[0] < lanes:
+        if not sizes or sizes[0] < lanes:
             return inf
         box = _middle(self.bodies, host, across * lanes, down)
         needed = self._needed(placement, {host: box}, inside)
         if needed is None:
             return inf
-        tiles = ceil(extents[0] / (across * lanes)) * prod(extents[2:])
-        tiles *= ceil(extents[1] / down) if len(extents) > 1 else 1
+        tiles = ceil(sizes[0] / (across * lanes)) * prod(sizes[2:])
+        tiles *= ceil(sizes[1] / down) if len(sizes) > 1 else 1
         vectors = 0
         for f in inside:
             if f not in needed:
                 return inf
-            sizes = [hi - lo + 1 for lo, hi in reversed(needed[f])]
+            region = [hi - lo + 1 for lo, hi in reversed(needed[f])]
             wide = self.bodies.lanes(f)
-            count = ceil(sizes[0] / wide)
-            vectors += count * prod(sizes[1:])
-            whole = prod(self.bodies.extents(f))
-            share = tiles * count * wide * prod(sizes[1:]) / whole
-            rows = sizes[1] if len(sizes) > 1 else 1
+            count = ceil(region[0] / wide)
+            vectors += count * prod(region[1:])
+            whole = prod(extents(f))
+            share = tiles * count * wide * prod(region[1:]) / whole
+            rows = region[1] if len(region) > 1 else 1
             own = (count, rows)
             total += self._stage(placement, f, share, own, nest, inside)
             total += tiles * 2 * sum(1 for b in f.definitions)
@@ -251,13 +251,13 @@ class Prices:
     def _stage(
         self,
         placement: Placement,
-        f: Func,
+        f: Stage,
         share: float,
         tile: tuple[int, int],
         nest: Nest,
-        inside: Sequence[Func],
+        inside: Sequence[Stage],
     ) -> float:
-        """Cycles of computing a stored Func `share` times."""
+        """Cycles of computing a stored stage `share` times."""
         total = 0.0
         kept = placement.of(f)
         in_tile = f in inside
@@ -277,8 +277,7 @@ class Prices:
     def _computed(self, body: Body, tile: tuple[int, int], in_tile: bool) -> float:
         """Cycles per element: arithmetic, or loads and stores where these take longer."""
         f = body.func
-        down = f.args[1].node if len(f.args) > 1 and tile[1] > 1 else None
-        assert down is None or isinstance(down, Var)
+        down = f.args[1] if len(f.args) > 1 and tile[1] > 1 else None
         arithmetic, crowded = body.arithmetic, 1.0
         loaded, vectors = body.loads(tile[0], (down, tile[1]))
         if body.lane is not None and not in_tile:
@@ -308,7 +307,7 @@ class Prices:
         if body.func in placement.laid_out:
             total += costs.lane
         for owner, several in body.reads.items():
-            if isinstance(owner, Func) and owner not in placement.laid_out:
+            if isinstance(owner, Stage) and owner not in placement.laid_out:
                 count = sum(1 for load in several if chosen(load, owner))
                 total += (costs.far_lane - costs.lane) * count
         return total
@@ -324,31 +323,33 @@ class Prices:
     def _points(self, body: Body) -> float:
         """How many elements a definition computes, all in all."""
         f = body.func
-        boxes = list(reversed(self.bodies.extents(f)))
+        boxes = list(reversed(extents(f)))
         pairs = zip(body.definition.args, reversed(f.args), boxes, strict=True)
-        pure = prod(n for arg, v, n in pairs if arg is v.node)
+        pure = prod(n for arg, v, n in pairs if arg is v)
         domain = body.definition.domain
-        reduced = 1 if domain is None else prod(int(v.extent) for v in domain.vars)
+        reduced = (
+            1 if domain is None else prod(hi - lo + 1 for lo, hi in domain.values())
+        )
         return float(pure * reduced)
 
     def _begun(self, body: Body, points: float) -> float:
         """Cycles to begin rows."""
-        extents = self.bodies.extents(body.func)
-        return self.costs.start * points / max(1, extents[0] if extents else 1)
+        sizes = extents(body.func) or [1]
+        return self.costs.start * points / sizes[0]
 
     def _idle(self, placement: Placement, body: Body, points: float) -> float:
-        """Cycles of a Func in rows where its nest goes down and it has no new row: its loops run,
+        """Cycles of a stage in rows where its nest goes down and it has no new row: its loops run,
         and compute nothing."""
         f = body.func
-        rows = self.bodies.extents(placement.nest(f))[1]
-        own = self.bodies.extents(f)[1] if len(f.args) > 1 else 1
+        rows = extents(placement.nest(f))[1]
+        own = extents(f)[1] if len(f.args) > 1 else 1
         lanes = 1 if body.lane is None else self.bodies.lanes(f)
         return self.costs.idle * points / lanes * max(0.0, rows / own - 1)
 
     def _moved(
         self,
         placement: Placement,
-        f: Func,
+        f: Stage,
         body: Body,
         nest: Nest,
     ) -> float:
@@ -357,41 +358,41 @@ class Prices:
         for owner in body.reads:
             if owner is f:
                 continue
-            size = self.bodies.size(owner)
-            near = float(size)
-            if isinstance(owner, Func) and placement.of(owner) is Place.TILE:
+            amount = size(owner)
+            near = float(amount)
+            if isinstance(owner, Stage) and placement.of(owner) is Place.TILE:
                 continue
-            if isinstance(owner, Func) and placement.of(owner) is Place.ROW:
+            if isinstance(owner, Stage) and placement.of(owner) is Place.ROW:
                 near = nest.window
-            total += size / self.costs.bytes_per_cycle(near, nest.streams)
+            total += amount / self.costs.bytes_per_cycle(near, nest.streams)
         return total
 
-    def _streams(self, placement: Placement, members: Sequence[Func]) -> int:
-        """The rows that a nest reads from and writes to whole Funcs and images at a time."""
+    def _streams(self, placement: Placement, members: Sequence[Stage]) -> int:
+        """The rows that a nest reads from and writes to whole stages and images at a time."""
         owners: dict[Any, None] = {}
         for f in members:
             for body in self.bodies.of(f, placement.inline) or ():
                 owners |= dict.fromkeys((*body.reads, f))
         count = 0
         for owner in owners:
-            if not isinstance(owner, Func) or placement.of(owner) is Place.ROOT:
-                planes = [hi - lo + 1 for lo, hi in self.bodies.box(owner)[:-2]]
+            if not isinstance(owner, Stage) or placement.of(owner) is Place.ROOT:
+                planes = [hi - lo + 1 for lo, hi in list(owner.box)[:-2]]
                 count += prod(n for n in planes if n <= SMALL)
         return count
 
-    def _written(self, f: Func, kept: Place, nest: Nest) -> float:
-        """Cycles to write a Func; lines of a large one are read first."""
-        size = self.bodies.size(f)
-        near = nest.window if kept is Place.ROW else float(size)
+    def _written(self, f: Stage, kept: Place, nest: Nest) -> float:
+        """Cycles to write a stage; lines of a large one are read first."""
+        amount = size(f)
+        near = nest.window if kept is Place.ROW else float(amount)
         if kept is Place.TILE:
             return 0.0
-        return 2 * size / self.costs.bytes_per_cycle(near, nest.streams)
+        return 2 * amount / self.costs.bytes_per_cycle(near, nest.streams)
 
 
-def _middle(bodies: Bodies, f: Func, across: int, down: int) -> Region:
-    """A tile in the middle of a Func."""
+def _middle(bodies: Bodies, f: Stage, across: int, down: int) -> Region:
+    """A tile in the middle of a stage."""
     found: Region = []
-    for n, (lo, hi) in enumerate(reversed(bodies.box(f))):
+    for n, (lo, hi) in enumerate(reversed(f.box)):
         first = (lo + hi) // 2
         size = across if n == 0 else down if n == 1 else 1
         found.insert(0, (first, first + size - 1))
@@ -404,18 +405,17 @@ def _environment(body: Body, region: Region) -> dict[Any, tuple[int, int]]:
     for arg, v, ends in zip(
         body.definition.args, reversed(f.args), region, strict=True
     ):
-        if arg is v.node:
+        if arg is v:
             env[arg] = ends
-    if body.definition.domain is not None:
-        for r in body.definition.domain.vars:
-            env[r.node] = (int(r.min), int(r.min) + int(r.extent) - 1)
-    return env
+    return env | (body.definition.domain or {})
 
 
 def _joined(
-    regions: dict[Func, Region], p: Func, read: Sequence[tuple[int | None, int | None]]
+    regions: dict[Stage, Region],
+    p: Stage,
+    read: Sequence[tuple[int | None, int | None]],
 ) -> bool:
-    """Add what is read to the region of a Func; False where it has no bounds."""
+    """Add what is read to the region of a stage; False where it has no bounds."""
     found: Region = []
     for lo, hi in read:
         if lo is None or hi is None:
