@@ -145,7 +145,7 @@ class Body:
         var, count = down
         total, vectors = 0.0, 0
         for cycles, load, step, offsets in self._groups(var if count > 1 else None):
-            if cycles == 0.0 and self.definition.domain is not None:
+            if cycles == 0.0 and self.definition.domain:
                 lanes = self.costs.facts.vector // load.dtype.itemsize
                 cycles = 1 / lanes / self.costs.loaded / across
             distinct = len(offsets) * count

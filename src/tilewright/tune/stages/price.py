@@ -327,9 +327,7 @@ class Prices:
         pairs = zip(body.definition.args, reversed(f.args), boxes, strict=True)
         pure = prod(n for arg, v, n in pairs if arg is v)
         domain = body.definition.domain
-        reduced = (
-            1 if domain is None else prod(hi - lo + 1 for lo, hi in domain.values())
-        )
+        reduced = prod(hi - lo + 1 for lo, hi in domain.values())
         return float(pure * reduced)
 
     def _begun(self, body: Body, points: float) -> float:
@@ -407,7 +405,7 @@ def _environment(body: Body, region: Region) -> dict[Any, tuple[int, int]]:
     ):
         if arg is v:
             env[arg] = ends
-    return env | (body.definition.domain or {})
+    return {**env, **body.definition.domain}
 
 
 def _joined(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field
 from functools import cached_property
 from math import prod
 
 from tilewright.base.dataclass import dataclass
-from tilewright.expr.nodes import Buffer, Expr, Load, Var
+from tilewright.expr.nodes import Buffer, Expr, Extent, Load, Var, fixed
 from tilewright.ir.node import postorder
 
 Ends = tuple[int, int]  # the first and last of a range
@@ -19,12 +20,12 @@ class Definition:
     """One nest: in its iterations, values are stored at places, or combined with what is there.
 
     args: the place of the first value. stores: of each the place, and a value for each buffer.
-    domain: the range of each coordinate that it reduces over; None: none.
+    domain: the range of each coordinate that it reduces over.
     """
 
     args: tuple[Expr, ...]
     stores: Sequence[tuple[tuple[Expr, ...], tuple[Expr, ...]]]
-    domain: Mapping[Var, Ends] | None = None
+    domain: Mapping[Expr, Ends] = field(default_factory=dict)
 
     @property
     def values(self) -> tuple[Expr, ...]:
@@ -102,6 +103,15 @@ class Program:
             for producer in read:
                 found[producer].append(stage)
         return {stage: tuple(several) for stage, several in found.items()}
+
+
+def box_of(pairs: Iterable[tuple[Extent, Extent]]) -> list[Ends]:
+    """The box of the first coordinate and the extent of each dimension, which are numbers."""
+    found = []
+    for low, extent in pairs:
+        first = fixed(low, "a box")
+        found.append((first, first + fixed(extent, "a box") - 1))
+    return found
 
 
 def extents(owner: Owner) -> list[int]:

@@ -59,7 +59,13 @@ def _check(stages: Pipeline, name: str) -> None:
 def scheduled(stages: Pipeline, found: Found, name: str, threads: int) -> Schedule:
     """The schedule of a placement. Raises ScheduleError where it is not legal."""
     made = copied(stages)
-    of = found.placement.bodies.program.stages
-    to = dict(zip(of, made.funcs, strict=True))
-    Lines(found.placement, found.priced.tiles, to, threads).write()
-    return replay(made, name).schedule
+    placement = found.placement
+    known = placement.bodies.program.stages
+    to = {}
+    for stage, f in zip(known, made.funcs, strict=True):
+        assert isinstance(f, Scheduled)
+        to[stage] = f
+    lines = Lines(placement, found.priced.tiles, to, threads)
+    lines.write()
+    replayed = replay(made, name)
+    return replayed.schedule

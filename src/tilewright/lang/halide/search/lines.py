@@ -26,14 +26,16 @@ class _Loops:
 
     def vectors(self, var: Var, lanes: int) -> None:
         """Vectors along a loop, which is then over them."""
-        inner = Var(f"{var.name()}.lane")
+        name = f"{var.name()}.lane"
+        inner = Var(name)
         self.verbs.split(var, var, inner, lanes)
         self.verbs.vectorize(inner)
         self.order.append(inner)
 
     def tile(self, var: Var, factor: int) -> Var:
         """The inner loop of tiles along a loop, which is then over them."""
-        inner = Var(f"{var.name()}.tile")
+        name = f"{var.name()}.tile"
+        inner = Var(name)
         self.verbs.split(var, var, inner, factor)
         return inner
 
@@ -61,14 +63,17 @@ class Lines:
 
     def write(self) -> None:
         """Give every stored Func its directives."""
-        for f in reversed(self.placement.stored):
+        placement = self.placement
+        for f in reversed(placement.stored):
             self._place(f)
             self._lay_out(f)
-            if self.placement.of(f) is Place.TILE:
+            place = placement.of(f)
+            if place is Place.TILE:
                 self._in_tile(f)
             elif f.args:
                 self._in_rows(f)
-            for n in range(1, len(f.definitions)):
+            count = len(f.definitions)
+            for n in range(1, count):
                 self._update(f, n)
 
     def _place(self, f: Stage) -> None:
@@ -78,49 +83,65 @@ class Lines:
         made = self.to[f]
         if place is Place.TILE:
             host = self.to[hosts[f]]
-            made.compute_at(host, host.args[0])
+            x = host.args[0]
+            made.compute_at(host, x)
         elif place is Place.ROW:
             nest = self.placement.nest(f)
             root = self.to[nest]
-            made.compute_at(root, root.args[1])
+            y = root.args[1]
+            made.compute_at(root, y)
             if self._strip(nest):
-                made.store_at(root, _outer(root))
+                outer = _outer(root)
+                made.store_at(root, outer)
             else:
                 made.store_root()
-        elif f not in self.placement.bodies.program.outputs:
+        elif not self._is_output(f):
             made.compute_root()
+
+    def _is_output(self, f: Stage) -> bool:
+        program = self.placement.bodies.program
+        return f in program.outputs
 
     def _lay_out(self, f: Stage) -> None:
         """Where data choose among the values of a coordinate, these are side by side in memory."""
         chosen = self.placement.laid_out.get(f)
-        if chosen is None or f in self.placement.bodies.program.outputs:
+        if chosen is None or self._is_output(f):
             return
+        near: dict[str, int] = {}
+        for v in self._few(f):
+            name = v.name()
+            near[name] = 0
+        for name in chosen:
+            near[name] = 1
+
+        def place(v: Var) -> int:
+            name = v.name()
+            return near.get(name, 2)
+
         made = self.to[f]
-        few = {v.name() for v in self._few(f)}
-        few -= set(chosen)
-        near = [v for v in made.args if v.name() in few]
-        near += [v for v in made.args if v.name() in chosen]
-        names = {v.name() for v in near}
-        rest = [v for v in made.args if v.name() not in names]
-        made.reorder_storage(*near, *rest)
+        order = sorted(made.args, key=place)
+        made.reorder_storage(*order)
 
     def _strip(self, f: Stage) -> int:
         """The rows of a strip that a thread computes; 0: there is only one."""
         if self.threads == 1 or len(f.args) < 2:
             return 0
         rows = extents(f)[1]
-        down = self.tiles[f][1]
-        each = -(-rows // (self.threads * STRIPS))
+        _, down = self.tiles[f]
+        strips = self.threads * STRIPS
+        each = -(-rows // strips)
         strip = -(-each // down) * down
         return strip if strip < rows else 0
 
     def _lanes(self, f: Stage) -> int:
         """How many lanes vectors have along the first coordinate; 1: scalar code."""
+        if not f.args:
+            return 1
+        extent = extents(f)[0]
         lanes = self.placement.bodies.lanes(f)
-        extent = extents(f)[0] if f.args else 1
         while lanes > extent:
             lanes //= 2
-        return max(1, lanes)
+        return lanes
 
     def _in_rows(self, f: Stage) -> None:
         """The loops of a Func at root, or in rows: from the innermost, a vector, the coordinates
@@ -132,7 +153,8 @@ class Lines:
         x = made.args[0]
         inner = x
         if across > 1:
-            inner = loops.tile(x, lanes * across)
+            columns = lanes * across
+            inner = loops.tile(x, columns)
         if lanes > 1:
             loops.vectors(inner, lanes)
         few = self._few(f)
@@ -144,21 +166,39 @@ class Lines:
             return
         y = made.args[1]
         if down > 1:
-            loops.unroll(loops.tile(y, down))
-        names = {v.name() for v in few}
-        others = [v for v in made.args[2:] if v.name() not in names]
+            rows = loops.tile(y, down)
+            loops.unroll(rows)
+        others = self._others(f, few)
         strip = self._strip(f)
-        if strip and self.placement.of(f) is Place.ROOT:
-            made.split(y, _outer(made), y, strip // down)
-            made.parallel(_outer(made))
-            loops.close(x, *others, y, _outer(made))
-        else:
+        if self.placement.of(f) is not Place.ROOT or not strip:
             loops.close(x, *others, y)
+            return
+        outer = _outer(made)
+        tiles = strip // down
+        made.split(y, outer, y, tiles)
+        made.parallel(outer)
+        loops.close(x, *others, y, outer)
+
+    def _others(self, f: Stage, few: list[Var]) -> list[Var]:
+        """The coordinates after the second that have many values."""
+        names = {v.name() for v in few}
+        found = []
+        for v in self.to[f].args[2:]:
+            name = v.name()
+            if name not in names:
+                found.append(v)
+        return found
 
     def _few(self, f: Stage) -> list[Var]:
         """Coordinates of few values, which are computed side by side."""
-        pairs = zip(self.to[f].args, extents(f), strict=True)
-        return [v for v, n in list(pairs)[2:] if n <= SMALL]
+        found = []
+        made = self.to[f]
+        sizes = extents(f)
+        pairs = zip(made.args, sizes, strict=True)
+        for v, n in list(pairs)[2:]:
+            if n <= SMALL:
+                found.append(v)
+        return found
 
     def _in_tile(self, f: Stage) -> None:
         """The loops of a Func in a tile: all written out."""
@@ -176,20 +216,27 @@ class Lines:
         reduction, and the rest."""
         bodies = self.placement.bodies.of(f, self.placement.inline)
         assert bodies is not None
+        body = bodies[n]
         made = self.to[f]
-        loops = _Loops(Update(made.plan(n)))
-        pure = _pure(f, made, bodies[n].definition)
-        first = made.args[0] if made.args else None
-        few = [v.name() for v in self._few(f)]
+        plan = made.plan(n)
+        loops = _Loops(Update(plan))
+        pure = _pure(f, made, body.definition)
+        near = self._few(f)
         if self.placement.of(f) is Place.TILE:
-            few += [v.name() for v in made.args[:2]]
+            near += made.args[:2]
+        few = {v.name() for v in near}
         lanes = self._lanes(f)
-        if first is not None and bodies[n].lane is not None and lanes > 1:
+        if body.lane is not None and lanes > 1:
+            first = made.args[0]
+            name = first.name()
             loops.vectors(first, lanes)
-            if first.name() not in few:
-                loops.order.append(pure.pop(first.name()))
-        inner = [name for name in pure if name in few]
-        loops.unroll(*(pure.pop(name) for name in inner))
+            if name not in few:
+                vectors = pure.pop(name)
+                loops.order.append(vectors)
+        for name in list(pure):
+            if name in few:
+                var = pure.pop(name)
+                loops.unroll(var)
         domain = made.definitions[n].domain
         reduced = () if domain is None else domain.vars
         loops.close(*reduced, *pure.values())
@@ -198,14 +245,16 @@ class Lines:
 def _pure(f: Stage, made: Scheduled, definition: Definition) -> dict[str, Var]:
     """The coordinates that an update leaves as they are, x first, by name."""
     found = {}
-    for place, v, made_var in zip(
-        reversed(definition.args), f.args, made.args, strict=True
-    ):
+    places = reversed(definition.args)
+    for place, v, var in zip(places, f.args, made.args, strict=True):
         if place is v:
-            found[made_var.name()] = made_var
+            name = var.name()
+            found[name] = var
     return found
 
 
 def _outer(made: Scheduled) -> Var:
     """The loop over a Func's strips of rows."""
-    return Var(f"{made.args[1].name()}.strip")
+    y = made.args[1]
+    name = f"{y.name()}.strip"
+    return Var(name)
