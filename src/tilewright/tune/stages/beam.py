@@ -10,6 +10,9 @@ from tilewright.tune.stages.places import Place, Placement
 from tilewright.tune.stages.price import Priced, Prices
 
 BEAM: Final = 4  # placements that are kept at a time
+FEW: Final = (
+    16  # stages, at most, that are also searched from other placements than at root
+)
 SWEEPS: Final = 2  # through all stages, changing one place at a time
 
 
@@ -24,11 +27,8 @@ class Found:
 def search(bodies: Bodies, width: int = BEAM) -> list[Found]:
     """Placements, the cheapest first; so many are kept at a time."""
     prices = Prices(bodies)
-    start = Placement(bodies, {})
-    first = prices.of(start)
-    assert first is not None
-    beam = [Found(start, first)]
     order = [f for f in reversed(bodies.program.stages) if options(bodies, f)]
+    beam = _cheapest(_starts(bodies, order, prices), width)
     for f in order:
         beam = _cheapest([*beam, *_changed(beam, f, prices)], width)
     for _ in range(SWEEPS):
@@ -39,6 +39,19 @@ def search(bodies: Bodies, width: int = BEAM) -> list[Found]:
         if beam[0].priced.cycles >= before:
             break
     return beam
+
+
+def _starts(bodies: Bodies, order: list[Stage], prices: Prices) -> list[Found]:
+    """All stages at root; where they are few, also in rows, and inlined."""
+    found = []
+    places_at = (Place.ROOT, Place.ROW, Place.INLINE)
+    for place in places_at if len(order) <= FEW else places_at[:1]:
+        places = {f: place for f in order if place in options(bodies, f)}
+        placement = Placement(bodies, places)
+        priced = prices.of(placement)
+        if priced is not None:
+            found.append(Found(placement, priced))
+    return found
 
 
 def _changed(beam: list[Found], f: Any, prices: Prices) -> list[Found]:

@@ -19,7 +19,7 @@ from tilewright.expr.affine import affine, to_expr
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, Var
 from tilewright.ir.node import Node, postorder, substitute, transform
 from tilewright.tune.stages.costs import OPERATIONS, StageCosts
-from tilewright.tune.stages.program import Definition, Owner, Program, Stage, extents
+from tilewright.tune.stages.program import Definition, Owner, Stage, StageGraph, extents
 
 SMALL: Final = 4  # values of a coordinate, at most, that are computed side by side
 LARGEST: Final = 2000  # nodes of an expression; a larger one is not worth inlining into
@@ -229,7 +229,7 @@ def _times(found: float | None, factor: float) -> float | None:
 class Bodies:
     """The bodies of a program's stages, remembered."""
 
-    def __init__(self, program: Program, costs: StageCosts) -> None:
+    def __init__(self, program: StageGraph, costs: StageCosts) -> None:
         self.program = program
         self.costs = costs
         self._known: dict[Any, tuple[Body, ...] | None] = {}

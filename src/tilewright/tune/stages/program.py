@@ -67,7 +67,7 @@ Owner = Stage | Input
 
 
 @dataclass(frozen=True, eq=False)
-class Program:
+class StageGraph:
     """Stages, producers first. outputs: those of them that are results."""
 
     stages: tuple[Stage, ...]

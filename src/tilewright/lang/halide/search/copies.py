@@ -50,7 +50,7 @@ def copied(stages: Pipeline) -> Pipeline:
     return pipeline(outputs, sizes)
 
 
-def program(stages: Pipeline) -> search.Program:
+def program(stages: Pipeline) -> search.StageGraph:
     """The stages of a pipeline of known sizes."""
     made = {}
     for f in stages.funcs:
@@ -65,7 +65,7 @@ def program(stages: Pipeline) -> search.Program:
         inputs.append(given)
     outputs = frozenset(made[f] for f in stages.outputs)
     every = tuple(made.values())
-    return search.Program(every, tuple(inputs), outputs)
+    return search.StageGraph(every, tuple(inputs), outputs)
 
 
 def _stage(f: Func, stages: Pipeline) -> search.Stage:
