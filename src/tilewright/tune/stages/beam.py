@@ -8,6 +8,7 @@ from tilewright.base.dataclass import dataclass
 from tilewright.tune.stages.bodies import Bodies
 from tilewright.tune.stages.places import Place, Placement
 from tilewright.tune.stages.price import Priced, Prices
+from tilewright.tune.stages.program import Stage
 
 BEAM: Final = 4  # placements that are kept at a time
 FEW: Final = (
