@@ -6,9 +6,9 @@ from typing import Any, Final
 
 from tilewright.base.dataclass import dataclass
 from tilewright.tune.stages.bodies import Bodies
-from tilewright.tune.stages.places import Place, Placement
+from tilewright.tune.stages.places import Place, StagePlaces
 from tilewright.tune.stages.price import Priced, Prices
-from tilewright.tune.stages.program import Stage
+from tilewright.tune.stages.program import ProgramStage
 
 BEAM: Final = 4  # placements that are kept at a time
 FEW: Final = (
@@ -21,7 +21,7 @@ SWEEPS: Final = 2  # through all stages, changing one place at a time
 class Found:
     """A placement and its price."""
 
-    placement: Placement
+    placement: StagePlaces
     priced: Priced
 
 
@@ -42,13 +42,13 @@ def search(bodies: Bodies, width: int = BEAM) -> list[Found]:
     return beam
 
 
-def _starts(bodies: Bodies, order: list[Stage], prices: Prices) -> list[Found]:
+def _starts(bodies: Bodies, order: list[ProgramStage], prices: Prices) -> list[Found]:
     """All stages at root; where they are few, also in rows, and inlined."""
     found = []
     places_at = (Place.ROOT, Place.ROW, Place.INLINE)
     for place in places_at if len(order) <= FEW else places_at[:1]:
         places = {f: place for f in order if place in options(bodies, f)}
-        placement = Placement(bodies, places)
+        placement = StagePlaces(bodies, places)
         priced = prices.of(placement)
         if priced is not None:
             found.append(Found(placement, priced))

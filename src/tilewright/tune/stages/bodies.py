@@ -19,7 +19,13 @@ from tilewright.expr.affine import affine, to_expr
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, Var
 from tilewright.ir.node import Node, postorder, substitute, transform
 from tilewright.tune.stages.costs import OPERATIONS, StageCosts
-from tilewright.tune.stages.program import Definition, Owner, Stage, StageGraph, extents
+from tilewright.tune.stages.program import (
+    Owner,
+    ProgramStage,
+    StageGraph,
+    StageNest,
+    extents,
+)
 
 SMALL: Final = 4  # values of a coordinate, at most, that are computed side by side
 LARGEST: Final = 2000  # nodes of an expression; a larger one is not worth inlining into
@@ -30,15 +36,15 @@ class TooLarge(Exception):
 
 
 @dataclass(frozen=True, eq=False)
-class Body:
+class StageBody:
     """One definition with what is inlined. lane: the coordinate of its vectors; None: scalar code.
 
     roots: its values, then the places it stores to. beside: coordinates of few values, and how many
     they have: these are computed side by side, and share what does not depend on them.
     """
 
-    func: Stage
-    definition: Definition
+    func: ProgramStage
+    definition: StageNest
     owners: Mapping[Buffer, Owner]
     lane: Var | None
     roots: tuple[Expr, ...]
@@ -232,15 +238,17 @@ class Bodies:
     def __init__(self, program: StageGraph, costs: StageCosts) -> None:
         self.program = program
         self.costs = costs
-        self._known: dict[Any, tuple[Body, ...] | None] = {}
+        self._known: dict[Any, tuple[StageBody, ...] | None] = {}
 
-    def lanes(self, f: Stage) -> int:
+    def lanes(self, f: ProgramStage) -> int:
         """The lanes of a vector of its (narrowest) values."""
         return self.costs.facts.vector // min(s.dtype.itemsize for s in f.symbols)
 
-    def inlined(self, f: Stage, inline: frozenset[Stage]) -> frozenset[Stage]:
+    def inlined(
+        self, f: ProgramStage, inline: frozenset[ProgramStage]
+    ) -> frozenset[ProgramStage]:
         """Those of `inline` that the definitions of f read, directly or through one another."""
-        found: set[Stage] = set()
+        found: set[ProgramStage] = set()
         waiting = [f]
         while waiting:
             for p in self.program.producers[waiting.pop()]:
@@ -249,7 +257,9 @@ class Bodies:
                     waiting.append(p)
         return frozenset(found)
 
-    def of(self, f: Stage, inline: frozenset[Stage]) -> tuple[Body, ...] | None:
+    def of(
+        self, f: ProgramStage, inline: frozenset[ProgramStage]
+    ) -> tuple[StageBody, ...] | None:
         """The definitions of f with those of `inline` in them; None: too large."""
         used = self.inlined(f, inline)
         key = f, used
@@ -261,7 +271,9 @@ class Bodies:
                 self._known[key] = None
         return self._known[key]
 
-    def _body(self, f: Stage, d: Definition, used: frozenset[Stage]) -> Body:
+    def _body(
+        self, f: ProgramStage, d: StageNest, used: frozenset[ProgramStage]
+    ) -> StageBody:
         made = tuple(self._expanded(e, used) for e in d.roots)
         terms = dict.fromkeys(n for e in made for n in postorder(e))
         if len(terms) > LARGEST:
@@ -269,9 +281,9 @@ class Bodies:
         pairs = zip(f.args[2:], extents(f)[2:], strict=True)
         beside: dict[Node, int] = {v: n for v, n in pairs if n <= SMALL}
         owners = self.program.owners
-        return Body(f, d, owners, self._lane(f, d), made, self.costs, beside)
+        return StageBody(f, d, owners, self._lane(f, d), made, self.costs, beside)
 
-    def _lane(self, f: Stage, d: Definition) -> Var | None:
+    def _lane(self, f: ProgramStage, d: StageNest) -> Var | None:
         """The first coordinate, where vectors can run along it."""
         if not f.args or extents(f)[0] < self.lanes(f) // 2:
             return None
@@ -282,13 +294,13 @@ class Bodies:
                 return None
         return first
 
-    def _expanded(self, root: Expr, used: frozenset[Stage]) -> Expr:
+    def _expanded(self, root: Expr, used: frozenset[ProgramStage]) -> Expr:
         def step(node: Node) -> Node:
             if not isinstance(node, Load):
                 return node
             index = tuple(map(_plain, node.index))
             owner = self.program.owners[node.buffer]
-            if not isinstance(owner, Stage) or owner not in used:
+            if not isinstance(owner, ProgramStage) or owner not in used:
                 return Load(node.buffer, index)
             [d] = owner.definitions
             value = d.values[owner.symbols.index(node.buffer)]

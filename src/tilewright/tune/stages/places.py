@@ -10,7 +10,7 @@ from tilewright.base.dataclass import dataclass
 from tilewright.expr.nodes import Load
 from tilewright.expr.reads import loads
 from tilewright.tune.stages.bodies import Bodies
-from tilewright.tune.stages.program import Stage
+from tilewright.tune.stages.program import ProgramStage
 
 
 class Place(Enum):
@@ -28,49 +28,49 @@ class Place(Enum):
 
 
 @dataclass(frozen=True, eq=False)
-class Placement:
+class StagePlaces:
     """A place for each stage that is not at root."""
 
     bodies: Bodies
-    places: Mapping[Stage, Place]
+    places: Mapping[ProgramStage, Place]
 
-    def of(self, f: Stage) -> Place:
+    def of(self, f: ProgramStage) -> Place:
         """The place of a stage."""
         return self.places.get(f, Place.ROOT)
 
-    def having(self, f: Stage, place: Place) -> Placement:
+    def having(self, f: ProgramStage, place: Place) -> StagePlaces:
         """The placement with another place for one stage."""
-        return Placement(self.bodies, {**self.places, f: place})
+        return StagePlaces(self.bodies, {**self.places, f: place})
 
     @cached_property
-    def inline(self) -> frozenset[Stage]:
+    def inline(self) -> frozenset[ProgramStage]:
         """The stages that are inlined."""
         return frozenset(f for f, p in self.places.items() if p is Place.INLINE)
 
     @cached_property
-    def stored(self) -> tuple[Stage, ...]:
+    def stored(self) -> tuple[ProgramStage, ...]:
         """The others, producers first."""
         return tuple(f for f in self.bodies.program.stages if f not in self.inline)
 
     @cached_property
-    def readers(self) -> Mapping[Stage, frozenset[Stage]]:
+    def readers(self) -> Mapping[ProgramStage, frozenset[ProgramStage]]:
         """The stored stages that read each stage, directly or through inlined ones."""
-        found: dict[Stage, frozenset[Stage]] = {}
+        found: dict[ProgramStage, frozenset[ProgramStage]] = {}
         for f in reversed(self.bodies.program.stages):
-            several: set[Stage] = set()
+            several: set[ProgramStage] = set()
             for c in self.bodies.program.consumers[f]:
                 several |= found[c] if c in self.inline else {c}
             found[f] = frozenset(several)
         return found
 
     @cached_property
-    def hosts(self) -> Mapping[Stage, Stage] | None:
+    def hosts(self) -> Mapping[ProgramStage, ProgramStage] | None:
         """The stage in whose loops each one is computed, itself at root; None: impossible.
 
         Those of a tile are computed in one stage's tiles. Those of a row are computed as one nest
         at root goes down; all their readers must be inside of it.
         """
-        found: dict[Stage, Stage] = {}
+        found: dict[ProgramStage, ProgramStage] = {}
         for f in reversed(self.stored):
             place = self.of(f)
             if place is Place.ROOT:
@@ -88,12 +88,12 @@ class Placement:
         return found
 
     @cached_property
-    def laid_out(self) -> Mapping[Stage, tuple[str, ...]]:
+    def laid_out(self) -> Mapping[ProgramStage, tuple[str, ...]]:
         """The stages of which data choose elements, and the coordinates among whose values they do.
 
         These values are stored side by side where all readers choose; vectors then store apart.
         """
-        found: dict[Stage, tuple[str, ...]] = {}
+        found: dict[ProgramStage, tuple[str, ...]] = {}
         for f in self.stored:
             every: set[tuple[str, ...]] = set()
             for reader in self.readers[f]:
@@ -105,7 +105,7 @@ class Placement:
                     found[f] = names
         return found
 
-    def nest(self, f: Stage) -> Stage:
+    def nest(self, f: ProgramStage) -> ProgramStage:
         """The stage at root in whose nest a stored stage is computed."""
         assert self.hosts is not None
         while self.hosts[f] is not f:
@@ -113,7 +113,7 @@ class Placement:
         return f
 
 
-def chosen(load: Load, f: Stage) -> tuple[str, ...]:
+def chosen(load: Load, f: ProgramStage) -> tuple[str, ...]:
     """The coordinates of a stage among whose values data choose in a load of it."""
     pairs = zip(load.index, reversed(f.args), strict=True)
     return tuple(v.name for i, v in pairs if loads(i))

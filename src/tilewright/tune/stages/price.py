@@ -14,9 +14,9 @@ from tilewright.base.dataclass import dataclass
 from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import Load
 from tilewright.expr.reads import loads, variables
-from tilewright.tune.stages.bodies import SMALL, Bodies, Body
-from tilewright.tune.stages.places import Place, Placement, chosen
-from tilewright.tune.stages.program import Stage, extents, size
+from tilewright.tune.stages.bodies import SMALL, Bodies, StageBody
+from tilewright.tune.stages.places import Place, StagePlaces, chosen
+from tilewright.tune.stages.program import ProgramStage, extents, size
 
 # (vectors, rows) of a tile of registers.
 TILES: Final = ((1, 1), (1, 2), (1, 4), (1, 8), (2, 4), (4, 5), (2, 1), (4, 1))
@@ -29,11 +29,11 @@ class Priced:
     """Cycles, and the tile of each stage at root or in rows: vectors along x, and rows."""
 
     cycles: float
-    tiles: Mapping[Stage, tuple[int, int]]
+    tiles: Mapping[ProgramStage, tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Nest:
+class NestTraffic:
     """A nest at root. window: bytes of the rows it keeps; streams: rows it reads and writes."""
 
     window: float
@@ -48,14 +48,14 @@ class Prices:
         self.costs = bodies.costs
         self._known: dict[Any, Any] = {}
 
-    def of(self, placement: Placement) -> Priced | None:
+    def of(self, placement: StagePlaces) -> Priced | None:
         """The price; None for a placement that is not possible."""
         hosts = placement.hosts
         if hosts is None:
             return None
         total = 0.0
-        tiles: dict[Stage, tuple[int, int]] = {}
-        groups: dict[Stage, list[Stage]] = {}
+        tiles: dict[ProgramStage, tuple[int, int]] = {}
+        groups: dict[ProgramStage, list[ProgramStage]] = {}
         for f in placement.stored:
             groups.setdefault(placement.nest(f), []).append(f)
         for root, members in groups.items():
@@ -67,7 +67,10 @@ class Prices:
         return Priced(total, tiles)
 
     def _group(
-        self, placement: Placement, root: Stage, members: Sequence[Stage]
+        self,
+        placement: StagePlaces,
+        root: ProgramStage,
+        members: Sequence[ProgramStage],
     ) -> Priced | None:
         """The price of a nest at root."""
         key: Any = root, *(self._said(placement, f) for f in members)
@@ -76,19 +79,22 @@ class Prices:
         found: Priced | None = self._known[key]
         return found
 
-    def _said(self, placement: Placement, f: Stage) -> tuple[Any, ...]:
+    def _said(self, placement: StagePlaces, f: ProgramStage) -> tuple[Any, ...]:
         """All of a placement that decides what a stage costs."""
         laid = placement.laid_out
         inlined = self.bodies.inlined(f, placement.inline)
         read = ((placement.of(p), p in laid) for p in self._read(placement, f))
         return f, placement.of(f), f in laid, inlined, *read
 
-    def _read(self, placement: Placement, f: Stage) -> list[Stage]:
+    def _read(self, placement: StagePlaces, f: ProgramStage) -> list[ProgramStage]:
         bodies = self.bodies.of(f, placement.inline) or ()
-        return [o for b in bodies for o in b.reads if isinstance(o, Stage)]
+        return [o for b in bodies for o in b.reads if isinstance(o, ProgramStage)]
 
     def _nest(
-        self, placement: Placement, root: Stage, members: Sequence[Stage]
+        self,
+        placement: StagePlaces,
+        root: ProgramStage,
+        members: Sequence[ProgramStage],
     ) -> Priced | None:
         if any(self.bodies.of(f, placement.inline) is None for f in members):
             return None
@@ -101,7 +107,7 @@ class Prices:
             window = self._window(placement, root, rows, tile[1])
             if window is None:
                 return best
-            nest = Nest(window, tile[1] * self._streams(placement, members))
+            nest = NestTraffic(window, tile[1] * self._streams(placement, members))
             total, tiles = 0.0, {}
             for host in (root, *rows):
                 inside = [
@@ -121,7 +127,7 @@ class Prices:
         return best
 
     def tiles_of(
-        self, f: Stage, rows: Sequence[Stage], most: int = 8
+        self, f: ProgramStage, rows: Sequence[ProgramStage], most: int = 8
     ) -> list[tuple[int, int]]:
         """Tiles that fit the extents of a stage."""
         sizes = extents(f)
@@ -142,12 +148,12 @@ class Prices:
 
     def _needed(
         self,
-        placement: Placement,
-        start: Mapping[Stage, Region],
-        members: Sequence[Stage],
-    ) -> dict[Stage, Region] | None:
+        placement: StagePlaces,
+        start: Mapping[ProgramStage, Region],
+        members: Sequence[ProgramStage],
+    ) -> dict[ProgramStage, Region] | None:
         """The region of each member that those which read it need; None: not bounded."""
-        regions: dict[Stage, Region] = {f: list(r) for f, r in start.items()}
+        regions: dict[ProgramStage, Region] = {f: list(r) for f, r in start.items()}
         for f in reversed(placement.stored):
             if f not in regions:
                 continue
@@ -161,7 +167,7 @@ class Prices:
         return regions
 
     def _ends(
-        self, p: Stage, load: Load, env: Mapping[Any, tuple[int, int]]
+        self, p: ProgramStage, load: Load, env: Mapping[Any, tuple[int, int]]
     ) -> list[tuple[int | None, int | None]]:
         """The region that a load reads: where data choose, all of a dimension."""
         key = load, *(env.get(v) for v in variables(load))
@@ -175,7 +181,11 @@ class Prices:
         return found
 
     def _window(
-        self, placement: Placement, root: Stage, rows: Sequence[Stage], down: int
+        self,
+        placement: StagePlaces,
+        root: ProgramStage,
+        rows: Sequence[ProgramStage],
+        down: int,
     ) -> float | None:
         """The bytes of the rows that are kept while a nest goes down; None: not possible."""
         if not rows:
@@ -199,7 +209,7 @@ class Prices:
             total += kept
         return total
 
-    def row_axis(self, f: Stage) -> int:
+    def row_axis(self, f: ProgramStage) -> int:
         """The dimension that a nest goes down, in NumPy's order: the second, or the third where
         tiles take that."""
         return len(f.args) - 2
@@ -208,11 +218,11 @@ class Prices:
 
     def _host(
         self,
-        placement: Placement,
-        host: Stage,
-        inside: Sequence[Stage],
+        placement: StagePlaces,
+        host: ProgramStage,
+        inside: Sequence[ProgramStage],
         tile: tuple[int, int],
-        nest: Nest,
+        nest: NestTraffic,
     ) -> float:
         across, down = tile
         lanes = self.bodies.lanes(host)
@@ -250,12 +260,12 @@ class Prices:
 
     def _stage(
         self,
-        placement: Placement,
-        f: Stage,
+        placement: StagePlaces,
+        f: ProgramStage,
         share: float,
         tile: tuple[int, int],
-        nest: Nest,
-        inside: Sequence[Stage],
+        nest: NestTraffic,
+        inside: Sequence[ProgramStage],
     ) -> float:
         """Cycles of computing a stored stage `share` times."""
         total = 0.0
@@ -274,7 +284,7 @@ class Prices:
             total += max(computed, moved) + exposed + other
         return total
 
-    def _computed(self, body: Body, tile: tuple[int, int], in_tile: bool) -> float:
+    def _computed(self, body: StageBody, tile: tuple[int, int], in_tile: bool) -> float:
         """Cycles per element: arithmetic, or loads and stores where these take longer."""
         f = body.func
         down = f.args[1] if len(f.args) > 1 and tile[1] > 1 else None
@@ -298,7 +308,7 @@ class Prices:
             loaded += stored
         return crowded * (max(arithmetic, loaded) + 0.25 * min(arithmetic, loaded))
 
-    def _apart(self, placement: Placement, body: Body) -> float:
+    def _apart(self, placement: StagePlaces, body: StageBody) -> float:
         """Cycles per element that lanes take where what data choose from is apart in memory, and
         of stores where it is side by side."""
         costs, total = self.costs, 0.0
@@ -307,12 +317,12 @@ class Prices:
         if body.func in placement.laid_out:
             total += costs.lane
         for owner, several in body.reads.items():
-            if isinstance(owner, Stage) and owner not in placement.laid_out:
+            if isinstance(owner, ProgramStage) and owner not in placement.laid_out:
                 count = sum(1 for load in several if chosen(load, owner))
                 total += (costs.far_lane - costs.lane) * count
         return total
 
-    def _crowded(self, body: Body, tile: tuple[int, int]) -> float:
+    def _crowded(self, body: StageBody, tile: tuple[int, int]) -> float:
         """Times as long as operations take where a tile has so many that values are spilled."""
         lanes = self.bodies.lanes(body.func)
         count = body.arithmetic * lanes * self.costs.issued * tile[0] * tile[1]
@@ -320,7 +330,7 @@ class Prices:
             return 1.0
         return 2 - self.costs.written / count
 
-    def _points(self, body: Body) -> float:
+    def _points(self, body: StageBody) -> float:
         """How many elements a definition computes, all in all."""
         f = body.func
         boxes = list(reversed(extents(f)))
@@ -330,12 +340,12 @@ class Prices:
         reduced = prod(hi - lo + 1 for lo, hi in domain.values())
         return float(pure * reduced)
 
-    def _begun(self, body: Body, points: float) -> float:
+    def _begun(self, body: StageBody, points: float) -> float:
         """Cycles to begin rows."""
         sizes = extents(body.func) or [1]
         return self.costs.start * points / sizes[0]
 
-    def _idle(self, placement: Placement, body: Body, points: float) -> float:
+    def _idle(self, placement: StagePlaces, body: StageBody, points: float) -> float:
         """Cycles of a stage in rows where its nest goes down and it has no new row: its loops run,
         and compute nothing."""
         f = body.func
@@ -346,10 +356,10 @@ class Prices:
 
     def _moved(
         self,
-        placement: Placement,
-        f: Stage,
-        body: Body,
-        nest: Nest,
+        placement: StagePlaces,
+        f: ProgramStage,
+        body: StageBody,
+        nest: NestTraffic,
     ) -> float:
         """Cycles to bring what a definition reads to the first cache."""
         total = 0.0
@@ -358,14 +368,14 @@ class Prices:
                 continue
             amount = size(owner)
             near = float(amount)
-            if isinstance(owner, Stage) and placement.of(owner) is Place.TILE:
+            if isinstance(owner, ProgramStage) and placement.of(owner) is Place.TILE:
                 continue
-            if isinstance(owner, Stage) and placement.of(owner) is Place.ROW:
+            if isinstance(owner, ProgramStage) and placement.of(owner) is Place.ROW:
                 near = nest.window
             total += amount / self.costs.bytes_per_cycle(near, nest.streams)
         return total
 
-    def _streams(self, placement: Placement, members: Sequence[Stage]) -> int:
+    def _streams(self, placement: StagePlaces, members: Sequence[ProgramStage]) -> int:
         """The rows that a nest reads from and writes to whole stages and images at a time."""
         owners: dict[Any, None] = {}
         for f in members:
@@ -373,12 +383,12 @@ class Prices:
                 owners |= dict.fromkeys((*body.reads, f))
         count = 0
         for owner in owners:
-            if not isinstance(owner, Stage) or placement.of(owner) is Place.ROOT:
+            if not isinstance(owner, ProgramStage) or placement.of(owner) is Place.ROOT:
                 planes = [hi - lo + 1 for lo, hi in list(owner.box)[:-2]]
                 count += prod(n for n in planes if n <= SMALL)
         return count
 
-    def _written(self, f: Stage, kept: Place, nest: Nest) -> float:
+    def _written(self, f: ProgramStage, kept: Place, nest: NestTraffic) -> float:
         """Cycles to write a stage; lines of a large one are read first."""
         amount = size(f)
         near = nest.window if kept is Place.ROW else float(amount)
@@ -387,7 +397,7 @@ class Prices:
         return 2 * amount / self.costs.bytes_per_cycle(near, nest.streams)
 
 
-def _middle(bodies: Bodies, f: Stage, across: int, down: int) -> Region:
+def _middle(bodies: Bodies, f: ProgramStage, across: int, down: int) -> Region:
     """A tile in the middle of a stage."""
     found: Region = []
     for n, (lo, hi) in enumerate(reversed(f.box)):
@@ -397,7 +407,7 @@ def _middle(bodies: Bodies, f: Stage, across: int, down: int) -> Region:
     return found
 
 
-def _environment(body: Body, region: Region) -> dict[Any, tuple[int, int]]:
+def _environment(body: StageBody, region: Region) -> dict[Any, tuple[int, int]]:
     env: dict[Any, tuple[int, int]] = {}
     f = body.func
     for arg, v, ends in zip(
@@ -409,8 +419,8 @@ def _environment(body: Body, region: Region) -> dict[Any, tuple[int, int]]:
 
 
 def _joined(
-    regions: dict[Stage, Region],
-    p: Stage,
+    regions: dict[ProgramStage, Region],
+    p: ProgramStage,
     read: Sequence[tuple[int | None, int | None]],
 ) -> bool:
     """Add what is read to the region of a stage; False where it has no bounds."""

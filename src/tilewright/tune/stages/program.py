@@ -16,7 +16,7 @@ Box = Sequence[Ends]  # of each dimension, as a NumPy array has them
 
 
 @dataclass(frozen=True, eq=False)
-class Definition:
+class StageNest:
     """One nest: in its iterations, values are stored at places, or combined with what is there.
 
     args: the place of the first value. stores: of each the place, and a value for each buffer.
@@ -49,7 +49,7 @@ class Input:
 
 
 @dataclass(frozen=True, eq=False)
-class Stage:
+class ProgramStage:
     """A tensor, or several of one shape, and its definitions: a pure one, then updates.
 
     args: its coordinates, the innermost in memory first. symbols: its buffers in expressions. box:
@@ -60,19 +60,19 @@ class Stage:
     args: tuple[Var, ...]
     symbols: tuple[Buffer, ...]
     box: Box
-    definitions: tuple[Definition, ...]
+    definitions: tuple[StageNest, ...]
 
 
-Owner = Stage | Input
+Owner = ProgramStage | Input
 
 
 @dataclass(frozen=True, eq=False)
 class StageGraph:
     """Stages, producers first. outputs: those of them that are results."""
 
-    stages: tuple[Stage, ...]
+    stages: tuple[ProgramStage, ...]
     inputs: tuple[Input, ...]
-    outputs: frozenset[Stage]
+    outputs: frozenset[ProgramStage]
 
     @cached_property
     def owners(self) -> Mapping[Buffer, Owner]:
@@ -81,24 +81,26 @@ class StageGraph:
         return {b: owner for owner in every for b in owner.symbols}
 
     @cached_property
-    def producers(self) -> Mapping[Stage, tuple[Stage, ...]]:
+    def producers(self) -> Mapping[ProgramStage, tuple[ProgramStage, ...]]:
         """The stages that each one reads."""
-        found: dict[Stage, tuple[Stage, ...]] = {}
+        found: dict[ProgramStage, tuple[ProgramStage, ...]] = {}
         for stage in self.stages:
-            read: dict[Stage, None] = {}
+            read: dict[ProgramStage, None] = {}
             roots = [e for d in stage.definitions for e in d.roots]
             for node in (n for e in roots for n in postorder(e)):
                 if isinstance(node, Load):
                     owner = self.owners[node.buffer]
-                    if isinstance(owner, Stage) and owner is not stage:
+                    if isinstance(owner, ProgramStage) and owner is not stage:
                         read[owner] = None
             found[stage] = tuple(read)
         return found
 
     @cached_property
-    def consumers(self) -> Mapping[Stage, tuple[Stage, ...]]:
+    def consumers(self) -> Mapping[ProgramStage, tuple[ProgramStage, ...]]:
         """The stages that read each one."""
-        found: dict[Stage, list[Stage]] = {stage: [] for stage in self.stages}
+        found: dict[ProgramStage, list[ProgramStage]] = {
+            stage: [] for stage in self.stages
+        }
         for stage, read in self.producers.items():
             for producer in read:
                 found[producer].append(stage)

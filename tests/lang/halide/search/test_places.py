@@ -19,7 +19,7 @@ from tilewright.tune.features.facts import Facts
 from tilewright.tune.stages.beam import Found, options
 from tilewright.tune.stages.bodies import Bodies
 from tilewright.tune.stages.costs import StageCosts
-from tilewright.tune.stages.places import Place, Placement
+from tilewright.tune.stages.places import Place, StagePlaces
 from tilewright.tune.stages.price import Priced, Prices
 
 IMAGE = np.random.default_rng(0).random((40, 60), np.float32)
@@ -92,13 +92,13 @@ def colors() -> tuple[hl.Func, Region]:
     return out, [(4, 13), (1, 6), (0, 3)]
 
 
-def placements(bodies: Bodies) -> Iterator[Placement]:
+def placements(bodies: Bodies) -> Iterator[StagePlaces]:
     funcs = [f for f in bodies.program.stages if options(bodies, f)]
     for places in product(*(options(bodies, f) for f in funcs)):
-        yield Placement(bodies, dict(zip(funcs, places, strict=True)))
+        yield StagePlaces(bodies, dict(zip(funcs, places, strict=True)))
 
 
-def tiled(prices: Prices, placement: Placement) -> Iterator[tuple[Any, Any]]:
+def tiled(prices: Prices, placement: StagePlaces) -> Iterator[tuple[Any, Any]]:
     """The tiles that each Func at root can have."""
     rows = [f for f in placement.stored if placement.of(f) is Place.ROW]
     for f in placement.stored:

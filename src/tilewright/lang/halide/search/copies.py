@@ -68,22 +68,22 @@ def program(stages: Pipeline) -> search.StageGraph:
     return search.StageGraph(every, tuple(inputs), outputs)
 
 
-def _stage(f: Func, stages: Pipeline) -> search.Stage:
+def _stage(f: Func, stages: Pipeline) -> search.ProgramStage:
     name = f.name()
     pairs = stages.boxes[f]
     box = search.box_of(pairs)
     args: Any = tuple(v.node for v in f.args)
     definitions = tuple(map(_definition, f.definitions))
-    return search.Stage(name, args, f.symbols, box, definitions)
+    return search.ProgramStage(name, args, f.symbols, box, definitions)
 
 
-def _definition(d: Definition) -> search.Definition:
+def _definition(d: Definition) -> search.StageNest:
     if d.domain is None:
-        return search.Definition(d.args, d.stores)
+        return search.StageNest(d.args, d.stores)
     reduced = d.domain.vars
     pairs = [(r.min, r.extent) for r in reduced]
     box = search.box_of(pairs)
     domain = {}
     for r, ends in zip(reduced, box, strict=True):
         domain[r.node] = ends
-    return search.Definition(d.args, d.stores, domain)
+    return search.StageNest(d.args, d.stores, domain)

@@ -11,8 +11,8 @@ from tilewright.lang.halide.syntax.domain import Var
 from tilewright.lang.halide.verbs import Stage as Update
 from tilewright.lang.halide.verbs import Verbs
 from tilewright.tune.stages.bodies import SMALL
-from tilewright.tune.stages.places import Place, Placement
-from tilewright.tune.stages.program import Definition, Stage, extents
+from tilewright.tune.stages.places import Place, StagePlaces
+from tilewright.tune.stages.program import ProgramStage, StageNest, extents
 
 STRIPS: Final = 2  # strips of rows for each thread
 
@@ -56,9 +56,9 @@ class _Loops:
 class Lines:
     """Writes a placement on new Funcs. to: the Func to write on, of each stage."""
 
-    placement: Placement
-    tiles: Mapping[Stage, tuple[int, int]]
-    to: Mapping[Stage, Scheduled]
+    placement: StagePlaces
+    tiles: Mapping[ProgramStage, tuple[int, int]]
+    to: Mapping[ProgramStage, Scheduled]
     threads: int
 
     def write(self) -> None:
@@ -76,7 +76,7 @@ class Lines:
             for n in range(1, count):
                 self._update(f, n)
 
-    def _place(self, f: Stage) -> None:
+    def _place(self, f: ProgramStage) -> None:
         hosts = self.placement.hosts
         assert hosts is not None
         place = self.placement.of(f)
@@ -98,11 +98,11 @@ class Lines:
         elif not self._is_output(f):
             made.compute_root()
 
-    def _is_output(self, f: Stage) -> bool:
+    def _is_output(self, f: ProgramStage) -> bool:
         program = self.placement.bodies.program
         return f in program.outputs
 
-    def _lay_out(self, f: Stage) -> None:
+    def _lay_out(self, f: ProgramStage) -> None:
         """Where data choose among the values of a coordinate, these are side by side in memory."""
         chosen = self.placement.laid_out.get(f)
         if chosen is None or self._is_output(f):
@@ -122,7 +122,7 @@ class Lines:
         order = sorted(made.args, key=place)
         made.reorder_storage(*order)
 
-    def _strip(self, f: Stage) -> int:
+    def _strip(self, f: ProgramStage) -> int:
         """The rows of a strip that a thread computes; 0: there is only one."""
         if self.threads == 1 or len(f.args) < 2:
             return 0
@@ -133,7 +133,7 @@ class Lines:
         strip = -(-each // down) * down
         return strip if strip < rows else 0
 
-    def _lanes(self, f: Stage) -> int:
+    def _lanes(self, f: ProgramStage) -> int:
         """How many lanes vectors have along the first coordinate; 1: scalar code."""
         if not f.args:
             return 1
@@ -143,7 +143,7 @@ class Lines:
             lanes //= 2
         return lanes
 
-    def _in_rows(self, f: Stage) -> None:
+    def _in_rows(self, f: ProgramStage) -> None:
         """The loops of a Func at root, or in rows: from the innermost, a vector, the coordinates
         of few values, the rest of a tile, tiles, other coordinates, rows."""
         made = self.to[f]
@@ -179,7 +179,7 @@ class Lines:
         made.parallel(outer)
         loops.close(x, *others, y, outer)
 
-    def _others(self, f: Stage, few: list[Var]) -> list[Var]:
+    def _others(self, f: ProgramStage, few: list[Var]) -> list[Var]:
         """The coordinates after the second that have many values."""
         names = {v.name() for v in few}
         found = []
@@ -189,7 +189,7 @@ class Lines:
                 found.append(v)
         return found
 
-    def _few(self, f: Stage) -> list[Var]:
+    def _few(self, f: ProgramStage) -> list[Var]:
         """Coordinates of few values, which are computed side by side."""
         found = []
         made = self.to[f]
@@ -200,7 +200,7 @@ class Lines:
                 found.append(v)
         return found
 
-    def _in_tile(self, f: Stage) -> None:
+    def _in_tile(self, f: ProgramStage) -> None:
         """The loops of a Func in a tile: all written out."""
         made = self.to[f]
         lanes = self._lanes(f)
@@ -211,7 +211,7 @@ class Lines:
         for v in made.args[first:2]:
             made.unroll(v)
 
-    def _update(self, f: Stage, n: int) -> None:
+    def _update(self, f: ProgramStage, n: int) -> None:
         """Vectors innermost, then the coordinates of few values and (of a tile) its others, the
         reduction, and the rest."""
         bodies = self.placement.bodies.of(f, self.placement.inline)
@@ -242,7 +242,7 @@ class Lines:
         loops.close(*reduced, *pure.values())
 
 
-def _pure(f: Stage, made: Scheduled, definition: Definition) -> dict[str, Var]:
+def _pure(f: ProgramStage, made: Scheduled, definition: StageNest) -> dict[str, Var]:
     """The coordinates that an update leaves as they are, x first, by name."""
     found = {}
     places = reversed(definition.args)
