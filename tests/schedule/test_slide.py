@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tilewright.base import dtypes
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.build import map_, reduce_
-from tilewright.expr.nodes import INDEX, Buffer, Var, const
+from tilewright.expr.nodes import INDEX, Buffer, Cast, Max, Min, Var, const
 from tilewright.loops.interp import run
 from tilewright.loops.lower import lower
 from tilewright.loops.nodes import Alloc, Kernel, Store, block, loop
@@ -72,6 +72,29 @@ kernel stencils(S0: int32[11, 5]) -> S2: int32[9, 5]:
         S2[s2.y, s2.x] = S1[s2.y % 3, s2.x] + S1[(s2.y + 1) % 3, s2.x] * 3_i32 \
 + S1[(s2.y + 2) % 3, s2.x] * 4_i32"""
     )
+
+
+def test_data_may_choose_in_the_other_dimensions(check_same):
+    """Rows are computed whole; an index that the loop moves through itself is refused."""
+    data, out = Buffer("data", (9, 5), i32), Buffer("out", (8, 5), i32)
+    made = Buffer("made", (9, 5), i32)
+    first = map_("first", made, lambda y, x: data[y, x] * 3)
+
+    def built(column) -> Kernel:
+        def value(y, x):
+            return made[y, column(y, x)] + made[y + 1, column(y, x)]
+
+        return lower("k", [first, map_("second", out, value)], [data, out], [out])
+
+    def chosen(y, x):
+        return Cast(Min(Max(data[y, x], const(0, i32)), const(4, i32)), INDEX)
+
+    kernel = built(chosen)
+    s = Schedule(kernel)
+    s.slide("made", "second.y")
+    check_same(kernel, s, exact=True)
+    with pytest.raises(ScheduleError, match="moves through 2 dimensions"):
+        Schedule(built(lambda y, x: Min(y, const(4)))).slide("made", "second.y")
 
 
 def test_a_chain_slides_through_one_loop(check_same):

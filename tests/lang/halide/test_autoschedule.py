@@ -45,14 +45,52 @@ def test_the_result_is_right_and_replays(name: str) -> None:
         np.testing.assert_allclose(got, expected()[:height, :width], rtol=1e-5)
 
 
-def test_the_search_finds_another_schedule_than_the_rules() -> None:
-    """Recomputing the rows is cheaper by the model than to write them to memory."""
-    found = {}
-    for name in ("Adams2019", "Li2018"):
-        params = hl.AutoschedulerParams(name, {"parallelism": "2"})
-        found[name] = blur()[1].apply_autoscheduler(CPU, params).schedule_source
-    lines = {name: text.splitlines()[2:] for name, text in found.items()}
-    assert lines["Adams2019"] != lines["Li2018"]
+def test_the_search_tells_what_it_chose() -> None:
+    """A tile of eight rows shares what it loads: the sums of a row are never all in memory."""
+    image = hl.ImageParam(hl.UInt(16), 2, "image")
+    rows, both = hl.funcs("rows both")
+    rows[x, y] = (image[x, y] + image[x + 1, y] + image[x + 2, y]) / 3
+    both[x, y] = (rows[x, y] + rows[x, y + 1] + rows[x, y + 2]) / 3
+    both.set_estimates([(0, 6400), (0, 4800)])
+    params = hl.AutoschedulerParams("Adams2019", {"parallelism": 1, "beam_size": 2})
+    found = both.apply_autoscheduler(CPU, params)
+    assert "rows: uint16[4802, 6400]" in str(found.program)
+    assert "rows: uint16[4802, 6400]" not in str(found.function.kernel)
+    assert "s.split('both.y', 8)" in found.schedule_source
+    assert "Adams2019" in found.function.why()
+
+
+def test_the_search_takes_updates_and_any_region() -> None:
+    """A histogram of each cell, which the rules refuse, over a region with partial vectors."""
+    image = hl.Buffer(IMAGE, name="image")
+    cells, out = hl.funcs("cells out")
+    r = hl.RDom([(0, 4)], "r")
+    level = hl.i32(hl.clamp(image[x * 4 + r, y], 0.0, 1.0) * 5.0)
+    z = hl.Var("z")
+    cells[x, y, z] = hl.f32(0)
+    cells[x, y, level] += image[x * 4 + r, y]
+    out[x, y] = cells[x // 4, y // 2, 1] + cells[x // 4, y // 2 + 1, 3]
+    out.set_estimates([(0, 64), (0, 32)])
+    region = hl.Buffer(hl.Float(32), [29, 11])
+    region.set_min([7, 5])
+    out.realize(region, target="interp")
+    want = np.array(region)
+    pipeline = hl.Pipeline(out)
+    with pytest.raises(TilewrightError):
+        pipeline.apply_autoscheduler(CPU, hl.AutoschedulerParams("Li2018"))
+    pipeline.apply_autoscheduler(CPU, hl.AutoschedulerParams("Adams2019"))
+    np.asarray(region)[:] = 0
+    pipeline.realize(region)
+    np.testing.assert_allclose(np.asarray(region), want, rtol=1e-5)
+
+
+def test_what_the_search_refuses() -> None:
+    f, image = hl.Func("f"), hl.ImageParam(hl.Float(32), 2, "image")
+    f[x, y] = image[x, y] + 1.0
+    f.set_estimates([(0, 64), (0, 32)])
+    f.apply_autoscheduler(CPU, hl.AutoschedulerParams("Adams2019"))
+    with pytest.raises(InputError, match="sizes are known only when it is called"):
+        f.compile_jit()
 
 
 def test_without_a_name_the_schedule_is_the_user_s() -> None:
@@ -70,7 +108,8 @@ def test_without_a_name_the_schedule_is_the_user_s() -> None:
         ("Anderson2021", {}, 'write gpu_tile for a GPU; "Adams2019"'),
         ("Adams2020", {}, "take one of Adams2019, Li2018, Mullapudi2016"),
         ("", {}, "take one of Adams2019"),
-        ("Adams2019", {"beam_size": 8}, "has no parameter 'beam_size'"),
+        ("Adams2019", {"dropout": 8}, "has no parameter 'dropout'"),
+        ("Adams2019", {"beam_size": 0}, "beam_size=0; give a number, 1 or more"),
         ("Li2018", {"parallelism": "many"}, "parallelism='many'"),
         ("Li2018", {"parallelism": 0}, "parallelism=0"),
     ],

@@ -184,29 +184,6 @@ def chosen(
     )
 
 
-def foreseen(
-    plain: Callable[[], Plain],
-    target: str,
-    threads: int | None = None,
-    exact: bool = False,
-    records: Any = None,
-    seed: int = 0,
-) -> Function:
-    """The function of a program by the sketches' schedule that the target's model finds cheapest.
-
-    Nothing is measured. Arguments as of `by_hand_or_record`. Raises InputError for a program that
-    no sketch schedules, and for one of open sizes.
-    """
-    from tilewright.driver.foreseen import cheapest
-
-    program = Schedulable(plain, options=options_of(target, threads, exact))
-    point = program.point(cheapest(program.task(), program.target, seed))
-    account = partial(program.account, point)
-    return by_hand_or_record(
-        point.schedule, plain, target, threads, exact, records, account
-    )
-
-
 def fused(
     name: str,
     computations: Sequence[Computation],

@@ -1,31 +1,37 @@
 """The autoschedulers by Halide's names: the part of this compiler that each runs, and its results.
 
 `Mullapudi2016` and `Li2018` are rule-based in Halide, and run the target's rules here. `Adams2019`
-searches with a cost model, here as well: a beam search over the parameters of sketches. Nothing is
-measured.
+searches with a cost model, here as well (`search/`). Nothing is measured.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import field
+from functools import partial
 from typing import Any, Final
 
 from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.base.text import listing
 from tilewright.driver.schedulable import Plain
+from tilewright.driver.schedule_records import by_hand
 from tilewright.lang.function import Function
-from tilewright.lang.function.choosing import by_default, foreseen, fused
+from tilewright.lang.function.choosing import by_default, by_hand_or_record, fused
 from tilewright.lang.halide.replay import identifier
+from tilewright.lang.halide.search import searched
 from tilewright.lang.halide.syntax import lower
 from tilewright.lang.halide.syntax.pipeline import Pipeline as Stages
 from tilewright.loops.lower import lower as nests
 from tilewright.loops.nodes import Kernel
+from tilewright.runtime.threads import thread_count
+from tilewright.targets import registry
 from tilewright.targets.base import Target
+from tilewright.tune.features.facts import Facts
+from tilewright.tune.stages.beam import BEAM
 
 RULES: Final = "the target's rules, without any search"
-SEARCH: Final = "a beam search over the target's sketches by its analytic cost model"
+SEARCH: Final = "a beam search over where each Func is computed, by an analytic price"
 RUNS: Final[Mapping[str, str]] = {
     "Adams2019": SEARCH,
     "Li2018": RULES,
@@ -34,10 +40,10 @@ RUNS: Final[Mapping[str, str]] = {
 GPU_ONLY: Final = "Anderson2021"
 # Parameters, for all and for those that search; the others of Halide's tune what is not here.
 _PARALLELISM: Final = "parallelism"
-_SEED: Final = "random_dropout_seed"
+_BEAM: Final = "beam_size"
 KNOWN: Final[Mapping[str, tuple[str, ...]]] = {
     RULES: (_PARALLELISM,),
-    SEARCH: (_PARALLELISM, _SEED),
+    SEARCH: (_PARALLELISM, _BEAM),
 }
 
 
@@ -46,7 +52,7 @@ class AutoschedulerParams:
     """An autoscheduler by name, and its parameters: numbers or their texts.
 
     `parallelism`: how many threads to schedule for, where the build says none. Of Adams2019 also
-    `random_dropout_seed`.
+    `beam_size`: how many placements are kept at a time.
     """
 
     name: str = ""
@@ -83,30 +89,30 @@ class AutoschedulerParams:
 
     @property
     def threads(self) -> int | None:
-        """The parameters to schedule with. Raises InputError for anything but a positive number."""
-        given = self._number(_PARALLELISM)
-        if given is not None and given < 1:
-            raise self._wrong(_PARALLELISM)
-        return given
+        """The threads to schedule for. Raises InputError for anything but a positive number."""
+        return self._number(_PARALLELISM)
 
     @property
-    def seed(self) -> int:
-        """The parameters of the search. Raises InputError for anything but a number."""
-        return self._number(_SEED) or 0
+    def beam(self) -> int:
+        """The width of the search. Raises InputError for anything but a positive number."""
+        return self._number(_BEAM) or BEAM
 
     def _number(self, name: str) -> int | None:
         if name not in self.extra:
             return None
         try:
-            return int(self.extra[name])
+            found = int(self.extra[name])
         except (TypeError, ValueError):
-            raise self._wrong(name) from None
+            found = 0
+        if found < 1:
+            raise self._wrong(name)
+        return found
 
     def _wrong(self, name: str) -> InputError:
         return InputError(
             f"{name}={self.extra[name]!r}",
             where="AutoschedulerParams",
-            hint="give a number",
+            hint="give a number, 1 or more",
         )
 
 
@@ -127,6 +133,16 @@ class AutoSchedulerResults:
     featurization: bytes = b""
 
 
+@dataclass(frozen=True, slots=True)
+class AutoOptions:
+    """What a pipeline is compiled for; see `by_default`."""
+
+    target: str
+    threads: int | None
+    exact: bool
+    records: Any
+
+
 def results(
     target: Any, params: AutoschedulerParams, function: Function
 ) -> AutoSchedulerResults:
@@ -139,7 +155,8 @@ def results(
         )
     said = f"# {params.name}: {params.runs}\n# s = Schedule(results.program)"
     source = f"{said}\n{function.record.trace}\n"
-    program = function.origin.program.kernel
+    given = function.origin.program
+    program = given.kernel if given.usual is None else given.usual.original
     return AutoSchedulerResults(target, params, source, program, function)
 
 
@@ -160,20 +177,26 @@ def bare(stages: Stages, name: str, machine: Target) -> Plain:
 
 def autoscheduled(
     params: AutoschedulerParams,
+    found: Stages,
+    name: str,
     plain: Callable[[], Plain],
-    target: str,
-    threads: int | None,
-    exact: bool,
-    records: Any,
+    options: AutoOptions,
 ) -> Function:
-    """The function of a pipeline, scheduled by what runs under a name; see `by_default`."""
-    threads = params.threads if threads is None else threads
-    if params.runs == SEARCH:
-        return foreseen(plain, target, threads, exact, records, params.seed)
-    kernel, computations = plain()
-    return by_default(
-        kernel, computations, target, threads, records=records, exact=exact
-    )
+    """The function of a pipeline, scheduled by what runs under a name.
+
+    plain: its maps and reductions, which rules schedule, and which can be tuned.
+    """
+    target, exact, records = options.target, options.exact, options.records
+    threads = params.threads if options.threads is None else options.threads
+    if params.runs == RULES:
+        kernel, computations = plain()
+        return by_default(
+            kernel, computations, target, threads, records=records, exact=exact
+        )
+    facts = Facts.of(registry.target(target, exact=exact))
+    made = searched(found, name, facts, thread_count(threads), params.beam)
+    account = partial(by_hand, made.kernel.name, made.trace, params.name)
+    return by_hand_or_record(made, plain, target, threads, exact, records, account)
 
 
 def load_plugin(name: str) -> None:

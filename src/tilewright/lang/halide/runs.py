@@ -29,6 +29,7 @@ from tilewright.lang.halide.apart import (
     write_files,
 )
 from tilewright.lang.halide.autoschedule import (
+    AutoOptions,
     AutoschedulerParams,
     AutoSchedulerResults,
     autoscheduled,
@@ -52,6 +53,7 @@ from tilewright.lang.halide.syntax.tracing import tells
 from tilewright.lang.halide.target import compile_for
 from tilewright.lang.halide.texts import FileVerbs
 from tilewright.loops.nodes import Kernel
+from tilewright.runtime.buffer import empty
 from tilewright.schedule import Schedule
 from tilewright.targets import registry
 
@@ -158,11 +160,11 @@ class Runnable(FileVerbs):
 
         The results describe what runs; their schedule is the one for the estimates. Raises
         InputError without estimates and for names other than those of `autoschedule.RUNS`,
-        ScheduleError if a Func has directives, UnsupportedError for a pipeline that is not a list
-        of maps and reductions.
+        ScheduleError if a Func has directives, UnsupportedError for a pipeline that the scheduler
+        does not take: the rules, all but maps and reductions.
         """
         params = autoscheduler_params
-        _ = params.runs, params.threads, params.seed  # what is wrong is said at once
+        _ = params.runs, params.threads, params.beam  # what is wrong is said at once
         before, self._auto = self._auto, params
         try:
             made = self._function(self.expected_sizes(), compile_for(target), None)[0]
@@ -202,7 +204,8 @@ class Runnable(FileVerbs):
                     where=f"Func {touched.name()}",
                     hint="drop them, or write the schedule of all Funcs",
                 )
-            return autoscheduled(self._auto, plain, target, threads, strict, records)
+            options = AutoOptions(target, threads, strict, records)
+            return autoscheduled(self._auto, found, self.name(), plain, options)
         state = replay(found, self.name())
         made = state.schedule
         if tells(made.kernel.body):
@@ -244,7 +247,10 @@ class Runnable(FileVerbs):
                 write_files(stages.outputs, given)
                 return None
             results_of = function.kernel.outputs
-            outputs = [np.zeros(b.shape, b.dtype.numpy) for b in results_of]
+            # At a cache line: vectors that cross two of them are stored half as fast.
+            outputs = [empty(b.shape, b.dtype.numpy) for b in results_of]
+            for output in outputs:
+                output.fill(0)
             function(*inputs, *outputs)
         boxes = [stages.boxes[f] for f in stages.outputs for _ in f.symbols]
         arrays = map(in_dimensions, outputs, strides)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.affine import Affine, affine, to_expr
 from tilewright.expr.bounds import bounds
-from tilewright.expr.nodes import Buffer, Expr, Min, Var, const
+from tilewright.expr.nodes import Buffer, Expr, Load, Min, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.ir.node import substitute
 from tilewright.loops.analysis.access import Access, Env, accesses, environment
-from tilewright.loops.analysis.terms import variables
 from tilewright.loops.nodes import Alloc, Block, For, Kernel, Stmt, block
 from tilewright.loops.walk import StatementPlace, loops_of
 from tilewright.schedule import edit, tree
@@ -67,8 +66,8 @@ def slide(
     args: the buffer, computed by nests before the loop and allocated around both; the serial loop
         that reads it.
     requires: iteration v reads rows of one dimension up to last(v), which grows with v by at most
-        as many rows as are read (none is left out), such as c*v + hi or (v + 1) // 2; and what it
-        reads of the others does not depend on v.
+        as many rows as are read (none is left out), such as c*v + hi or (v + 1) // 2; the index of
+        no other one depends on v, but that of data may: each row is computed whole.
         The nests compute one row in each iteration i of one loop, and rows do not depend on one
         another, nor on what is kept next to other ones (`slice_nest`).
         Nothing they use is written before the loop has ended. Formally: with P(v) = last(v) + 1 + x
@@ -177,7 +176,7 @@ def _window(
     found = reads_in(buffer, f, "slide")
     moving: set[int] = set()
     for a in found:
-        moving |= {d for d, i in enumerate(a.index) if f.var in variables(i)}
+        moving |= {d for d, i in enumerate(a.index) if _moves(i, f.var)}
     if len(moving) != 1:
         raise refuse_buffer(
             "slide",
@@ -206,6 +205,18 @@ def _window(
             "use compute_at or store_at, which compute what is read",
         )
     return _Window(dim, last, least, most, offset, rows)
+
+
+def _moves(index: Expr, v: Var) -> bool:
+    """Whether an index depends on v itself: where data choose a row, v may choose the data."""
+    waiting: list[Any] = [index]
+    while waiting:
+        node = waiting.pop()
+        if node is v:
+            return True
+        if not isinstance(node, Load):
+            waiting += node.children()
+    return False
 
 
 def _greatest(forms: Sequence[Affine], env: Env) -> Affine | None:
