@@ -11,9 +11,8 @@ from tilewright.tune.stages.price import Priced, Prices
 from tilewright.tune.stages.program import ProgramStage
 
 BEAM: Final = 4  # placements that are kept at a time
-FEW: Final = (
-    16  # stages, at most, that are also searched from other placements than at root
-)
+# Stages, at most, that are also searched from other starts than at root.
+FEW: Final = 16
 SWEEPS: Final = 2  # through all stages, changing one place at a time
 
 
