@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
@@ -173,30 +174,27 @@ def _elsewhere(
 _LONGEST = 60  # letters of the model's name in a file's name
 
 
-def dump(folder: Path, plan: Plan, compiling: Compilation) -> None:
-    """Write `<model>.<kind>.txt` for every stage; files of an earlier compilation are replaced.
+@dataclass
+class PlanDumps:
+    """Writes the stages of a compilation; files of an earlier one are replaced.
 
     Raises FlagError (TILEWRIGHT_DUMP) if the folder cannot be written.
     """
-    for kind in KINDS:
-        try:
-            text = show(plan, compiling, kind)
-        except UnsupportedError:
-            continue  # a device without this stage
-        write(folder, f"{_file(plan)}.{kind}.txt", text)
-
-
-@dataclass
-class PlanDumps:
-    """Writes `<model>.plan.<n>-<pass>.txt` for the plan after each pass, as `dump` does."""
 
     folder: Path
     written: int = 0
 
     def __call__(self, name: str, plan: Plan) -> None:
-        """The plan after the pass of that name."""
+        """Write `<model>.plan.<n>-<pass>.txt`: the plan after the pass of that name."""
         write(self.folder, f"{_file(plan)}.plan.{self.written}-{name}.txt", str(plan))
         self.written += 1
+
+    def stages(self, plan: Plan, compiling: Compilation) -> None:
+        """Write `<model>.<kind>.txt` for every stage that the device has."""
+        for kind in KINDS:
+            with suppress(UnsupportedError):
+                text = show(plan, compiling, kind)
+                write(self.folder, f"{_file(plan)}.{kind}.txt", text)
 
 
 def _file(plan: Plan) -> str:

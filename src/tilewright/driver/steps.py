@@ -76,6 +76,7 @@ if TYPE_CHECKING:  # loaded by the functions that need them: most compilations d
     from tilewright.driver.device_kernels import DeviceCompiler
     from tilewright.driver.dynamic import DynamicExecutable
     from tilewright.driver.schedule_records import ScheduleRecord
+    from tilewright.driver.show import PlanDumps
     from tilewright.driver.sized import SizedExecutable
     from tilewright.runtime.ranged import RangedExecutable
     from tilewright.runtime.ranged_model import RangedModel
@@ -224,19 +225,14 @@ def build(
     graph, placements = compiling.adapted(graph)
     graph, substitutions = passed(graph, options, compiling.multiplies)
     known["substitutions"] = list(map(asdict, substitutions))
-    folder = flags.DUMP.get()
-    observe = None
-    if folder is not None:
-        from tilewright.driver.show import PlanDumps, dump
-
-        observe = PlanDumps(folder)
+    observe = _plan_dumps()
     with early_kernels(_early_jobs(compiling)) as early:
         plan = compiling.planned(graph, observe, lowered=early.begin)
         _report_reference_kernels(plan, options)
         if target.name == "cpu":
             warn_of_emulation(graph, target)
-        if folder is not None:
-            dump(folder, plan, compiling)
+        if observe is not None:
+            observe.stages(plan, compiling)
         store = store_for(compiling.host, options)
         choose = chosen_schedules(plan, compiling.host, options)
         aliases = aliased_buffers(plan, options.aliases)
@@ -267,6 +263,16 @@ def build(
         known["placements"] = [astuple(p) for p in placed]
         meta = {"math": options.math, "target": target.name}
         return assembler.model({**meta, **{k: v for k, v in known.items() if v}})
+
+
+def _plan_dumps() -> PlanDumps | None:
+    """What writes the stages of a compilation, if TILEWRIGHT_DUMP asks for it."""
+    folder = flags.DUMP.get()
+    if folder is None:
+        return None
+    from tilewright.driver.show import PlanDumps
+
+    return PlanDumps(folder)
 
 
 def _early_jobs(compiling: Compilation) -> Jobs | None:
