@@ -28,7 +28,7 @@ from tilewright.graph.infer import (
     specialize,
 )
 from tilewright.graph.nodes import Graph, Operation, Value
-from tilewright.graph.ops.casts import number_of
+from tilewright.graph.ops.dtype_numbers import number_of
 from tilewright.graph.ops.errors import definition_of_node, place
 from tilewright.graph.ops.inside import check_program
 from tilewright.graph.ops.registry import Array, Program, has_trait, program_of

@@ -17,8 +17,8 @@ from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer, Expr
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.broadcasting import element
-from tilewright.graph.ops.casts import number_of
 from tilewright.graph.ops.conv import convolution, geometry
+from tilewright.graph.ops.dtype_numbers import number_of
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.matmul import matmul_shape
 from tilewright.graph.ops.offsets import HALF, corrected, factor, moved, shaped, total

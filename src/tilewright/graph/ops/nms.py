@@ -17,16 +17,16 @@ from tilewright.base.dtypes import int64
 from tilewright.compute.reducer import reducer
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Max, Min, Select, const
 from tilewright.expr.nodes import call as apply
-from tilewright.graph.ops.nests import LoopNests, kernel
 from tilewright.graph.ops.open_extents import DOMAIN, cleared
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
-from tilewright.graph.ops.sorting import (
+from tilewright.loops.nests import LoopNests, kernel
+from tilewright.loops.nodes import If, Kernel, Stmt, Store, Update, While, block
+from tilewright.loops.sorting import (
     CounterCell,
     MergeSort,
     ShuffleSort,
     allocated,
 )
-from tilewright.loops.nodes import If, Kernel, Stmt, Store, Update, While, block
 
 Buffers = Sequence[Buffer]
 # The operands after boxes and scores; the last one is the number of boxes.

@@ -16,7 +16,7 @@ import numpy as np
 from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import DType, int32, int64, uint8
 from tilewright.graph.nodes import Value
-from tilewright.graph.ops.casts import number_of
+from tilewright.graph.ops.dtype_numbers import number_of
 from tilewright.graph.ops.fragment import Fragment
 
 HALF = 128

@@ -14,10 +14,10 @@ import numpy as np
 
 from tilewright.base.dtypes import int64
 from tilewright.expr.nodes import Buffer, Expr, Ne, const
-from tilewright.graph.ops.nests import LoopNests, kernel
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
-from tilewright.graph.ops.sorting import CounterCell, allocated
+from tilewright.loops.nests import LoopNests, kernel
 from tilewright.loops.nodes import If, Kernel, Stmt, Store, block
+from tilewright.loops.sorting import CounterCell, allocated
 
 DOMAIN = "tilewright"
 TRIM = f"{DOMAIN}::Trim"

@@ -14,7 +14,8 @@ from tilewright.base.dtypes import DType, dtype_of, float32, int32, uint8
 from tilewright.compute.build import cast, map_, reduce_
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer, Expr, Max, Min, Select, call, const
-from tilewright.graph.ops.casts import ONNX_DTYPES, converted, dtype_attribute
+from tilewright.graph.ops.casts import converted, dtype_attribute
+from tilewright.graph.ops.dtype_numbers import ONNX_DTYPES
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
 from tilewright.graph.ops.traits import DEQUANTIZES
 

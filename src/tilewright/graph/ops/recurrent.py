@@ -15,7 +15,7 @@ from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import DType
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.broadcasting import wide_dtype
-from tilewright.graph.ops.casts import number_of
+from tilewright.graph.ops.dtype_numbers import number_of
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.recurrent_panels import DOMAIN, panels
 from tilewright.graph.ops.recurrent_steps import activations

@@ -19,10 +19,10 @@ from tilewright.base import dtypes
 from tilewright.compute.build import cast
 from tilewright.compute.reducer import reducer
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Max, Min, Select, call, const
-from tilewright.graph.ops.nests import LoopNests, kernel
 from tilewright.graph.ops.recurrent_flows import steps_gradient
 from tilewright.graph.ops.recurrent_panels import DOMAIN
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
+from tilewright.loops.nests import LoopNests, kernel
 from tilewright.loops.nodes import Alloc, Kernel, Stmt, Store, Update, block
 
 Buffers = Sequence[Buffer]

@@ -24,8 +24,8 @@ from tilewright.graph.ops.derivative import Backward, filled, spread
 from tilewright.graph.ops.elementwise import same_type
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.gather import wrapped
-from tilewright.graph.ops.nests import LoopNests, kernel
 from tilewright.graph.ops.registry import Gradient, OpCall, OpDef, register
+from tilewright.loops.nests import LoopNests, kernel
 from tilewright.loops.nodes import Alloc, If, Kernel, Stmt, Store, Update, block
 
 Buffers = Sequence[Buffer]

@@ -9,7 +9,7 @@ from typing import Any
 from tilewright.base.dtypes import DType, float32, float64, int64, string
 from tilewright.base.errors import UnsupportedError
 from tilewright.graph.nodes import Value
-from tilewright.graph.ops.casts import number_of
+from tilewright.graph.ops.dtype_numbers import number_of
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import OpCall, Type
 

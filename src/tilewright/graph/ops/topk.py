@@ -16,10 +16,10 @@ from tilewright.graph.nodes import Value
 from tilewright.graph.ops.broadcasting import replaced, wide
 from tilewright.graph.ops.derivative import Backward, filled
 from tilewright.graph.ops.fragment import Fragment
-from tilewright.graph.ops.nests import LoopNests, kernel
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
-from tilewright.graph.ops.sorting import ShuffleSort
+from tilewright.loops.nests import LoopNests, kernel
 from tilewright.loops.nodes import Alloc, If, Kernel, Stmt, Store, While, block
+from tilewright.loops.sorting import ShuffleSort
 
 Buffers = Sequence[Buffer]
 # The value and the place of an element of a row; stores one of the best of a row.

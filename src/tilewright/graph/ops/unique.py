@@ -17,11 +17,11 @@ from tilewright.compute.build import cast
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Max, Min, Select, const
 from tilewright.expr.nodes import call as apply
 from tilewright.graph.ops.broadcasting import wide
-from tilewright.graph.ops.nests import LoopNests, kernel
 from tilewright.graph.ops.open_extents import DOMAIN, cleared
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
-from tilewright.graph.ops.sorting import CounterCell, MergeSort, allocated
+from tilewright.loops.nests import LoopNests, kernel
 from tilewright.loops.nodes import If, Kernel, Stmt, Store, While, block
+from tilewright.loops.sorting import CounterCell, MergeSort, allocated
 
 Buffers = Sequence[Buffer]
 COUNT = 1  # the operand that holds the number of slices

@@ -10,8 +10,8 @@ from tilewright.compute.build import cast, reduce_
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Select, const
 from tilewright.graph.ops.broadcasting import wide, wide_dtype
-from tilewright.graph.ops.nests import LoopNests, kernel
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
+from tilewright.loops.nests import LoopNests, kernel
 from tilewright.loops.nodes import Kernel, Stmt, Store, block
 
 Buffers = Sequence[Buffer]

@@ -14,7 +14,7 @@ import numpy as np
 from tilewright.base.dtypes import DType, bfloat16, dtype_of, float16, float32
 from tilewright.base.errors import InputError
 from tilewright.graph.nodes import Value
-from tilewright.graph.ops.casts import number_of
+from tilewright.graph.ops.dtype_numbers import number_of
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.matmul import MIXED
 from tilewright.graph.ops.registry import Array

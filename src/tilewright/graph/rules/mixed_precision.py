@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from tilewright.base.dtypes import float32
 from tilewright.base.errors import UnsupportedError
 from tilewright.graph.nodes import Graph, Operation, Value
-from tilewright.graph.ops.casts import number_of
 from tilewright.graph.ops.derivative import turned
+from tilewright.graph.ops.dtype_numbers import number_of
 from tilewright.graph.ops.errors import place
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.matmul import MIXED

@@ -15,7 +15,7 @@ import numpy as np
 
 from tilewright.base.dtypes import int8, uint8
 from tilewright.graph.nodes import Value
-from tilewright.graph.ops.casts import number_of
+from tilewright.graph.ops.dtype_numbers import number_of
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.integer import requantized
 from tilewright.graph.ops.traits import MOVES_DATA, SELECTS

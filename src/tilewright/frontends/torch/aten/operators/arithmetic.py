@@ -12,7 +12,7 @@ from tilewright.base.dtypes import bool_, int64
 from tilewright.frontends.torch.aten.rules import AtenCall, rule
 from tilewright.frontends.torch.aten.terms import TensorTerm, argument, operands
 from tilewright.graph.nodes import Value
-from tilewright.graph.ops.casts import number_of
+from tilewright.graph.ops.dtype_numbers import number_of
 
 # One operand, in the result's type.
 _UNARY: Final = {
