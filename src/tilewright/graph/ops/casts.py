@@ -223,11 +223,12 @@ def _dropout_gradient(
             "export the model with its mask, output 1",
         )
     ratio = f.constant(0.5, float32) if not call.has(1) else call.value(1)
-    kept = f.op("CastLike", f.op("Sub", f.constant(1, ratio.dtype), ratio), g)
+    kept = (1 - f.term(ratio)).op("CastLike", g)
     if _trains(call) is None:
-        kept = f.op("Where", call.value(2), kept, f.constant(1, g.dtype))
-    zero = f.constant(0, g.dtype)
-    return [f.op("Where", call.out(1), f.op("Div", g, kept), zero)]
+        kept = f.term(call.value(2)).chosen(kept, 1)
+    mask = f.term(call.out(1))
+    flow = mask.chosen(f.term(g) / kept, 0)
+    return [flow.value]
 
 
 register(

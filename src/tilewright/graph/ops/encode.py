@@ -137,7 +137,7 @@ def _one_hot(
         cell,
         f.constant(op.attr("cats_int64s"), x.dtype),
     )
-    return [f.op("Cast", same, to=number_of("float32"))]
+    return [f.cast(same, float32)]
 
 
 # LabelEncoder's result for other keys, by the suffix of the attribute with its values.

@@ -90,9 +90,9 @@ def _dft(op: OpCall, g: Fragment) -> list[Value] | None:
     last = [a for a in range(rank - 1) if a != axis] + [axis, rank - 1]
     back = [last.index(a) for a in range(rank)]
     x = _cast(op.value(0), wide_dtype(op.dtype(0)).name, g)
-    x = g.op("Transpose", x, perm=last)
+    x = g.transpose(x, *last)
     found = _product(x, matrix, g, parts=1 if inverse else 2)
-    found = g.op("Transpose", found, perm=back)
+    found = g.transpose(found, *back)
     return [_cast(found, op.dtype(0).name, g)]
 
 
@@ -168,7 +168,7 @@ def _stft(op: OpCall, g: Fragment) -> list[Value] | None:
     frames = g.op("Gather", x, g.constant(places), axis=1)
     if op.has(2):
         window = _cast(op.value(2), work, g)
-        column = g.op("Unsqueeze", window, g.ints(1))
+        column = g.unsqueeze(window, 1)
         frames = g.op("Mul", frames, column)
     matrix = transform(length, parts, length, bool(op.attr("onesided", 1)))
     found = _product(frames, matrix, g, parts=2)

@@ -211,11 +211,13 @@ def _norm_gradient(
     g: Value,
 ) -> Sequence[Value]:
     """g * x / y; 0 where the norm is 0, as it has a kink there, like a magnitude."""
-    zero = f.constant(0, y.dtype)
-    one = f.constant(1, y.dtype)
-    is_zero = f.op("Equal", y, zero)
-    share = f.op("Div", f.op("Where", is_zero, zero, g), f.op("Where", is_zero, one, y))
-    return [f.op("Mul", _spread(f, op, share, x[0]), x[0])]
+    norm = f.term(y)
+    zero = norm.of(0)
+    is_zero = norm.equals(zero)
+    flow = is_zero.chosen(zero, g)
+    share = flow / is_zero.chosen(1, norm)
+    spread = _spread(f, op, share.value, x[0])
+    return [f.op("Mul", spread, x[0])]
 
 
 def _spread(

@@ -93,6 +93,10 @@ class OpCall:
             raise self.error(f"input {i} is missing")
         return v
 
+    def given(self, i: int) -> Value | None:
+        """Input `i`; None if it is omitted."""
+        return self.value(i) if self.has(i) else None
+
     def dtype(self, i: int) -> DType:
         """The element type of input `i`."""
         v = self.value(i)

@@ -248,7 +248,7 @@ def _transpose_gradient(
     g: Value,
 ) -> Sequence[Value]:
     perm = _perm(call)
-    return [f.op("Transpose", g, perm=[perm.index(i) for i in range(len(perm))])]
+    return [f.transpose(g, *[perm.index(i) for i in range(len(perm))])]
 
 
 register(

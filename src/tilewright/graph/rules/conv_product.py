@@ -58,7 +58,7 @@ def _product(m: Match, f: Fragment) -> Value:
     matrix = reshaped(f, m[w], (channels, depth))
     y = f.op("MatMul", matrix, reshaped(f, columns, (depth, n * math.prod(spatial))))
     y = reshaped(f, y, (channels, n, *spatial))
-    y = f.op("Transpose", y, perm=[1, 0, *range(2, 2 + len(spatial))])
+    y = f.transpose(y, 1, 0, *range(2, 2 + len(spatial)))
     bias = m.get(b)
     if bias is None:
         return y

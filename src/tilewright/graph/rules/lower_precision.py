@@ -14,7 +14,6 @@ import numpy as np
 from tilewright.base.dtypes import DType, bfloat16, dtype_of, float16, float32
 from tilewright.base.errors import InputError
 from tilewright.graph.nodes import Value
-from tilewright.graph.ops.dtype_numbers import number_of
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.matmul import MIXED
 from tilewright.graph.ops.registry import Array
@@ -70,7 +69,7 @@ def precision_rules(precision: str, pairs: bool) -> tuple[Rule, ...]:
         x = m[a]
         weights = f.constant(_stored(m, dtype))
         if pairs and dtype is bfloat16 and _rows(x) > 1:
-            x = f.op("Cast", x, to=number_of("bfloat16"))
+            x = f.cast(x, bfloat16)
         y = f.ops(MIXED, x, weights, domain="tilewright")[0]
         gemm = m.root.attributes if m.root.qualified == "Gemm" else {}
         return added(f, y, m.get(bias), gemm)

@@ -71,7 +71,7 @@ def _gemm(f: _Rounded, op: Operation) -> None:
 
 def _convolution(f: _Rounded, op: Operation) -> None:
     a, b, *bias = op.reads
-    rounded = [f.op("Cast", f.lower(v), to=number_of("float32")) for v in (a, b)]
+    rounded = [f.cast(f.lower(v), float32) for v in (a, b)]
     f.apply(op, [*rounded, *bias], op.attributes)
 
 

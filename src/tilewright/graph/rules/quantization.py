@@ -121,7 +121,7 @@ def integer_sum(p: ByteProduct, f: Fragment) -> Value:
     if onnx.Conv.covers(p.op):
         return f.op("ConvInteger", left, right, *zeros, **p.op.attributes)
     if onnx.Gemm.covers(p.op) and p.op.attributes.get("transB", 0):
-        right = f.op("Transpose", right, perm=[1, 0])
+        right = f.transpose(right, 1, 0)
     return f.op("MatMulInteger", left, right, *zeros)
 
 

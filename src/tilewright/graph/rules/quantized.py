@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.base.dtypes import int8, uint8
+from tilewright.base.dtypes import float32, int8, uint8
 from tilewright.graph.nodes import Value
-from tilewright.graph.ops.dtype_numbers import number_of
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.integer import requantized
 from tilewright.graph.ops.traits import MOVES_DATA, SELECTS
@@ -112,7 +111,7 @@ def _real_product(m: Match, f: Fragment) -> Value | None:
         return None
     shape = along(p)
     scale = f.op("Mul", p.left.scale, shaped_along(f, p.right.scale, shape))
-    total = f.op("Cast", integer_sum(p, f), to=number_of("float32"))
+    total = f.cast(integer_sum(p, f), float32)
     real = f.op("Mul", total, scale)
     if p.bias is None:
         return real

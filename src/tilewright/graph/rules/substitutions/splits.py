@@ -32,7 +32,7 @@ def _split_and_joined(draw: RandomGraph) -> list[Value]:
     shape = [2] * rank
     at, back = (int(draw.rng.integers(-rank, rank)) for _ in range(2))
     image = draw.input(*shape)
-    parts = draw.f.pieces("Split", image, draw.f.ints(1, 1), count=2, axis=at)
+    parts = draw.f.split(image, [1, 1], axis=at)
     return [draw.f.op("Concat", *parts, axis=back)]
 
 
@@ -163,7 +163,7 @@ def _before_the_split(m: Match, f: Fragment) -> Sequence[Value]:
 
 def _unary_and_split(draw: RandomGraph) -> list[Value]:
     unary = draw.f.op(draw.one_of("Relu", "Neg", "Tanh"), draw.input(3, 2))
-    return draw.f.pieces("Split", unary, draw.f.ints(1, 2), count=2, axis=0)
+    return draw.f.split(unary, [1, 2], axis=0)
 
 
 def _split_and_unary(draw: RandomGraph) -> list[Value]:
