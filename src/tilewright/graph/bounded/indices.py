@@ -19,6 +19,7 @@ from tilewright.graph.bounded.extents import (
 from tilewright.graph.bounded.parts import cut, nonzero
 from tilewright.graph.bounded.shapes import product, reshaped
 from tilewright.graph.nodes import Operation, Value
+from tilewright.graph.ops.broadcasting import replaced
 from tilewright.graph.ops.open_extents import DOMAIN
 
 
@@ -204,7 +205,7 @@ def unique(
     how = {"axis": axis, "sorted": ordered}
     made = b.ops("Unique", x, *count, count=5, domain=DOMAIN, **how)
     found = b.extent(made[4], storage(dims)[axis])
-    after = (*dims[:axis], found, *dims[axis + 1 :])
+    after = replaced(dims, axis, found)
     extents: list[Dims] = [after, (found,), (dims[axis],), (found,)]
     results: Results = [b.sized(v, d) for v, d in zip(made, extents, strict=False)]
     return results[: len(op.outputs)]
@@ -235,7 +236,7 @@ def top_k(
     assert x.dtype is not None
     last = _extreme(x.dtype, bool(op.attributes.get("largest", 1)))
     operands = (b.filled(x, last, [axis]), b.constant([max(most(k), 0)]))
-    after = (*dims[:axis], k, *dims[axis + 1 :])
+    after = replaced(dims, axis, k)
     return ctx.on_memory(replace(op, inputs=operands), after)
 
 

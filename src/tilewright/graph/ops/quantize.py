@@ -14,6 +14,7 @@ from tilewright.base.dtypes import DType, dtype_of, float32, int32, uint8
 from tilewright.compute.build import cast, map_, reduce_
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer, Expr, Max, Min, Select, call, const
+from tilewright.graph.ops.broadcasting import replaced
 from tilewright.graph.ops.casts import converted, dtype_attribute
 from tilewright.graph.ops.dtype_numbers import ONNX_DTYPES
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
@@ -72,7 +73,7 @@ def _check(call_: OpCall) -> None:
         block = call_.attr("block_size", 0)
         want: tuple[int, ...] = (shape[axis],)
         if block:
-            want = (*shape[:axis], -(-shape[axis] // block), *shape[axis + 1 :])
+            want = replaced(shape, axis, -(-shape[axis] // block))
         if given != want:
             raise call_.error(
                 f"input {i} is {list(given)}, {list(want)} fits {list(shape)}"

@@ -9,7 +9,7 @@ from tilewright.compute.build import cast, map_, reduce_
 from tilewright.compute.nodes import Computation
 from tilewright.compute.reducer import arg_reducer
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Select, const
-from tilewright.graph.ops.broadcasting import wide, wide_dtype
+from tilewright.graph.ops.broadcasting import inserted, wide, wide_dtype, without
 from tilewright.graph.ops.elementwise import same_type
 from tilewright.graph.ops.gather import wrapped
 from tilewright.graph.ops.reduce import point_of, reduced_shape
@@ -72,7 +72,7 @@ def _one_hot_type(call: OpCall) -> Sequence[Type]:
     shape = call.shape(0)
     axis = _one_hot_axis(call)
     depth = call.int_scalar(1)
-    return [(call.dtype(2), (*shape[:axis], depth, *shape[axis:]))]
+    return [(call.dtype(2), inserted(shape, axis, depth))]
 
 
 def _one_hot(
@@ -88,7 +88,7 @@ def _one_hot(
     depth = out.shape[axis]
 
     def at(*i: Any) -> Expr:
-        chosen = cast(indices[(*i[:axis], *i[axis + 1 :])], INDEX)
+        chosen = cast(indices[without(i, axis)], INDEX)
         chosen = Select(chosen < 0, chosen + depth, chosen)
         return Select(chosen.eq(i[axis]), values[1], values[0])
 
