@@ -37,6 +37,7 @@ from tilewright.expr.nodes import (
 )
 from tilewright.graph.ops.broadcasting import broadcast, operand, wide, widened
 from tilewright.graph.ops.derivative import by
+from tilewright.graph.ops.elementwise import same_type
 from tilewright.graph.ops.integer_power import integer_power
 from tilewright.graph.ops.registry import Array, Gradient, OpCall, OpDef, Type, register
 from tilewright.graph.ops.terms import TensorTerm
@@ -453,14 +454,10 @@ def _clip_arrays(
     return [found if high is None else np.minimum(found, high)]
 
 
-def _same(op: OpCall) -> Sequence[Type]:
-    return [(op.dtype(0), op.shape(0))]
-
-
 register(
     OpDef(
         "Clip",
-        _same,
+        same_type,
         since=6,
         until=10,
         compute=_clip_6,
@@ -472,7 +469,7 @@ register(
 register(
     OpDef(
         "Clip",
-        _same,
+        same_type,
         since=11,
         compute=_clip,
         reference=_clip_arrays,

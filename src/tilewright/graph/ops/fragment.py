@@ -118,17 +118,6 @@ class Fragment:
         )
         return result
 
-    def pieces(
-        self,
-        op_type: str,
-        *inputs: Value | None,
-        count: int,
-        version: int = 21,
-        **attributes: Any,
-    ) -> list[Value]:
-        """As `op`, for an operator with `count` results (Split)."""
-        return self.ops(op_type, *inputs, version=version, count=count, **attributes)
-
     def ops(
         self,
         op_type: str,

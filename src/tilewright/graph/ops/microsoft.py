@@ -13,6 +13,7 @@ from typing import Any
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.broadcasting import broadcast
 from tilewright.graph.ops.derivative import scaled, turned
+from tilewright.graph.ops.elementwise import same_type
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.matmul import matmul_shape
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
@@ -21,14 +22,10 @@ DOMAIN = "com.microsoft"
 Decompose = Callable[[OpCall, Fragment], Sequence[Value] | None]
 
 
-def _same(call: OpCall) -> Sequence[Type]:
-    return [(call.dtype(0), call.shape(0))]
-
-
 def _define(
     name: str,
     decompose: Decompose,
-    infer: Any = _same,
+    infer: Any = same_type,
     domain: str = DOMAIN,
 ) -> None:
     register(OpDef(name, infer, domain, decompose=decompose))
@@ -109,7 +106,7 @@ def _skip_simplified(call: OpCall, f: Fragment) -> Sequence[Value] | None:
 
 
 def _four(call: OpCall) -> Sequence[Type]:
-    return [(call.dtype(0), call.shape(0))] * 4
+    return [*same_type(call)] * 4
 
 
 _define("SkipLayerNormalization", _skip_layer_norm, _four)

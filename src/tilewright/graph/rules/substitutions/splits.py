@@ -122,13 +122,7 @@ def _joined_and_split(draw: RandomGraph) -> list[Value]:
         sizes = sizes[::-1]
     if min(sizes) < 0:
         sizes = [extent, *[0] * (count - 1)]
-    return draw.f.pieces(
-        "Split",
-        joined,
-        draw.f.ints(*sizes),
-        count=count,
-        axis=back,
-    )
+    return draw.f.split(joined, sizes, axis=back)
 
 
 def _on_the_parts(m: Match, f: Fragment) -> Sequence[Value]:
@@ -167,13 +161,7 @@ def _unary_and_split(draw: RandomGraph) -> list[Value]:
 
 
 def _split_and_unary(draw: RandomGraph) -> list[Value]:
-    parts = draw.f.pieces(
-        "Split",
-        draw.input(3, 2),
-        draw.f.ints(1, 2),
-        count=2,
-        axis=0,
-    )
+    parts = draw.f.split(draw.input(3, 2), [1, 2], axis=0)
     op_type = draw.one_of("Relu", "Neg", "Tanh")
     return [draw.f.op(op_type, part) for part in parts[:: draw.one_of(1, -1)]]
 
