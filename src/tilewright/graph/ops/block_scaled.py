@@ -131,11 +131,8 @@ def _columns(op: OpCall, i: int) -> int:
 
 def _real(op: OpCall, q: Array, scale: Array, zero: Sequence[Array]) -> Array:
     """The integers [blocks, block, N] as a float32 matrix [blocks * block, N]."""
-    if zero:
-        shift = zero[0][:, None].astype(np.float32)
-    else:
-        shift = np.float32(op.attr("zero"))
-    centered = q.astype(np.float32) - shift
+    shift = zero[0][:, None] if zero else np.asarray(op.attr("zero"))
+    centered = q.astype(np.float32) - shift.astype(np.float32)
     real: Array = (centered * scale[:, None]).astype(np.float32)
     return real.reshape(-1, q.shape[-1])
 

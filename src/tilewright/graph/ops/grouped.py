@@ -157,8 +157,8 @@ def _decompose(call: OpCall, f: Fragment) -> Sequence[Value] | None:
     kept = _kept(call)
     start = f.constant(np.zeros((batch, 1)), int64)
     if length != call.int_scalar(TOTAL):
-        valid = f.term(f.cast(call.value(LENGTHS), int64))
-        first = valid - (length - 1)
+        ends = f.term(f.cast(call.value(LENGTHS), int64))
+        first = ends - (length - 1)
         start = f.reshape(first.value, batch, 1)
     steps = f.constant(np.arange(length)[None], int64)
     place = f.op("Add", start, steps)
