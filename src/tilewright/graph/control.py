@@ -187,7 +187,7 @@ def _per_scan(
     name: str,
     count: int,
 ) -> list[int]:
-    return list(op.attributes.get(name) or [0] * count)
+    return list(op.attr(name) or [0] * count)
 
 
 def _types(

@@ -112,7 +112,7 @@ def run_on(
         if is_control(op):
             return run_control(op, operands, _Bodies(fallback))
         # With a seed, a fallback would draw other random numbers than compiled code does.
-        seeded = has_trait(op, IMPURE) and op.attributes.get("seed") is not None
+        seeded = has_trait(op, IMPURE) and op.attr("seed") is not None
         found = run_natively(op, operands) if seeded else None
         if found is None:
             found = run_operation(op, operands, fallback)

@@ -127,7 +127,7 @@ def _tensors(op: Operation, body: Graph) -> bool:
 
 
 def _per_scan(op: Operation, name: str, count: int) -> list[int]:
-    return list(op.attributes.get(name) or [0] * count)
+    return list(op.attr(name) or [0] * count)
 
 
 def _shaped(b: BoundedBuilder, v: Value, like: Value) -> Value:

@@ -190,7 +190,7 @@ def pad(
 ) -> Results | None:
     """Pad along axes of known extent."""
     dims = ctx.dims(op)
-    pads = ctx.numbers(op, 1) if len(op.inputs) > 1 else op.attributes.get("pads")
+    pads = ctx.numbers(op, 1) if len(op.inputs) > 1 else op.attr("pads")
     if pads is None or _given(op, 3):
         return None
     ends = list(zip(pads[: len(dims)], pads[len(dims) :], strict=True))
@@ -210,7 +210,7 @@ def compress(
     """The elements selected by a condition."""
     b, x = ctx.builder, ctx.call(op).value(0)
     condition = ctx.call(op).value(1)
-    axis = op.attributes.get("axis")
+    axis = op.attr("axis")
     if axis is None:
         flat = reshaped_flat(ctx, x)
         if flat is None:

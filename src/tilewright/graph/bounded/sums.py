@@ -101,7 +101,7 @@ def arg_extreme(
     b, x, dims = ctx.builder, ctx.call(op).value(0), ctx.dims(op)
     axis = ctx.axis(op)
     after = reduced_shape(dims, [axis], keeps(ctx.call(op)))  # type: ignore[arg-type]
-    last = op.attributes.get("select_last_index", 0)
+    last = op.attr("select_last_index", 0)
     if last and isinstance(dims[axis], BoundedExtent):
         return None
     assert x.dtype is not None
@@ -132,7 +132,7 @@ def cumulative_sum(
     axis, dims = ctx.numbers(op, 1), ctx.dims(op)
     if axis is None:
         return None
-    backward = op.attributes.get("reverse", 0)
+    backward = op.attr("reverse", 0)
     if backward and isinstance(dims[axis[0]], BoundedExtent):
         return None
     return ctx.on_memory(op, dims)
@@ -180,8 +180,8 @@ def gemm(
 ) -> Results | None:
     """As MatMul, plus the third operand."""
     left, right = ctx.dims(op), ctx.dims(op, 1)
-    rows, inner = (1, 0) if op.attributes.get("transA", 0) else (0, 1)
-    across, columns = (1, 0) if op.attributes.get("transB", 0) else (0, 1)
+    rows, inner = (1, 0) if op.attr("transA", 0) else (0, 1)
+    across, columns = (1, 0) if op.attr("transB", 0) else (0, 1)
     operands = _summed(ctx, op, inner, across)
     dims = (left[rows], right[columns])
     if operands is None:

@@ -97,10 +97,10 @@ def normalizes_by_batch(norm: Operation) -> bool:
     are used, and before that unless `is_test` is set.
     """
     if norm.version >= 14:
-        return bool(norm.attributes.get("training_mode", 0))
+        return bool(norm.attr("training_mode", 0))
     if norm.version >= 7:
         return gives_statistics(norm)
-    return not norm.attributes.get("is_test", 0)
+    return not norm.attr("is_test", 0)
 
 
 def gives_statistics(norm: Operation) -> bool:

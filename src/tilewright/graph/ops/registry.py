@@ -61,7 +61,7 @@ class OpCall:
 
     def attr(self, name: str, default: Any = None) -> Any:
         """The attribute, or its default."""
-        return self.operation.attributes.get(name, default)
+        return self.operation.attr(name, default)
 
     @property
     def version(self) -> int:

@@ -30,7 +30,7 @@ _GEOMETRY = ("strides", "dilations", "pads", "auto_pad")
 def _of_all_channels(m: Match) -> bool:
     """one group, float32 or float64, known shapes"""
     known = m[x].static and m[w].static and m.result.static
-    one_group = m.root.attributes.get("group", 1) == 1
+    one_group = m.root.attr("group", 1) == 1
     return known and one_group and m[x].dtype in (float32, float64)
 
 

@@ -20,7 +20,7 @@ from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.terms import TensorTerm
 from tilewright.graph.rules.match import Match
 from tilewright.graph.rules.patterns import Attribute, constants, onnx, tensors
-from tilewright.graph.rules.rule import Rule, Sample
+from tilewright.graph.rules.rule import Rule, Sample, normals
 
 (x,) = tensors("x")
 grouping, shape, scale, bias = constants("grouping shape scale bias")
@@ -90,7 +90,7 @@ def _samples(rng: np.random.Generator) -> Sample:
     channels = groups * int(rng.integers(1, 4))
     extents: Any = (2, channels, *rng.integers(1, 4, rank))
     return {
-        x: rng.standard_normal(extents).astype(np.float32),
+        x: normals(rng, *extents),
         grouping: np.array([2, groups, -1]),
         shape: np.array(extents),
         scale: np.ones(groups, np.float32),

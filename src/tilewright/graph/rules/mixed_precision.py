@@ -64,8 +64,8 @@ def _matmul(f: _Rounded, op: Operation) -> None:
 
 def _gemm(f: _Rounded, op: Operation) -> None:
     a, b, *bias = op.reads
-    a = turned(f, a) if op.attributes.get("transA") else a
-    b = turned(f, b) if op.attributes.get("transB") else b
+    a = turned(f, a) if op.attr("transA") else a
+    b = turned(f, b) if op.attr("transB") else b
     added(f, f.product(a, b), bias[0] if bias else None, op.attributes)
 
 

@@ -41,7 +41,7 @@ from tilewright.graph.rules.quantization import (
     whole_bias,
     zero_of,
 )
-from tilewright.graph.rules.rule import Rule, Sample, SampleApplication
+from tilewright.graph.rules.rule import Rule, Sample, SampleApplication, normals
 
 x, x_scale, x_zero, y_scale, y_zero, real, bias = tensors(
     "x x_scale x_zero y_scale y_zero real bias"
@@ -184,7 +184,7 @@ def _selection_samples(rng: np.random.Generator) -> Sample:
 
 def _clip_samples(rng: np.random.Generator) -> Sample:
     return {
-        real: (9 * rng.standard_normal((3, 4))).astype(np.float32),
+        real: 9 * normals(rng, 3, 4),
         y_scale: np.float32(rng.uniform(0.05, 0.2)),
         y_zero: np.uint8(0),
         clipped: _CLIPS[int(rng.integers(len(_CLIPS)))],
@@ -213,7 +213,7 @@ def _product_samples(rng: np.random.Generator) -> Sample:
         b_scale: np.float32(rng.uniform(0.01, 0.1)),
         a_zero: np.uint8(rng.integers(256)),
         b_zero: np.int8(0),
-        bias: None if added is None else rng.standard_normal(added).astype(np.float32),
+        bias: None if added is None else normals(rng, *added),
         product: given,
         y_scale: np.float32(rng.uniform(0.5, 1)),
         y_zero: np.uint8(128),
