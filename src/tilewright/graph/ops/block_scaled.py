@@ -153,7 +153,7 @@ def _float_arrays(
 register(
     OpDef(
         "BlockScaledMatMul",
-        lambda op: [(op.dtype(0), (op.shape(0)[0], _columns(op, 1)))],
+        lambda op: op.result((op.shape(0)[0], _columns(op, 1))),
         DOMAIN,
         compute=_floats,
         reference=_float_arrays,

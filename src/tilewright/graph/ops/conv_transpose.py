@@ -92,7 +92,7 @@ def _extents(
 
 def _type(call: OpCall) -> Sequence[Type]:
     channels = call.shape(1)[1] * call.attr("group", 1)
-    return [(call.dtype(0), (call.shape(0)[0], channels, *_geometry(call)[1]))]
+    return call.result((call.shape(0)[0], channels, *_geometry(call)[1]))
 
 
 def _output_window(

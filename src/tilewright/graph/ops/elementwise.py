@@ -32,7 +32,7 @@ SELU_GAMMA = 1.05070102214813232421875
 
 def same_type(op: OpCall) -> Sequence[Type]:
     """The type of input 0."""
-    return [(op.dtype(0), op.shape(0))]
+    return op.result(op.shape(0))
 
 
 def unary(

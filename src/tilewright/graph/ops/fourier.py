@@ -52,7 +52,7 @@ def _dft_type(op: OpCall) -> Sequence[Type]:
         raise op.error(f"{shape} does not end in an axis of 1 or 2 parts")
     length, count = _lengths(op)
     shape[axis], shape[-1] = count or length, 2 if count else 1
-    return [(op.dtype(0), tuple(shape))]
+    return op.result(shape)
 
 
 def transform(
@@ -152,7 +152,7 @@ def _stft_type(op: OpCall) -> Sequence[Type]:
         bins = length // 2 + 1
     else:
         bins = length
-    return [(op.dtype(0), (op.shape(0)[0], count, bins, 2))]
+    return op.result((op.shape(0)[0], count, bins, 2))
 
 
 def _stft(op: OpCall, g: Fragment) -> list[Value] | None:

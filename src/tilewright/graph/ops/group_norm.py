@@ -26,7 +26,7 @@ def _type(op: OpCall) -> Sequence[Type]:
     check_channels(op, "scale", "bias")
     if len(shape) < 2 or groups < 1 or shape[1] % groups:
         raise op.error(f"num_groups={groups} does not divide axis 1 of {list(shape)}")
-    return [(op.dtype(0), shape)]
+    return op.result(shape)
 
 
 def _by_rows(op: OpCall, f: Fragment) -> Sequence[Value] | None:

@@ -138,7 +138,7 @@ def _fused_type(call: OpCall) -> Sequence[Type]:
         a = (*a[:-2], *a[:-3:-1])
     if call.attr("transB", 0):
         b = (*b[:-2], *b[:-3:-1])
-    return [(call.dtype(0), matmul_shape(call, a, b))]
+    return call.result(matmul_shape(call, a, b))
 
 
 _define("FusedMatMul", _fused_matmul, _fused_type)
@@ -167,7 +167,7 @@ def _quantized(op_type: str) -> Decompose:
 
 
 def _broadcast_type(call: OpCall) -> Sequence[Type]:
-    return [(call.dtype(0), broadcast(call, call.shape(0), call.shape(3)))]
+    return call.result(broadcast(call, call.shape(0), call.shape(3)))
 
 
 _define("QLinearAdd", _quantized("Add"), _broadcast_type)

@@ -35,7 +35,7 @@ Buffers = Sequence[Buffer]
 
 
 def _same(op: OpCall) -> Sequence[Type]:
-    return [(op.dtype(0), op.shape(0))]
+    return op.result(op.shape(0))
 
 
 @dataclass(frozen=True)
@@ -260,7 +260,7 @@ register(
 
 def _layer_axes(op: OpCall) -> list[int]:
     rank = op.rank(0)
-    return list(range(op.axis(op.attr("axis", -1), rank), rank))
+    return list(range(op.own_axis(rank, -1), rank))
 
 
 def _layer_types(op: OpCall) -> Sequence[Type]:
@@ -459,8 +459,8 @@ register(
 def _softmax_axes(op: OpCall, rank: int) -> list[int]:
     """One axis since version 13; before, all axes from `axis` on."""
     if op.version >= 13:
-        return [op.axis(op.attr("axis", -1), rank)]
-    return list(range(op.axis(op.attr("axis", 1), rank), rank))
+        return [op.own_axis(rank, -1)]
+    return list(range(op.own_axis(rank, 1), rank))
 
 
 @dataclass(frozen=True)

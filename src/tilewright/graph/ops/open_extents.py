@@ -91,7 +91,7 @@ register(
 def _trim_type(call: OpCall) -> Sequence[Type]:
     axes = call.attr("axes")
     shape = [None if a in axes else n for a, n in enumerate(call.shape(0))]
-    return [(call.dtype(0), tuple(shape))]
+    return call.result(shape)
 
 
 def _trimmed(call: OpCall, x: Array, *counts: Any) -> list[Array]:

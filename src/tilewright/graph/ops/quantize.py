@@ -55,7 +55,7 @@ def _parameter(
     """The scale or zero point (input `i`) of the element at `point`: one, per axis or per block."""
     if inputs[i].size == 1:
         return only(call_, inputs, i)
-    axis = call_.axis(call_.attr("axis", 1), len(point))
+    axis = call_.own_axis(len(point), 1)
     block = call_.attr("block_size", 0)
     if not block:
         return inputs[i][point[axis]]
@@ -69,7 +69,7 @@ def _check(call_: OpCall) -> None:
         if not call_.has(i) or call_.size(i) == 1:
             continue
         given = call_.shape(i)
-        axis = call_.axis(call_.attr("axis", 1), len(shape))
+        axis = call_.own_axis(len(shape), 1)
         block = call_.attr("block_size", 0)
         want: tuple[int, ...] = (shape[axis],)
         if block:
@@ -191,7 +191,7 @@ def _real_arrays(
         return None
     shape = [1] * x.ndim
     if scale.size > 1:
-        shape[call_.axis(call_.attr("axis", 1), x.ndim)] = -1
+        shape[call_.own_axis(x.ndim, 1)] = -1
     exact = np.int32 if x.dtype.itemsize > 2 else np.float32
     point = np.zeros(1) if zero is None else zero
     whole = x.astype(exact) - point.astype(exact).reshape(shape)

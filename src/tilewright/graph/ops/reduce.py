@@ -156,7 +156,7 @@ def _register(row: ReductionOperator, compute: Compute | None = None) -> None:
     def infer(op: OpCall) -> Sequence[Type]:
         shape = op.shape(0)
         axes = reduced_axes(op, len(shape), row.axes_input)
-        return [(op.dtype(0), reduced_shape(shape, axes, keeps(op)))]
+        return op.result(reduced_shape(shape, axes, keeps(op)))
 
     def reference(
         op: OpCall,
@@ -384,7 +384,7 @@ _register(
 
 def _arg_type(op: OpCall) -> Sequence[Type]:
     shape = op.shape(0)
-    axis = op.axis(op.attr("axis", 0), len(shape))
+    axis = op.own_axis(len(shape), 0)
     return [(dtypes.int64, reduced_shape(shape, [axis], keeps(op)))]
 
 
@@ -398,7 +398,7 @@ def _arg(name: str) -> Callable[[OpCall, Buffers, Buffers], list[Computation]]:
         out = outputs[0]
         rank = len(x.shape)
         keep = keeps(op)
-        axis = op.axis(op.attr("axis", 0), rank)
+        axis = op.own_axis(rank, 0)
         best = Buffer(f"{op.name}_value", out.shape, _comparable(x.dtype))
         last = bool(op.attr("select_last_index", 0))
         reducer = arg_reducer(name, best.dtype, dtypes.int64, last)

@@ -45,7 +45,7 @@ def _resample_type(call: OpCall) -> Sequence[Type]:
     shape = list(call.shape(0))
     axis = call.attr("axis")
     shape[axis] = call.attr("size")
-    return [(call.dtype(0), tuple(shape))]
+    return call.result(shape)
 
 
 def _position(
@@ -212,7 +212,7 @@ def _roi(call: OpCall, count: int) -> list[tuple[float, float]]:
 
 
 def _type(call: OpCall) -> Sequence[Type]:
-    return [(call.dtype(0), tuple(a.outputs for a in _axes(call)))]
+    return call.result(a.outputs for a in _axes(call))
 
 
 def _transformation(call: OpCall) -> str:

@@ -78,7 +78,7 @@ def _scatter_elements(
     data, indices, updates = inputs
     out = outputs[0]
     nests = LoopNests()
-    axis = call.axis(call.attr("axis", 0), len(data.shape))
+    axis = call.own_axis(len(data.shape), 0)
     rows = math.prod(indices.shape) // max(indices.shape[axis], 1)
     if _are_owners(call, rows, out):
         return [_elements_by_owners(call, inputs, out, axis)]
@@ -141,7 +141,7 @@ def _scatter_elements_type(call: OpCall) -> Sequence[Any]:
         raise call.error(
             f"indices {list(indices)} and updates {list(updates)} do not match"
         )
-    axis = call.axis(call.attr("axis", 0), len(data))
+    axis = call.own_axis(len(data), 0)
     longer = [a for a, extent in enumerate(data) if indices[a] > extent]
     if any(a != axis for a in longer):
         raise call.error(f"indices {list(indices)} reach beyond data {list(data)}")
@@ -371,7 +371,7 @@ def _tensor_scatter(
     cache, update = inputs[:2]
     out = outputs[0]
     nests = LoopNests()
-    axis = call.axis(call.attr("axis", -2), len(cache.shape))
+    axis = call.own_axis(len(cache.shape), -2)
     circular = call.attr("mode", "linear") == "circular"
 
     def step(*i: Expr) -> Stmt:
@@ -404,7 +404,7 @@ def _tensor_scatter_gradient(
     """Old steps that were not overwritten get their gradient, new steps get the rest."""
     update = x[1]
     shape = call.shape(1)
-    axis = call.axis(call.attr("axis", -2), len(shape))
+    axis = call.own_axis(len(shape), -2)
     op = call.operation
     own = f.apply(op, [g, filled(f, update, 0), *x[2:]], op.attributes)
     extents = [n if a == axis else 1 for a, n in enumerate(shape)]

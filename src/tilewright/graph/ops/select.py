@@ -29,7 +29,7 @@ def _gather_nd_type(call: OpCall) -> Sequence[Type]:
         or data[:batch] != indices[:batch]
     ):
         raise call.error(f"indices {list(indices)} do not fit data {list(data)}")
-    return [(call.dtype(0), (*indices[:-1], *data[batch + indices[-1] :]))]
+    return call.result((*indices[:-1], *data[batch + indices[-1] :]))
 
 
 def _gather_nd(
@@ -65,7 +65,7 @@ register(
 
 
 def _one_hot_axis(call: OpCall) -> int:
-    return call.axis(call.attr("axis", -1), call.rank(0) + 1)
+    return call.own_axis(call.rank(0) + 1, -1)
 
 
 def _one_hot_type(call: OpCall) -> Sequence[Type]:
@@ -116,7 +116,7 @@ def _hardmax(
     out = outputs[0]
     rank = len(x.shape)
     since_13 = call.version >= 13
-    axis = call.axis(call.attr("axis", -1 if since_13 else 1), rank)
+    axis = call.own_axis(rank, -1 if since_13 else 1)
     axes = [axis] if since_13 else list(range(axis, rank))
     shape = reduced_shape(x.shape, axes, keep=True)
     top = Buffer(f"{call.name}_top", shape, wide_dtype(x.dtype))

@@ -39,7 +39,7 @@ def _k(op: OpCall) -> int:
 
 def _types(op: OpCall) -> Sequence[Type]:
     shape = op.shape(0)
-    axis = op.axis(op.attr("axis", -1), len(shape))
+    axis = op.own_axis(len(shape), -1)
     k = _k(op)
     if not shape or k > shape[axis]:
         raise op.error(f"k={k} of a tensor {list(shape)} along axis {axis}")
@@ -79,7 +79,7 @@ class _InBlocks:
     def __init__(self, op: OpCall, x: Buffer) -> None:
         self.op, self.x, self.k = op, x, _k(op)
         self.largest = bool(op.attr("largest", 1))
-        self.axis = op.axis(op.attr("axis", -1), len(x.shape))
+        self.axis = op.own_axis(len(x.shape), -1)
         self.free = without(x.shape, self.axis)
         self.extent = x.shape[self.axis]
         self.nests = LoopNests()
@@ -217,7 +217,7 @@ def _top_k(
     """Insertion into a sorted list of k elements; most elements fail against its last one."""
     x = inputs[0]
     nests = LoopNests()
-    axis = op.axis(op.attr("axis", -1), len(x.shape))
+    axis = op.own_axis(len(x.shape), -1)
     extent = x.shape[axis]
     kept = _Sorted(op, x)
     stores = [(outputs[0], kept.best), (outputs[1], kept.place)]

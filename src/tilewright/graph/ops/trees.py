@@ -223,7 +223,7 @@ def _ensemble(
 
 
 def _ensemble_type(op: OpCall) -> Sequence[Type]:
-    return [(op.dtype(0), (rows_of(op), int(op.attr("n_targets"))))]
+    return op.result((rows_of(op), int(op.attr("n_targets"))))
 
 
 register(

@@ -30,7 +30,7 @@ COUNT = 1  # the operand that holds the number of slices
 def _type(call: OpCall) -> Sequence[Type]:
     """The types of the slices, first indices, inverse indices and counts."""
     shape = call.shape(0)
-    axis = call.axis(call.attr("axis", 0), len(shape))
+    axis = call.own_axis(len(shape), 0)
     extent = (shape[axis],)
     whole = (call.dtype(0), shape)
     return [whole, *[(int64, extent)] * 3, (int64, ())]

@@ -39,7 +39,7 @@ def _unpool_type(call: OpCall) -> Sequence[Type]:
         raise call.error(
             f"output_shape {list(shape)} does not fit {list(call.shape(0))}"
         )
-    return [(call.dtype(0), shape)]
+    return call.result(shape)
 
 
 def _unpool(
@@ -91,7 +91,7 @@ def _col2im_type(call: OpCall) -> Sequence[Type]:
     n, rows = call.shape(0)[:2]
     if rows % math.prod(blocks):
         raise call.error(f"{rows} rows are not a multiple of a block of {blocks}")
-    return [(call.dtype(0), (n, rows // math.prod(blocks), *image))]
+    return call.result((n, rows // math.prod(blocks), *image))
 
 
 def _col2im(
