@@ -15,6 +15,7 @@ from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer, Expr, Le, Max, Min, Select, const
 from tilewright.graph.ops.broadcasting import wide_dtype
 from tilewright.graph.ops.casts import dtype_attribute
+from tilewright.graph.ops.elementwise import same_type
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
 
 Buffers = Sequence[Buffer]
@@ -141,7 +142,7 @@ def _trilu(
 register(
     OpDef(
         "Trilu",
-        lambda call: call.result(call.shape(0)),
+        same_type,
         since=14,
         compute=_trilu,
         reference=lambda call, x, k=None: [

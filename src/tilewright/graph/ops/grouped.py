@@ -135,8 +135,8 @@ def attended(
     """
     batch, heads, length, size = query.extents
     shared = keys.extents[1]
-    by_group = f.reshape(query, batch, shared, heads // shared, length, size)
     turned = f.transpose(f.unsqueeze(keys, 2), 0, 1, 2, 4, 3)
+    by_group = f.reshape(query, batch, shared, heads // shared, length, size)
     scores = f.term(by_group).op("MatMul", turned) * scale
     if cap:
         limit = scores.of(cap)

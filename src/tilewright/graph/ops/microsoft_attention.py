@@ -14,6 +14,7 @@ import numpy as np
 
 from tilewright.base.dtypes import int64
 from tilewright.graph.nodes import Value
+from tilewright.graph.ops.elementwise import same_type
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.microsoft import DOMAIN
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
@@ -362,7 +363,7 @@ def rotated(
 register(
     OpDef(
         "RotaryEmbedding",
-        lambda call: call.result(call.shape(0)),
+        same_type,
         DOMAIN,
         decompose=_rotary,
     )
