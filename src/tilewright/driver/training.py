@@ -208,7 +208,10 @@ def _with_update(
         scalars = [rate, *factors]
         if p.dtype is not float32:
             scalars = [update.op("CastLike", s, p) for s in scalars]
-        found = rule.update(ParameterUpdate(update, p, g, own, scalars[0], scalars[1:]))
+        terms = [[update.term(v) for v in values] for values in ((p, g), own, scalars)]
+        (value, gradient), before, (by, *corrections) = terms
+        step = ParameterUpdate(value, gradient, before, by, corrections)
+        found = [term.value for term in rule.update(step)]
         states += own
         new.append(found[0])
         kept += found[1:]

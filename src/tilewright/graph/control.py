@@ -16,6 +16,7 @@ import numpy as np
 
 from tilewright.base.errors import ExecutionError
 from tilewright.graph.nodes import Graph, Operation, Value
+from tilewright.graph.ops.broadcasting import inserted
 
 
 class SubgraphBodies(Protocol):
@@ -186,7 +187,7 @@ def _per_scan(
     name: str,
     count: int,
 ) -> list[int]:
-    return list(op.attributes.get(name) or [0] * count)
+    return list(op.attr(name) or [0] * count)
 
 
 def _types(
@@ -216,7 +217,7 @@ def _nothing(value: Value, axis: int) -> Any:
     inner = [d if isinstance(d, int) else 0 for d in value.shape or ()]
     axis = axis % (len(inner) + 1)  # counted in the result
     dtype = np.float32 if value.dtype is None else value.dtype.numpy
-    return np.zeros((*inner[:axis], 0, *inner[axis:]), dtype)
+    return np.zeros(inserted(inner, axis, 0), dtype)
 
 
 def _bounded_loop(

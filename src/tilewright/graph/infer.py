@@ -481,7 +481,7 @@ def known_branch(
         name = "then_branch"
     else:
         name = "else_branch"
-    branch = op.attributes.get(name)
+    branch = op.attr(name)
     return branch if isinstance(branch, Graph) else None
 
 

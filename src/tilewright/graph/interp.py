@@ -28,7 +28,7 @@ from tilewright.graph.infer import (
     specialize,
 )
 from tilewright.graph.nodes import Graph, Operation, Value
-from tilewright.graph.ops.casts import number_of
+from tilewright.graph.ops.dtype_numbers import number_of
 from tilewright.graph.ops.errors import definition_of_node, place
 from tilewright.graph.ops.inside import check_program
 from tilewright.graph.ops.registry import Array, Program, has_trait, program_of
@@ -112,7 +112,7 @@ def run_on(
         if is_control(op):
             return run_control(op, operands, _Bodies(fallback))
         # With a seed, a fallback would draw other random numbers than compiled code does.
-        seeded = has_trait(op, IMPURE) and op.attributes.get("seed") is not None
+        seeded = has_trait(op, IMPURE) and op.attr("seed") is not None
         found = run_natively(op, operands) if seeded else None
         if found is None:
             found = run_operation(op, operands, fallback)

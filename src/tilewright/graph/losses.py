@@ -25,14 +25,15 @@ def cross_entropy(f: Fragment, y: Value, target: Value) -> Value:
 
     y: [..., classes]; target: int64 [...], each element a class (`check_classes`).
     """
+    scores = f.term(y)
     classes = f.constant(np.arange(extents(y)[-1]), int64)
-    chosen = f.op("Equal", f.op("Unsqueeze", target, f.ints(-1)), classes)
-    log = f.op("Where", chosen, f.op("LogSoftmax", y, axis=-1), f.constant(0, y.dtype))
-    of_each = f.op("ReduceSum", log, f.ints(-1), keepdims=0)
-    ignored = f.op("Equal", target, f.constant(IGNORED, int64))
-    counts = f.op("Where", ignored, f.constant(0, y.dtype), f.constant(1, y.dtype))
-    means = (f.op("ReduceMean", v, keepdims=0) for v in (of_each, counts))
-    return f.op("Neg", f.op("Div", *means))
+    chosen = f.term(f.unsqueeze(target, -1)).equals(classes)
+    log = chosen.chosen(scores.op("LogSoftmax", axis=-1), 0)
+    of_each = log.op("ReduceSum", f.ints(-1), keepdims=0)
+    ignored = f.term(target).equals(IGNORED)
+    counts = ignored.chosen(scores.of(0), 1)
+    total, count = (v.op("ReduceMean", keepdims=0) for v in (of_each, counts))
+    return (-(total / count)).value
 
 
 def check_classes(target: np.ndarray[Any, Any], classes: int) -> None:
@@ -48,8 +49,9 @@ def check_classes(target: np.ndarray[Any, Any], classes: int) -> None:
 
 def mean_squared_error(f: Fragment, y: Value, target: Value) -> Value:
     """The mean of (y - target)**2; target has the shape of y."""
-    off = f.op("Sub", y, target)
-    return f.op("ReduceMean", f.op("Mul", off, off), keepdims=0)
+    off = f.term(y) - target
+    mean = (off * off).op("ReduceMean", keepdims=0)
+    return mean.value
 
 
 def target_of(loss: Loss, y: Value) -> Value:

@@ -116,6 +116,10 @@ class Operation:
         first = next((o.name for o in self.outputs if o is not None), "?")
         return f"{self.op_type} -> {first}"
 
+    def attr(self, name: str, default: Any = None) -> Any:
+        """The attribute, or a default."""
+        return self.attributes.get(name, default)
+
     @cached_property
     def subgraphs(self) -> tuple[Graph, ...]:
         """The Graphs among the attributes."""

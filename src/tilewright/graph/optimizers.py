@@ -21,40 +21,29 @@ import numpy as np
 from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import InputError
 from tilewright.graph.nodes import Value
-from tilewright.graph.ops.fragment import Fragment
+from tilewright.graph.ops.terms import TensorTerm
 
 
 @dataclass(frozen=True)
 class ParameterUpdate:
     """One parameter in a step. p: its value, g: its gradient, states: its saved tensors.
 
-    rate and factors: scalars of its type. f: where operators are added.
+    rate and factors: scalars of its type.
     """
 
-    f: Fragment
-    p: Value
-    g: Value
-    states: Sequence[Value]
-    rate: Value
-    factors: Sequence[Value]
+    p: TensorTerm
+    g: TensorTerm
+    states: Sequence[TensorTerm]
+    rate: TensorTerm
+    factors: Sequence[TensorTerm]
 
-    def decayed(self, decay: float) -> Value:
+    def decayed(self, decay: float) -> TensorTerm:
         """The gradient plus that of the L2 penalty."""
-        return self.f.op("Add", self.g, self.times(self.p, decay)) if decay else self.g
+        return self.g + self.p * decay if decay else self.g
 
-    def times(self, v: Value, factor: float) -> Value:
-        """`v` times a number."""
-        return self.f.op("Mul", v, self.f.constant(factor, v.dtype))
 
-    def mixed(self, old: Value, new: Value, beta: float) -> Value:
-        """beta * old + (1 - beta) * new"""
-        kept = self.times(old, beta)
-        added = self.times(new, 1 - beta)
-        return self.f.op("Add", kept, added)
-
-    def moved(self, start: Value, step: Value) -> Value:
-        """start - rate * step"""
-        return self.f.op("Sub", start, self.f.op("Mul", self.rate, step))
+def _mixed(old: TensorTerm, new: TensorTerm, beta: float) -> TensorTerm:
+    return old * beta + new * (1 - beta)
 
 
 class Optimizer(ABC):
@@ -71,7 +60,7 @@ class Optimizer(ABC):
         return ()
 
     @abstractmethod
-    def update(self, u: ParameterUpdate) -> list[Value]:
+    def update(self, u: ParameterUpdate) -> list[TensorTerm]:
         """The new parameter, and its new states."""
 
 
@@ -84,8 +73,9 @@ class SGD(Optimizer):
 
     states = 0
 
-    def update(self, u: ParameterUpdate) -> list[Value]:
-        return [u.moved(u.p, u.decayed(self.weight_decay))]
+    def update(self, u: ParameterUpdate) -> list[TensorTerm]:
+        step = u.decayed(self.weight_decay)
+        return [u.p - u.rate * step]
 
 
 @dataclass(frozen=True)
@@ -99,11 +89,11 @@ class Momentum(Optimizer):
 
     states = 1
 
-    def update(self, u: ParameterUpdate) -> list[Value]:
+    def update(self, u: ParameterUpdate) -> list[TensorTerm]:
         g = u.decayed(self.weight_decay)
-        v = u.f.op("Add", u.times(u.states[0], self.beta), g)
-        step = u.f.op("Add", g, u.times(v, self.beta)) if self.nesterov else v
-        return [u.moved(u.p, step), v]
+        v = u.states[0] * self.beta + g
+        step = g + v * self.beta if self.nesterov else v
+        return [u.p - u.rate * step, v]
 
 
 @dataclass(frozen=True)
@@ -123,21 +113,22 @@ class Adam(Optimizer):
         """The factors that correct the moments' bias at step number `step`, counted from 1."""
         return 1 / (1 - self.beta1**step), 1 / (1 - self.beta2**step)
 
-    def update(self, u: ParameterUpdate) -> list[Value]:
-        f, g, start = u.f, u.g, u.p
+    def update(self, u: ParameterUpdate) -> list[TensorTerm]:
+        g = u.g
+        start = u.p
         if not self.decoupled:
             g = u.decayed(self.weight_decay)
         elif self.weight_decay:
-            shrink = u.times(u.rate, self.weight_decay)
-            start = f.op("Sub", u.p, f.op("Mul", shrink, u.p))
-        m = u.mixed(u.states[0], g, self.beta1)
-        v = u.mixed(u.states[1], f.op("Mul", g, g), self.beta2)
-        first = f.op("Mul", m, u.factors[0])
-        second = f.op("Sqrt", f.op("Mul", v, u.factors[1]))
-        step = f.op("Div", first, f.op("Add", second, self._epsilon(f, u.p)))
-        return [u.moved(start, step), m, v]
+            start = u.p - u.rate * self.weight_decay * u.p
+        m = _mixed(u.states[0], g, self.beta1)
+        v = _mixed(u.states[1], g * g, self.beta2)
+        first = m * u.factors[0]
+        second = (v * u.factors[1]).op("Sqrt")
+        self._check_epsilon(u.p.value)
+        step = first / (second + self.epsilon)
+        return [start - u.rate * step, m, v]
 
-    def _epsilon(self, f: Fragment, p: Value) -> Value:
+    def _check_epsilon(self, p: Value) -> None:
         """Raises InputError if it is 0 in the type of `p`, as a zero gradient would give 0 / 0."""
         assert p.dtype is not None
         if self.epsilon and not np.array(self.epsilon).astype(p.dtype.numpy):
@@ -146,7 +137,6 @@ class Adam(Optimizer):
                 f"the type of {p.name!r}",
                 hint="use a larger one (1e-4), or train in float32",
             )
-        return f.constant(self.epsilon, p.dtype)
 
 
 @dataclass(frozen=True)

@@ -116,14 +116,14 @@ def _split(op: Operation, sink: Sink) -> Items | None:
     out = op.outputs[0]
     if x is None or out is None or not x.static:
         return None
-    axis = int(op.attributes.get("axis", 0))
+    axis = int(op.attr("axis", 0))
     if not -len(x.extents) <= axis < len(x.extents):
         return None
     extent = x.extents[axis]
     given = op.inputs[1] if len(op.inputs) > 1 else None
     if given is not None and given not in sink.known:
         return None
-    if given is None and not op.attributes.get("keepdims", 1):
+    if given is None and not op.attr("keepdims", 1):
         if extent > MAX_ITEMS:
             return None
         return tuple(_item(x, n, axis, out, sink) for n in range(extent))
@@ -209,7 +209,7 @@ def _concatenated(
     parts = list(items)
     if not parts or any(v.shape is None for v in parts):
         return None
-    if op.attributes.get("new_axis", 0):
+    if op.attr("new_axis", 0):
         axes = sink.constant(f"{out.name}/axes", np.array([axis], np.int64))
         for n, v in enumerate(items):
             name = f"{out.name}/{n}"

@@ -202,7 +202,7 @@ class _Unroller:
         return trips > MAX_TRIPS or trips * size > MAX_OPERATIONS
 
     def per_scan(self, name: str, count: int) -> list[int]:
-        return list(self.op.attributes.get(name) or [0] * count)
+        return list(self.op.attr(name) or [0] * count)
 
     def name(self, what: str, n: int) -> str:
         first = next(v.name for v in self.op.writes)

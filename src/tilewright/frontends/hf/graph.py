@@ -270,8 +270,7 @@ class _Builder:
         width = self.d.width
         if self.has("query_key_value"):
             joint = self.part(x, "query_key_value", n, width, own + 2 * shared)
-            counts = self.f.ints(own, shared, shared)
-            return self.f.pieces("Split", joint, counts, count=3, axis=1)
+            return self.f.split(joint, [own, shared, shared], axis=1)
         parts = (
             ("query", own),
             ("key", shared),
@@ -304,8 +303,7 @@ class _Builder:
         if self.has("gate_up"):
             columns = 2 * d.hidden
             joint = self.part(x, "gate_up", n, d.width, columns)
-            halves = f.ints(d.hidden, d.hidden)
-            gate, up = f.pieces("Split", joint, halves, count=2, axis=1)
+            gate, up = f.split(joint, [d.hidden, d.hidden], axis=1)
             y = f.op("Mul", activated(f, gate, d.activation), up)
         elif self.has("gate"):
             gate = self.part(x, "gate", n, d.width, d.hidden)

@@ -22,7 +22,7 @@ from tilewright.graph.bounded.extents import (
 )
 from tilewright.graph.infer import Typer
 from tilewright.graph.nodes import Operation, Value
-from tilewright.graph.ops.casts import number_of
+from tilewright.graph.ops.dtype_numbers import number_of
 from tilewright.graph.ops.open_extents import DOMAIN
 
 VERSION = 21

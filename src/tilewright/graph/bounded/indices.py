@@ -19,6 +19,7 @@ from tilewright.graph.bounded.extents import (
 from tilewright.graph.bounded.parts import cut, nonzero
 from tilewright.graph.bounded.shapes import product, reshaped
 from tilewright.graph.nodes import Operation, Value
+from tilewright.graph.ops.broadcasting import replaced
 from tilewright.graph.ops.open_extents import DOMAIN
 
 
@@ -76,7 +77,7 @@ def gather_nd(
 ) -> Results | None:
     """Each row of the last axis of the indices is a position in that many axes."""
     data, index = ctx.dims(op), ctx.dims(op, 1)
-    batch = int(op.attributes.get("batch_dims", 0))
+    batch = int(op.attr("batch_dims", 0))
     depth = index[-1]
     if not isinstance(depth, int) or not depth or is_open(data[:batch]):
         return None
@@ -174,7 +175,7 @@ def non_max_suppression(
     operands = [*op.inputs, *[None] * (5 - len(op.inputs))]
     if isinstance(boxes[1], BoundedExtent):
         operands.append(b.scalar(boxes[1]))
-    center = op.attributes.get("center_point_box", 0)
+    center = op.attr("center_point_box", 0)
     rows, count = b.ops(
         op.op_type, *operands, count=2, domain=DOMAIN, center_point_box=center
     )
@@ -188,7 +189,7 @@ def unique(
 ) -> Results | None:
     """A kernel counts the distinct slices."""
     b, x = ctx.builder, ctx.call(op).value(0)
-    axis = op.attributes.get("axis")
+    axis = op.attr("axis")
     if axis is None:
         flat = reshaped(ctx, x, [product(ctx, b.dims(x))])
         if flat is None:
@@ -200,11 +201,11 @@ def unique(
     if is_open(free) or 0 in free or not _ordered(x.dtype):
         return None
     count = [b.scalar(dims[axis])] if isinstance(dims[axis], BoundedExtent) else []
-    ordered = op.attributes.get("sorted", 1)
+    ordered = op.attr("sorted", 1)
     how = {"axis": axis, "sorted": ordered}
     made = b.ops("Unique", x, *count, count=5, domain=DOMAIN, **how)
     found = b.extent(made[4], storage(dims)[axis])
-    after = (*dims[:axis], found, *dims[axis + 1 :])
+    after = replaced(dims, axis, found)
     extents: list[Dims] = [after, (found,), (dims[axis],), (found,)]
     results: Results = [b.sized(v, d) for v, d in zip(made, extents, strict=False)]
     return results[: len(op.outputs)]
@@ -233,9 +234,9 @@ def top_k(
         k = given[0]
     k = b.require(k, 0, dims[axis])
     assert x.dtype is not None
-    last = _extreme(x.dtype, bool(op.attributes.get("largest", 1)))
+    last = _extreme(x.dtype, bool(op.attr("largest", 1)))
     operands = (b.filled(x, last, [axis]), b.constant([max(most(k), 0)]))
-    after = (*dims[:axis], k, *dims[axis + 1 :])
+    after = replaced(dims, axis, k)
     return ctx.on_memory(replace(op, inputs=operands), after)
 
 

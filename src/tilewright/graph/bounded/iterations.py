@@ -34,6 +34,8 @@ from tilewright.graph.ops.open_extents import DOMAIN
 if TYPE_CHECKING:
     from tilewright.graph.bounded.bound import Env, OperatorWalk
 
+# The condition to continue, the states and the items.
+Iteration = tuple[Value, list[Value], list[Value]]
 ATTEMPTS = 6  # attempts until the bounds of states hold
 
 
@@ -41,8 +43,8 @@ ATTEMPTS = 6  # attempts until the bounds of states hold
 class LoopSource:
     """What a Loop is built from: its body, trip count, states and the way its results are stacked.
 
-    step: adds one iteration to a body, given its number and the states; returns the condition to
-    continue, the states and the items. bound: of the trip count; None if unknown.
+    step: adds one iteration to a body, given its number and the states. bound: of the trip count;
+    None if unknown.
     """
 
     op: Operation
@@ -50,7 +52,7 @@ class LoopSource:
     bound: int | None
     going: Value
     states: tuple[Value, ...]
-    step: Callable[[Body, Value, list[Value]], tuple[Value, list[Value], list[Value]]]
+    step: Callable[[Body, Value, list[Value]], Iteration]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,9 @@ from tilewright.graph.bounded.bodies import Body
 from tilewright.graph.bounded.builder import BoundedBuilder
 from tilewright.graph.bounded.context import Results
 from tilewright.graph.bounded.extents import most
-from tilewright.graph.bounded.iterations import LoopSource, looped, scalar
+from tilewright.graph.bounded.iterations import Iteration, LoopSource, looped, scalar
 from tilewright.graph.nodes import Graph, Operation, Value
+from tilewright.graph.ops.broadcasting import inserted, without
 
 if TYPE_CHECKING:
     from tilewright.graph.bounded.bound import Env, OperatorWalk
@@ -25,16 +26,15 @@ def loop(walk: OperatorWalk, op: Operation, env: Env) -> Results | None:
     if not _tensors(op, body):
         return None
     b = walk.builder
-    first, going, *states = (None if v is None else env.get(v, v) for v in op.inputs)
+    inputs = [None if v is None else env.get(v, v) for v in op.inputs]
+    first, going, *states = inputs
     given = [v for v in states if v is not None]
     if len(given) < len(states) or not all(v.static for v in given):
         return None
-    trips = None if first is None else walk.context.contents.ints(first)
-    bound = None if trips is None else max(most(trips[0]), 0)
+    known = None if first is None else walk.context.contents.ints(first)
+    bound = None if known is None else max(most(known[0]), 0)
 
-    def step(
-        inner: Body, number: Value, now: list[Value]
-    ) -> tuple[Value, list[Value], list[Value]]:
+    def step(inner: Body, number: Value, now: list[Value]) -> Iteration:
         made = inner.walk.builder
         number = _shaped(made, number, body.inputs[0])
         goes = _shaped(
@@ -46,14 +46,9 @@ def loop(walk: OperatorWalk, op: Operation, env: Env) -> Results | None:
         again, *results = inner.run(body)
         return again, results[: len(now)], results[len(now) :]
 
-    source = LoopSource(
-        op,
-        b.constant(FOREVER) if first is None else scalar(b, first),
-        bound,
-        b.constant(True, bool_) if going is None else scalar(b, going),
-        tuple(given),
-        step,
-    )
+    trips = b.constant(FOREVER) if first is None else scalar(b, first)
+    goes_on = b.constant(True, bool_) if going is None else scalar(b, going)
+    source = LoopSource(op, trips, bound, goes_on, tuple(given), step)
     return looped(walk, source, env)
 
 
@@ -65,39 +60,41 @@ def scan(walk: OperatorWalk, op: Operation, env: Env) -> Results | None:
     b = walk.builder
     given = [env.get(v, v) for v in op.inputs if v is not None]
     count = int(op.attributes["num_scan_inputs"])
-    states, sequences = given[: len(given) - count], given[len(given) - count :]
+    kept = len(given) - count
+    states, sequences = given[:kept], given[kept:]
     if not all(v.static for v in given) or not count:
         return None
-    axes = _per_scan(op, "scan_input_axes", count)
-    axes = [a % len(b.dims(v)) for a, v in zip(axes, sequences, strict=True)]
-    lengths = [b.dims(v)[a] for v, a in zip(sequences, axes, strict=True)]
-    length = lengths[0]
-    if any(d != length for d in lengths[1:]):
+    extents = [b.dims(v) for v in sequences]
+    pairs = zip(_per_scan(op, "scan_input_axes", count), extents, strict=True)
+    axes = [axis % len(dims) for axis, dims in pairs]
+    length, *others = [dims[a] for dims, a in zip(extents, axes, strict=True)]
+    if any(d != length for d in others):
         return None
     backward = _per_scan(op, "scan_input_directions", count)
 
-    def step(
-        inner: Body, number: Value, now: list[Value]
-    ) -> tuple[Value, list[Value], list[Value]]:
+    def step(inner: Body, number: Value, now: list[Value]) -> Iteration:
         made = inner.walk.builder
         last = made.scalar(made.number("Sub", length, 1))
         turned = made.op("Sub", last, number) if any(backward) else number
         items = []
         for v, axis, back in zip(sequences, axes, backward, strict=True):
-            item = made.op("Gather", v, turned if back else number, axis=axis)
+            place = turned if back else number
+            item = made.op("Gather", v, place, axis=axis)
             dims = made.dims(v)
-            items.append(made.sized(item, (*dims[:axis], *dims[axis + 1 :])))
+            items.append(made.sized(item, without(dims, axis)))
         inner.env |= dict(zip(body.inputs, [*now, *items], strict=True))
         results = inner.run(body)
         again = made.constant(True, bool_)
         return again, results[: len(now)], results[len(now) :]
 
-    going, bound = b.constant(True, bool_), max(most(length), 0)
+    going = b.constant(True, bool_)
+    bound = max(most(length), 0)
     source = LoopSource(op, b.scalar(length), bound, going, tuple(states), step)
     found = looped(walk, source, env)
     if found is None:
         return None
-    return [*found[: len(states)], *_placed(b, op, found[len(states) :])]
+    stacked = _placed(b, op, found[kept:])
+    return [*found[:kept], *stacked]
 
 
 def _placed(
@@ -115,11 +112,12 @@ def _placed(
             places = b.op("Sub", last, b.iota(most(dims[0])))
             inside = b.op("Max", places, b.constant(0))
             v = b.sized(b.op("Gather", v, inside, axis=0), dims)
-        rank = len(dims)
-        order = list(range(1, rank))
-        order.insert(axis % rank, 0)
-        moved = v if axis % rank == 0 else b.op("Transpose", v, perm=order)
-        found.append(b.sized(moved, [dims[n] for n in order]))
+        place = axis % len(dims)
+        if place:
+            order = inserted(range(1, len(dims)), place, 0)
+            moved = b.op("Transpose", v, perm=list(order))
+            v = b.sized(moved, [dims[n] for n in order])
+        found.append(v)
     return found
 
 
@@ -129,7 +127,7 @@ def _tensors(op: Operation, body: Graph) -> bool:
 
 
 def _per_scan(op: Operation, name: str, count: int) -> list[int]:
-    return list(op.attributes.get(name) or [0] * count)
+    return list(op.attr(name) or [0] * count)
 
 
 def _shaped(b: BoundedBuilder, v: Value, like: Value) -> Value:

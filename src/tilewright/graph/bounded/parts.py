@@ -15,6 +15,7 @@ from tilewright.graph.bounded.extents import (
 )
 from tilewright.graph.bounded.shapes import product, reshaped
 from tilewright.graph.nodes import Operation, Value
+from tilewright.graph.ops.broadcasting import replaced
 from tilewright.graph.ops.open_extents import DOMAIN
 
 
@@ -42,7 +43,7 @@ def cut(
 ) -> Value:
     """`extent` elements of an axis from `start` on; all must exist."""
     b, dims = ctx.builder, ctx.builder.dims(x)
-    after = (*dims[:axis], extent, *dims[axis + 1 :])
+    after = replaced(dims, axis, extent)
     if step == 1 and start == 0:
         ends = [b.constant([n]) for n in (0, most(extent), axis)]
         return b.sized(b.op("Slice", x, *ends), after)
@@ -189,7 +190,7 @@ def pad(
 ) -> Results | None:
     """Pad along axes of known extent."""
     dims = ctx.dims(op)
-    pads = ctx.numbers(op, 1) if len(op.inputs) > 1 else op.attributes.get("pads")
+    pads = ctx.numbers(op, 1) if len(op.inputs) > 1 else op.attr("pads")
     if pads is None or _given(op, 3):
         return None
     ends = list(zip(pads[: len(dims)], pads[len(dims) :], strict=True))
@@ -209,7 +210,7 @@ def compress(
     """The elements selected by a condition."""
     b, x = ctx.builder, ctx.call(op).value(0)
     condition = ctx.call(op).value(1)
-    axis = op.attributes.get("axis")
+    axis = op.attr("axis")
     if axis is None:
         flat = reshaped_flat(ctx, x)
         if flat is None:
@@ -225,7 +226,7 @@ def compress(
     row = b.sized(row, b.dims(places)[1:])
     index = b.index(row, (b.dims(x)[axis],))
     dims = b.dims(x)
-    after = (*dims[:axis], b.dims(places)[1], *dims[axis + 1 :])
+    after = replaced(dims, axis, b.dims(places)[1])
     return [b.sized(b.op("Gather", x, index, axis=axis), after)]
 
 

@@ -42,7 +42,7 @@ def shape(
 ) -> Results | None:
     """The shape consists of the counts."""
     dims = ctx.dims(op)
-    start, end = op.attributes.get("start", 0), op.attributes.get("end")
+    start, end = op.attr("start", 0), op.attr("end")
     wanted = dims[start:end]
     out = ctx.builder.vector(wanted)
     ctx.contents.put(out, wanted, (len(wanted),))
@@ -161,10 +161,10 @@ def reshape(
 ) -> Results | None:
     """Reshape to a known shape, or to one that consists of counts."""
     x, dims = ctx.call(op).value(0), ctx.dims(op)
-    target = ctx.ints(op, 1) if len(op.inputs) > 1 else op.attributes.get("shape")
+    target = ctx.ints(op, 1) if len(op.inputs) > 1 else op.attr("shape")
     if target is None:
         return None
-    if not op.attributes.get("allowzero", 0):
+    if not op.attr("allowzero", 0):
         pairs = enumerate(target)
         if any(d == 0 and n >= len(dims) for n, d in pairs):
             return None
@@ -183,7 +183,7 @@ def flatten(
 ) -> Results | None:
     """Flatten many axes to two."""
     dims = ctx.dims(op)
-    axis = int(op.attributes.get("axis", 1))
+    axis = int(op.attr("axis", 1))
     axis = axis + len(dims) if axis < 0 else axis
     target = [product(ctx, dims[:axis]), product(ctx, dims[axis:])]
     found = reshaped(ctx, ctx.call(op).value(0), target)
@@ -197,7 +197,7 @@ def squeeze(
 ) -> Results | None:
     """Remove axes of extent 1, which must be named if other extents are known only at run time."""
     dims = ctx.dims(op)
-    axes = ctx.numbers(op, 1) if len(op.inputs) > 1 else op.attributes.get("axes")
+    axes = ctx.numbers(op, 1) if len(op.inputs) > 1 else op.attr("axes")
     if axes is None:
         return None
     gone = {a % len(dims) for a in axes}
@@ -215,7 +215,7 @@ def unsqueeze(
 ) -> Results | None:
     """Insert axes of extent 1."""
     dims = list(ctx.dims(op))
-    axes = ctx.numbers(op, 1) if len(op.inputs) > 1 else op.attributes.get("axes")
+    axes = ctx.numbers(op, 1) if len(op.inputs) > 1 else op.attr("axes")
     if axes is None:
         return None
     for a in sorted(a % (len(dims) + len(axes)) for a in axes):
@@ -230,7 +230,7 @@ def transpose(
 ) -> Results | None:
     """The extents are permuted with their axes."""
     dims = ctx.dims(op)
-    order = op.attributes.get("perm") or range(len(dims))[::-1]
+    order = op.attr("perm") or range(len(dims))[::-1]
     return ctx.on_memory(op, [dims[a] for a in order])
 
 

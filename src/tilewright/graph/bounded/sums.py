@@ -86,8 +86,10 @@ def _mean(
     keep = int(keeps(ctx.call(op)))
     places = b.constant(axes)
     total = b.op("ReduceSum", b.filled(x, 0, axes), places, keepdims=keep)
-    count = b.op("CastLike", b.scalar(product(ctx, [dims[a] for a in axes])), x)
-    return [b.sized(b.op("Div", total, count), after)]
+    elements = product(ctx, [dims[a] for a in axes])
+    count = b.op("CastLike", b.scalar(elements), x)
+    mean = b.op("Div", total, count)
+    return [b.sized(mean, after)]
 
 
 @rule("ArgMax", "ArgMin")
@@ -99,13 +101,12 @@ def arg_extreme(
     b, x, dims = ctx.builder, ctx.call(op).value(0), ctx.dims(op)
     axis = ctx.axis(op)
     after = reduced_shape(dims, [axis], keeps(ctx.call(op)))  # type: ignore[arg-type]
-    if isinstance(dims[axis], BoundedExtent) and op.attributes.get(
-        "select_last_index", 0
-    ):
+    last = op.attr("select_last_index", 0)
+    if last and isinstance(dims[axis], BoundedExtent):
         return None
     assert x.dtype is not None
-    fill = (lowest if op.qualified == "ArgMax" else highest)(x.dtype)
-    operands = (b.filled(x, fill, [axis]), *op.inputs[1:])
+    fill = lowest if op.qualified == "ArgMax" else highest
+    operands = (b.filled(x, fill(x.dtype), [axis]), *op.inputs[1:])
     return ctx.on_memory(replace(op, inputs=operands), after)
 
 
@@ -131,7 +132,7 @@ def cumulative_sum(
     axis, dims = ctx.numbers(op, 1), ctx.dims(op)
     if axis is None:
         return None
-    backward = op.attributes.get("reverse", 0)
+    backward = op.attr("reverse", 0)
     if backward and isinstance(dims[axis[0]], BoundedExtent):
         return None
     return ctx.on_memory(op, dims)
@@ -163,11 +164,13 @@ def _summed(
     right: int,
 ) -> tuple[Value, Value] | None:
     """Both operands with zeros past the count along the contracted axes."""
-    b, values = ctx.builder, [ctx.call(op).value(n) for n in (0, 1)]
-    ends: list[Dim] = [b.dims(values[0])[left], b.dims(values[1])[right]]
-    if ends[0] is not ends[1] and ends[0] != ends[1]:
+    b = ctx.builder
+    one, other = (ctx.call(op).value(n) for n in (0, 1))
+    end: Dim = b.dims(one)[left]
+    other_end: Dim = b.dims(other)[right]
+    if end is not other_end and end != other_end:
         return None
-    return b.filled(values[0], 0, [left]), b.filled(values[1], 0, [right])
+    return b.filled(one, 0, [left]), b.filled(other, 0, [right])
 
 
 @rule("Gemm")
@@ -177,16 +180,17 @@ def gemm(
 ) -> Results | None:
     """As MatMul, plus the third operand."""
     left, right = ctx.dims(op), ctx.dims(op, 1)
-    rows, inner = (1, 0) if op.attributes.get("transA", 0) else (0, 1)
-    across, columns = (1, 0) if op.attributes.get("transB", 0) else (0, 1)
+    rows, inner = (1, 0) if op.attr("transA", 0) else (0, 1)
+    across, columns = (1, 0) if op.attr("transB", 0) else (0, 1)
     operands = _summed(ctx, op, inner, across)
     dims = (left[rows], right[columns])
     if operands is None:
         return None
-    if len(op.inputs) > 2 and op.inputs[2] is not None:
+    third = op.inputs[2:]
+    if third and third[0] is not None:
         if broadcast([dims, ctx.dims(op, 2)]) is None:
             return None
-    return ctx.on_memory(replace(op, inputs=(*operands, *op.inputs[2:])), dims)
+    return ctx.on_memory(replace(op, inputs=(*operands, *third)), dims)
 
 
 @rule("Conv", "ConvTranspose", "MaxPool", "AveragePool", "GlobalAveragePool")

@@ -23,7 +23,6 @@ from tilewright.expr.nodes import Buffer, Expr, const
 from tilewright.graph.nodes import Operation, Value
 from tilewright.graph.ops.errors import place
 from tilewright.graph.ops.fragment import Fragment
-from tilewright.graph.ops.nests import LoopNests, kernel
 from tilewright.graph.ops.registry import (
     OpCall,
     OpDef,
@@ -32,6 +31,7 @@ from tilewright.graph.ops.registry import (
     register,
 )
 from tilewright.ir.node import substitute
+from tilewright.loops.nests import LoopNests, kernel
 from tilewright.loops.nodes import If, Kernel, Stmt, Update, block
 
 ADJOINT, DOMAIN = "Adjoint", "tilewright"

@@ -22,7 +22,7 @@ def _type(call: OpCall) -> Sequence[Type]:
     rank = len(size) - 2
     if rank not in (2, 3) or theta != (size[0], rank, rank + 1):
         raise call.error(f"a map of shape {list(theta)} does not fit the size {size}")
-    return [(call.dtype(0), (size[0], *size[2:], rank))]
+    return call.result((size[0], *size[2:], rank))
 
 
 def _places(call: OpCall, extent: int) -> tuple[float, float]:

@@ -35,12 +35,12 @@ from tilewright.expr.nodes import (
     const,
     var,
 )
-from tilewright.graph.nodes import Value
 from tilewright.graph.ops.broadcasting import broadcast, operand, wide, widened
 from tilewright.graph.ops.derivative import by
-from tilewright.graph.ops.fragment import Fragment
+from tilewright.graph.ops.elementwise import same_type
 from tilewright.graph.ops.integer_power import integer_power
 from tilewright.graph.ops.registry import Array, Gradient, OpCall, OpDef, Type, register
+from tilewright.graph.ops.terms import TensorTerm
 from tilewright.graph.ops.traits import COMMUTATIVE, MIXES_TYPES, POINTWISE, Trait
 
 Scalar = Callable[..., Expr]
@@ -218,62 +218,51 @@ def _power_arrays(_: OpCall, base: Array, exponent: Array) -> Any:
 
 
 def _div_gradient(
-    o: Callable[..., Value],
-    x: Sequence[Value],
-    y: Value,
-    g: Value,
-) -> list[Value]:
-    part = o("Div", g, x[1])
-    return [part, o("Neg", o("Mul", part, y))]
+    x: Sequence[TensorTerm],
+    y: TensorTerm,
+    g: TensorTerm,
+) -> list[TensorTerm]:
+    part = g / x[1]
+    return [part, -(part * y)]
 
 
 def _pow_gradient(
-    f: Fragment,
-    _: OpCall,
-    x: Sequence[Value],
-    y: Value,
-    g: Value,
-) -> Sequence[Value]:
+    x: Sequence[TensorTerm],
+    y: TensorTerm,
+    g: TensorTerm,
+) -> list[TensorTerm]:
     """x ** 0 is 1 everywhere, and 0 ** e with e >= 0 has slope 0 along e, not 0 * infinity."""
     base, exponent = x
-    none = f.constant(0, base.dtype)
-    zero = f.constant(0, exponent.dtype)
-    less = f.op("Sub", exponent, f.constant(1, exponent.dtype))
-    slope = f.op(
-        "Mul",
-        f.op("Pow", base, less),
-        f.op("CastLike", exponent, base),
-    )
-    slope = f.op("Where", f.op("Equal", exponent, zero), none, slope)
-    rise = f.op("Mul", y, f.op("Log", base))
-    flat = f.op(
-        "And", f.op("Equal", base, none), f.op("GreaterOrEqual", exponent, zero)
-    )
-    return f.op("Mul", g, slope), f.op("Mul", g, f.op("Where", flat, none, rise))
+    none = base.of(0)
+    zero = exponent.of(0)
+    less = exponent - 1
+    slope = base.op("Pow", less) * exponent.op("CastLike", base)
+    slope = exponent.equals(zero).chosen(none, slope)
+    rise = y * base.op("Log")
+    flat = base.equals(none) & (exponent >= zero)
+    return [g * slope, g * flat.chosen(none, rise)]
 
 
 def _mod_gradient(
-    o: Callable[..., Value],
-    x: Sequence[Value],
-    y: Value,
-    g: Value,
-) -> Sequence[Value]:
+    x: Sequence[TensorTerm],
+    y: TensorTerm,
+    g: TensorTerm,
+) -> list[TensorTerm]:
     """x - trunc(x / w) * w, with the quotient treated as constant."""
-    quotient = o("Div", o("Sub", x[0], y), x[1])
-    return [g, o("Neg", o("Mul", g, quotient))]
+    quotient = (x[0] - y) / x[1]
+    return [g, -(g * quotient)]
 
 
 def _extreme_gradient(
-    f: Fragment,
-    _: OpCall,
-    x: Sequence[Value],
-    y: Value,
-    g: Value,
-) -> Sequence[Value]:
+    x: Sequence[TensorTerm],
+    y: TensorTerm,
+    g: TensorTerm,
+) -> list[TensorTerm]:
     """Operands equal to the result share its gradient."""
-    chosen = [f.op("CastLike", f.op("Equal", v, y), g) for v in x]
-    share = f.op("Div", g, f.op("Sum", *chosen)) if len(x) > 1 else g
-    return [f.op("Mul", share, c) for c in chosen]
+    chosen = [v.equals(y).op("CastLike", g) for v in x]
+    first, *others = chosen
+    share = g / first.op("Sum", *others) if others else g
+    return [share * c for c in chosen]
 
 
 nary(
@@ -281,20 +270,20 @@ nary(
     lambda _, a, b: a + b,
     lambda _, a, b: a + b,
     traits=COMMUTATIVE,
-    gradient=by(lambda o, x, y, g: [g, g]),
+    gradient=by(lambda x, y, g: [g, g]),
 )
 nary(
     "Sub",
     lambda _, a, b: a - b,
     lambda _, a, b: a - b,
-    gradient=by(lambda o, x, y, g: [g, o("Neg", g)]),
+    gradient=by(lambda x, y, g: [g, -g]),
 )
 nary(
     "Mul",
     lambda _, a, b: a * b,
     lambda _, a, b: a * b,
     traits=COMMUTATIVE,
-    gradient=by(lambda o, x, y, g: [o("Mul", g, x[1]), o("Mul", g, x[0])]),
+    gradient=by(lambda x, y, g: [g * x[1], g * x[0]]),
 )
 nary(
     "Div",
@@ -308,7 +297,7 @@ nary(
     _power_arrays,
     cost=8,
     traits=MIXES_TYPES,
-    gradient=_pow_gradient,
+    gradient=by(_pow_gradient),
 )
 nary(
     "Mod",
@@ -328,7 +317,7 @@ nary(
     lambda _, *a: reduce(np.maximum, a),
     since=6,
     traits=COMMUTATIVE,
-    gradient=_extreme_gradient,
+    gradient=by(_extreme_gradient),
 )
 nary(
     "Min",
@@ -336,7 +325,7 @@ nary(
     lambda _, *a: reduce(np.minimum, a),
     since=6,
     traits=COMMUTATIVE,
-    gradient=_extreme_gradient,
+    gradient=by(_extreme_gradient),
 )
 nary(
     "Sum",
@@ -344,7 +333,7 @@ nary(
     lambda _, *a: reduce(np.add, a),
     since=6,
     traits=COMMUTATIVE,
-    gradient=by(lambda o, x, y, g: [g] * len(x)),
+    gradient=by(lambda x, y, g: [g] * len(x)),
 )
 nary(
     "Mean",
@@ -465,14 +454,10 @@ def _clip_arrays(
     return [found if high is None else np.minimum(found, high)]
 
 
-def _same(op: OpCall) -> Sequence[Type]:
-    return [(op.dtype(0), op.shape(0))]
-
-
 register(
     OpDef(
         "Clip",
-        _same,
+        same_type,
         since=6,
         until=10,
         compute=_clip_6,
@@ -484,7 +469,7 @@ register(
 register(
     OpDef(
         "Clip",
-        _same,
+        same_type,
         since=11,
         compute=_clip,
         reference=_clip_arrays,

@@ -12,6 +12,7 @@ the inner sums are exact in int32; only the activations are rounded, to 8 bits p
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -39,36 +40,35 @@ Buffers = Sequence[Buffer]
 def words(w: BlockWeights) -> Array:
     """int32 [blocks, block * bits / 32, N]: q of k at the bits (k mod (32 / bits)) * bits."""
     each = 32 // w.bits
-    parts = w.whole().reshape(w.blocks, w.block // each, each, w.columns)
-    found = np.zeros((w.blocks, w.block // each, w.columns), np.uint32)
+    count = w.block // each
+    parts = w.whole().reshape(w.blocks, count, each, w.columns)
+    found = np.zeros((w.blocks, count, w.columns), np.uint32)
     for n in range(each):
-        found |= parts[:, :, n].astype(np.uint32) << np.uint32(n * w.bits)
+        q = parts[:, :, n].astype(np.uint32)
+        found |= q << np.uint32(n * w.bits)
     return found.view(np.int32)
 
 
 def quads(w: BlockWeights) -> Array:
     """uint8 [blocks, block * bits / 32, N, 4]: 4 neighbors in the low bits, the next 4 above."""
     each = 8 // w.bits
-    shape = w.blocks, w.block // (WORD * each), each, WORD, w.columns
-    parts = w.whole().reshape(shape).transpose(0, 1, 4, 3, 2)
+    count = w.block // (WORD * each)
+    parts = w.whole().reshape(w.blocks, count, each, WORD, w.columns)
+    last = parts.transpose(0, 1, 4, 3, 2)
     shifts = np.arange(0, 8, w.bits, dtype=np.uint8)
-    found: Array = np.bitwise_or.reduce(parts << shifts, axis=-1).astype(np.uint8)
-    return np.ascontiguousarray(found)
+    found = np.bitwise_or.reduce(last << shifts, axis=-1)
+    return np.ascontiguousarray(found.astype(np.uint8))
 
 
 def block_scaled(f: Fragment, a: Value, w: BlockWeights, in_bytes: bool) -> Value:
     """The product of `a` [..., K] with block weights. in_bytes: round `a` to bytes first."""
     *batch, depth = a.extents
-    x = f.reshape(a, int(np.prod(batch)), depth) if len(batch) != 1 else a
-    if missing := w.blocks * w.block - depth:
-        x = f.op(
-            "Pad",
-            x,
-            f.ints(0, 0, 0, missing),
-        )
-    scale = f.constant(np.ascontiguousarray(w.scale))
+    x = a if len(batch) == 1 else f.reshape(a, math.prod(batch), depth)
+    missing = w.blocks * w.block - depth
+    if missing:
+        x = f.op("Pad", x, f.ints(0, 0, 0, missing))
     zero = w.zero
-    parameters = [scale]
+    parameters = [f.constant(np.ascontiguousarray(w.scale))]
     if isinstance(zero, np.ndarray):
         parameters.append(f.constant(np.ascontiguousarray(zero)))
         zero = 0.0
@@ -80,13 +80,15 @@ def block_scaled(f: Fragment, a: Value, w: BlockWeights, in_bytes: bool) -> Valu
     if in_bytes:
         parts = f.ops("QuantizeBlocks", x, domain=DOMAIN, block=w.block, count=3)
         operands = [*parts, f.constant(quads(w)), *parameters]
-        y = f.ops("BlockScaledMatMulInteger", *operands, domain=DOMAIN, **how)[0]
+        y = f.op("BlockScaledMatMulInteger", *operands, domain=DOMAIN, **how)
         if y.dtype is not a.dtype:
             y = f.op("CastLike", y, a)
     else:
         operands = [x, f.constant(words(w)), *parameters]
-        y = f.ops("BlockScaledMatMul", *operands, domain=DOMAIN, **how)[0]
-    return y if len(batch) == 1 else f.reshape(y, *batch, w.columns)
+        y = f.op("BlockScaledMatMul", *operands, domain=DOMAIN, **how)
+    if len(batch) == 1:
+        return y
+    return f.reshape(y, *batch, w.columns)
 
 
 # ---------------------------------------------------------------------------- products of floats
@@ -101,15 +103,18 @@ def _zero(op: OpCall, inputs: Buffers, i: int, g: Any, n: Any) -> Expr:
 def _floats(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
     a, packed, scale = inputs[:3]
     out = outputs[0]
-    bits, block = op.attr("bits"), op.attr("block")
+    bits = op.attr("bits")
+    block = op.attr("block")
     each = 32 // bits
     blocks, count, columns = packed.shape
     sums = Buffer(f"{op.name}_sums", (a.shape[0], blocks, columns), float32)
 
     def inside(m: Any, g: Any, n: Any, w: Any, j: Any) -> Expr:
-        q = (packed[g, w, n] >> cast(j * bits, int32)) & ((1 << bits) - 1)
-        x = cast(a[m, g * block + w * each + j], float32)
-        return x * (cast(q, float32) - _zero(op, inputs, 3, g, n))
+        shifted = packed[g, w, n] >> cast(j * bits, int32)
+        q = shifted & ((1 << bits) - 1)
+        k = g * block + w * each + j
+        centered = cast(q, float32) - _zero(op, inputs, 3, g, n)
+        return cast(a[m, k], float32) * centered
 
     def across(m: Any, n: Any, g: Any) -> Expr:
         return sums[m, g, n] * cast(scale[g, n], float32)
@@ -126,31 +131,29 @@ def _columns(op: OpCall, i: int) -> int:
 
 def _real(op: OpCall, q: Array, scale: Array, zero: Sequence[Array]) -> Array:
     """The integers [blocks, block, N] as a float32 matrix [blocks * block, N]."""
-    shift = zero[0][:, None] if zero else np.float32(op.attr("zero"))
-    real = (q.astype(np.float32) - np.asarray(shift, np.float32)) * scale[:, None]
-    found: Array = real.astype(np.float32).reshape(-1, q.shape[-1])
-    return found
+    shift = zero[0][:, None] if zero else np.asarray(op.attr("zero"))
+    centered = q.astype(np.float32) - shift.astype(np.float32)
+    real: Array = (centered * scale[:, None]).astype(np.float32)
+    return real.reshape(-1, q.shape[-1])
 
 
 def _float_arrays(
     op: OpCall, a: Array, packed: Array, scale: Array, *zero: Array
 ) -> list[Array]:
-    bits, (blocks, _, columns) = op.attr("bits"), packed.shape
+    bits = op.attr("bits")
+    blocks, _, columns = packed.shape
     shifts = np.arange(0, 32, bits, dtype=np.uint32)[:, None]
-    q = (packed.view(np.uint32)[:, :, None] >> shifts) & np.uint32((1 << bits) - 1)
-    real = _real(
-        op,
-        q.reshape(blocks, -1, columns),
-        scale,
-        zero,
-    )
-    return [(a.astype(np.float32) @ real).astype(a.dtype)]
+    shifted = packed.view(np.uint32)[:, :, None] >> shifts
+    q = shifted & np.uint32((1 << bits) - 1)
+    real = _real(op, q.reshape(blocks, -1, columns), scale, zero)
+    y = a.astype(np.float32) @ real
+    return [y.astype(a.dtype)]
 
 
 register(
     OpDef(
         "BlockScaledMatMul",
-        lambda op: [(op.dtype(0), (op.shape(0)[0], _columns(op, 1)))],
+        lambda op: op.result((op.shape(0)[0], _columns(op, 1))),
         DOMAIN,
         compute=_floats,
         reference=_float_arrays,
@@ -163,7 +166,8 @@ register(
 
 
 def _quantized_type(op: OpCall) -> Sequence[Type]:
-    (rows, depth), block = op.shape(0), op.attr("block")
+    rows, depth = op.shape(0)
+    block = op.attr("block")
     each = rows, depth // block
     return [(int8, (*each, block)), (float32, each), (float32, each)]
 
@@ -211,23 +215,26 @@ def _integers(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation
         return cast(a[at], int32) * cast(q, int32)
 
     def inside(m: Any, g: Any, n: Any, w: Any, h: Any, i: Any) -> Expr:
-        q = packed[g, w, n, i] >> cast(h * bits, packed.dtype)
-        at = m, g, (w * each + h) * word + i
-        return product(at, q & ((1 << bits) - 1))
+        shifted = packed[g, w, n, i] >> cast(h * bits, packed.dtype)
+        q = shifted & ((1 << bits) - 1)
+        k = (w * each + h) * word + i
+        return product((m, g, k), q)
 
     def whole(m: Any, g: Any, n: Any, w: Any, i: Any) -> Expr:
-        return product((m, g, w * word + i), packed[g, w, n, i])
+        k = w * word + i
+        return product((m, g, k), packed[g, w, n, i])
 
     def across(m: Any, n: Any, g: Any) -> Expr:
-        real = cast(sums[m, g, n], float32)
-        real = real - _zero(op, inputs, 5, g, n) * total[m, g]
-        return real * (cast(scale[g, n], float32) * step[m, g])
+        shift = _zero(op, inputs, 5, g, n) * total[m, g]
+        centered = cast(sums[m, g, n], float32) - shift
+        unit = cast(scale[g, n], float32) * step[m, g]
+        return centered * unit
 
-    over = (count, word) if each == 1 else (count, each, word)
-    return [
-        reduce_(sums.name, sums, over, "add", whole if each == 1 else inside),
-        reduce_(op.name, out, (blocks,), "add", across),
-    ]
+    if each == 1:
+        blockwise = reduce_(sums.name, sums, (count, word), "add", whole)
+    else:
+        blockwise = reduce_(sums.name, sums, (count, each, word), "add", inside)
+    return [blockwise, reduce_(op.name, out, (blocks,), "add", across)]
 
 
 register(

@@ -50,6 +50,16 @@ def replaced(values: Sequence[Any], axis: int, new: Any) -> tuple[Any, ...]:
     return (*values[:axis], new, *values[axis + 1 :])
 
 
+def inserted(values: Sequence[Any], axis: int, new: Any) -> tuple[Any, ...]:
+    """A shape or point with one more element, at `axis`."""
+    return (*values[:axis], new, *values[axis:])
+
+
+def without(values: Sequence[Any], axis: int) -> tuple[Any, ...]:
+    """A shape or point without the element at `axis`."""
+    return (*values[:axis], *values[axis + 1 :])
+
+
 def operand(
     call: OpCall,
     inputs: Sequence[Buffer],

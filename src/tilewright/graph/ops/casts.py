@@ -21,26 +21,12 @@ from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Bitcast, Buffer, Expr, Max, Min, Select, Shr, const
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.derivative import Backward
+from tilewright.graph.ops.dtype_numbers import ONNX_DTYPES
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
 from tilewright.graph.ops.traits import IMPURE, MIXES_TYPES, POINTWISE
 
 Buffers = Sequence[Buffer]
-
-# TensorProto.DataType, as in the attribute `to`; the file format fixes the numbers.
-ONNX_DTYPES = dict(
-    enumerate(
-        "float32 uint8 int8 uint16 int16 int32 int64 string bool float16 float64 uint32 uint64 "
-        "complex64 complex128 bfloat16 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz "
-        "uint4 int4 float4_e2m1fn float8_e8m0fnu uint2 int2 float6_e2m3fn float6_e3m2fn".split(),
-        start=1,
-    )
-)
-
-
-def number_of(dtype: str) -> int:
-    """The number by which attributes denote a dtype."""
-    return next(number for number, name in ONNX_DTYPES.items() if name == dtype)
 
 
 def dtype_attribute(
@@ -237,11 +223,12 @@ def _dropout_gradient(
             "export the model with its mask, output 1",
         )
     ratio = f.constant(0.5, float32) if not call.has(1) else call.value(1)
-    kept = f.op("CastLike", f.op("Sub", f.constant(1, ratio.dtype), ratio), g)
+    kept = (1 - f.term(ratio)).op("CastLike", g)
     if _trains(call) is None:
-        kept = f.op("Where", call.value(2), kept, f.constant(1, g.dtype))
-    zero = f.constant(0, g.dtype)
-    return [f.op("Where", call.out(1), f.op("Div", g, kept), zero)]
+        kept = f.term(call.value(2)).chosen(kept, 1)
+    mask = f.term(call.out(1))
+    flow = mask.chosen(f.term(g) / kept, 0)
+    return [flow.value]
 
 
 register(

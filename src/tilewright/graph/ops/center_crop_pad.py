@@ -30,7 +30,7 @@ def _targets(
 
 
 def _type(call: OpCall) -> Sequence[Type]:
-    return [(call.dtype(0), tuple(_targets(call, call.shape(0), call.ints(1) or [])))]
+    return call.result(_targets(call, call.shape(0), call.ints(1) or []))
 
 
 @dataclass(frozen=True)

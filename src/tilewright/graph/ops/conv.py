@@ -52,9 +52,7 @@ def _geometry(call: OpCall) -> Windows:
 
 
 def _type(call: OpCall) -> Sequence[Type]:
-    return [
-        (call.dtype(0), (call.shape(0)[0], call.shape(1)[0], *_geometry(call).outputs))
-    ]
+    return call.result((call.shape(0)[0], call.shape(1)[0], *_geometry(call).outputs))
 
 
 def convolution(

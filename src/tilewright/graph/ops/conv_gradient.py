@@ -75,7 +75,7 @@ class ConvolutionTaps:
         g = _by_group(f, flow, self.group, channels_first=False)
         found = turned.convolved(f, x, g, kernel)
         axes = range(2, 2 + len(kernel))
-        return f.op("Transpose", found, perm=[1, 0, *axes])
+        return f.transpose(found, 1, 0, *axes)
 
 
 def _by_group(f: Fragment, v: Value, group: int, channels_first: bool) -> Value:
@@ -83,13 +83,13 @@ def _by_group(f: Fragment, v: Value, group: int, channels_first: bool) -> Value:
     n, channels, *spatial = extents(v)
     axes = range(3, 3 + len(spatial))
     if group == 1:
-        return f.op("Transpose", v, perm=[1, 0, *(a - 1 for a in axes)])
+        return f.transpose(v, 1, 0, *(a - 1 for a in axes))
     c = channels // group
     split = reshaped(f, v, (n, group, c, *spatial))
     if channels_first:
-        turned = f.op("Transpose", split, perm=[2, 1, 0, *axes])
+        turned = f.transpose(split, 2, 1, 0, *axes)
         return reshaped(f, turned, (c, group * n, *spatial))
-    turned = f.op("Transpose", split, perm=[1, 2, 0, *axes])
+    turned = f.transpose(split, 1, 2, 0, *axes)
     return reshaped(f, turned, (channels, n, *spatial))
 
 

@@ -92,7 +92,7 @@ def _extents(
 
 def _type(call: OpCall) -> Sequence[Type]:
     channels = call.shape(1)[1] * call.attr("group", 1)
-    return [(call.dtype(0), (call.shape(0)[0], channels, *_geometry(call)[1]))]
+    return call.result((call.shape(0)[0], channels, *_geometry(call)[1]))
 
 
 def _output_window(
@@ -194,7 +194,7 @@ def _decompose(call: OpCall, f: Fragment) -> Sequence[Value] | None:
         return None
     axes = _axes(call)
     dense = [a.dense for a in axes]
-    bias = call.value(2) if call.has(2) else None
+    bias = call.given(2)
     # Results that no weight reaches are inserted between the others; they have the bias, too.
     full = all(
         a.step == 1 and a.stride <= taps
@@ -304,7 +304,7 @@ def _woven(
     order = [0, 1, rank + 2]
     for phase in range(2, 2 + rank):
         order += [phase + rank + 1, phase]
-    woven = f.op("Transpose", y, perm=order)
+    woven = f.transpose(y, *order)
     starts = []
     ends = []
     full = []
@@ -408,7 +408,7 @@ def _weights(
         )
     tap_axes = range(3, 3 + 2 * rank, 2)
     phase_axes = range(4, 4 + 2 * rank, 2)
-    w = f.op("Transpose", w, perm=[0, *phase_axes, 2, 1, *tap_axes])
+    w = f.transpose(w, 0, *phase_axes, 2, 1, *tap_axes)
     phases = math.prod(t.stop - t.start for t in some)
     rows = per_group * group * phases
     return f.reshape(w, rows, inner, *(t.taps for t in some))

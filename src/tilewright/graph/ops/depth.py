@@ -38,7 +38,7 @@ def _to_space_type(call: OpCall) -> Sequence[Type]:
         raise call.error(
             f"{c} channels are not a multiple of blocksize squared, {b * b}"
         )
-    return [(call.dtype(0), (n, c // (b * b), h * b, w * b))]
+    return call.result((n, c // (b * b), h * b, w * b))
 
 
 def _to_space(
@@ -96,7 +96,7 @@ def _to_depth_type(call: OpCall) -> Sequence[Type]:
     n, c, h, w = call.shape(0)
     if h % b or w % b:
         raise call.error(f"{h} x {w} pixels are not divisible by blocksize {b}")
-    return [(call.dtype(0), (n, c * b * b, h // b, w // b))]
+    return call.result((n, c * b * b, h // b, w // b))
 
 
 def _to_depth(

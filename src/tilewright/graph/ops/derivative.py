@@ -18,6 +18,7 @@ from tilewright.graph.nodes import Value
 from tilewright.graph.ops.errors import place
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import Gradient, OpCall
+from tilewright.graph.ops.terms import TensorTerm
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,15 +50,25 @@ class Backward(OpCall):
         )
 
 
-# (apply an operator by name to values, the inputs, the output, the gradient of the output)
-Formula = Callable[
-    [Callable[..., Value], Sequence[Value], Value, Value], Sequence[Value | None]
-]
+# (the inputs, the output, the gradient of the output) -> the gradients of the inputs
+Formula = Callable[[Sequence[TensorTerm], TensorTerm, TensorTerm], Sequence[TensorTerm]]
 
 
 def by(formula: Formula) -> Gradient:
-    """A rule that only needs operators' names: `by(lambda o, x, y, g: [o("Mul", g, y)])`."""
-    return lambda f, _, x, y, g: formula(f.op, x, y, g)
+    """The rule of a formula: `by(lambda x, y, g: [g * x[1], g * x[0]])`."""
+
+    def rule(
+        f: Fragment,
+        _: OpCall,
+        x: Sequence[Value],
+        y: Value,
+        g: Value,
+    ) -> Sequence[Value]:
+        inputs = [f.term(v) for v in x]
+        found = formula(inputs, f.term(y), f.term(g))
+        return [term.value for term in found]
+
+    return rule
 
 
 def no_derivative(why: str) -> Gradient:
@@ -121,7 +132,7 @@ def scaled(f: Fragment, v: Value, factor: float) -> Value:
 def turned(f: Fragment, v: Value) -> Value:
     """`v` with its last two axes exchanged."""
     rank = len(extents(v))
-    return f.op("Transpose", v, perm=[*range(rank - 2), rank - 1, rank - 2])
+    return f.transpose(v, *range(rank - 2), rank - 1, rank - 2)
 
 
 def summed_to(f: Fragment, flow: Value, like: Value) -> Value:

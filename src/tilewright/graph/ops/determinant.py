@@ -9,8 +9,8 @@ import numpy as np
 from tilewright.compute.build import cast
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Select, call, const
 from tilewright.graph.ops.broadcasting import wide_dtype, widened
-from tilewright.graph.ops.nests import LoopNests, kernel
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
+from tilewright.loops.nests import LoopNests, kernel
 from tilewright.loops.nodes import Alloc, If, Kernel, Stmt, Store, block
 
 Buffers = Sequence[Buffer]

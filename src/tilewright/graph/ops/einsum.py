@@ -143,7 +143,7 @@ def _contract(
 
 def _type(call: OpCall) -> Sequence[Type]:
     equation = parse(call)
-    return [(call.dtype(0), tuple(equation.extents[c] for c in equation.result))]
+    return call.result(equation.extents[c] for c in equation.result)
 
 
 def _arrays(call: OpCall, *operands: Array) -> list[Array]:

@@ -17,11 +17,10 @@ from tilewright.base.dtypes import DType, float64, int64
 from tilewright.compute.build import cast, map_
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer, Expr, Max, Min, Select, call, const
-from tilewright.graph.nodes import Value
 from tilewright.graph.ops.broadcasting import wide, widened
-from tilewright.graph.ops.derivative import Formula, by, no_derivative
-from tilewright.graph.ops.fragment import Fragment
+from tilewright.graph.ops.derivative import by, no_derivative
 from tilewright.graph.ops.registry import Array, Gradient, OpCall, OpDef, Type, register
+from tilewright.graph.ops.terms import TensorTerm
 from tilewright.graph.ops.traits import IDEMPOTENT, MOVES_DATA, POINTWISE, Trait
 
 Scalar = Callable[[OpCall, Expr], Expr]
@@ -33,7 +32,7 @@ SELU_GAMMA = 1.05070102214813232421875
 
 def same_type(op: OpCall) -> Sequence[Type]:
     """The type of input 0."""
-    return [(op.dtype(0), op.shape(0))]
+    return op.result(op.shape(0))
 
 
 def unary(
@@ -197,64 +196,52 @@ def _isinf_arrays(op: OpCall, x: Array) -> Any:
     return positive | (np.isneginf(x) & bool(op.attr("detect_negative", 1)))
 
 
-def _relu_gradient(
-    f: Fragment,
-    _: OpCall,
-    x: Sequence[Value],
-    y: Value,
-    g: Value,
-) -> Sequence[Value]:
-    zero = f.constant(0, y.dtype)
-    return [f.op("Where", f.op("Greater", y, zero), g, zero)]
+# (the operand, the result, the gradient of the result) -> the gradient of the operand
+Slope = Callable[[TensorTerm, TensorTerm, TensorTerm], TensorTerm]
 
 
-def _sigmoid_gradient(
-    o: Callable[..., Value],
-    y: Value,
-    g: Value,
-) -> Sequence[Value]:
+def _by(slope: Slope) -> Gradient:
+    return by(lambda x, y, g: [slope(x[0], y, g)])
+
+
+def _relu_gradient(_: TensorTerm, y: TensorTerm, g: TensorTerm) -> TensorTerm:
+    zero = y.of(0)
+    return (y > zero).chosen(g, zero)
+
+
+def _sigmoid_gradient(_: TensorTerm, y: TensorTerm, g: TensorTerm) -> TensorTerm:
     """g * y * (1 - y)"""
-    flow = o("Mul", g, y)
-    return [o("Sub", flow, o("Mul", flow, y))]
+    flow = g * y
+    return flow - flow * y
 
 
-def _mish_gradient(
-    o: Callable[..., Value],
-    x: Sequence[Value],
-    y: Value,
-    g: Value,
-) -> Sequence[Value]:
+def _mish_gradient(x: TensorTerm, y: TensorTerm, g: TensorTerm) -> TensorTerm:
     """t + s * (1 - t * t) with t = tanh(softplus(x)) and s = x * sigmoid(x).
 
     The brackets keep t from being lost next to a large s.
     """
-    t = o("Tanh", o("Softplus", x[0]))
-    bent = o("Mul", x[0], o("Sigmoid", x[0]))
-    slope = o("Add", t, o("Sub", bent, o("Mul", bent, o("Mul", t, t))))
-    return [o("Mul", g, slope)]
+    t = x.op("Softplus").op("Tanh")
+    bent = x * x.op("Sigmoid")
+    slope = t + (bent - bent * (t * t))
+    return g * slope
 
 
-_SMOOTH: tuple[tuple[str, str, Any, Formula], ...] = (
+_SMOOTH: tuple[tuple[str, str, Any, Slope], ...] = (
     # ONNX's name, function of an expression, NumPy's, the derivative
-    ("Exp", "exp", np.exp, lambda o, x, y, g: [o("Mul", g, y)]),
-    ("Log", "log", np.log, lambda o, x, y, g: [o("Div", g, x[0])]),
-    ("Sqrt", "sqrt", np.sqrt, lambda o, x, y, g: [o("Div", g, o("Add", y, y))]),
-    ("Sin", "sin", np.sin, lambda o, x, y, g: [o("Mul", g, o("Cos", x[0]))]),
-    ("Cos", "cos", np.cos, lambda o, x, y, g: [o("Neg", o("Mul", g, o("Sin", x[0])))]),
-    (
-        "Tanh",
-        "tanh",
-        np.tanh,
-        lambda o, x, y, g: [o("Sub", g, o("Mul", g, o("Mul", y, y)))],
-    ),
-    ("Sigmoid", "sigmoid", sigmoid, lambda o, x, y, g: _sigmoid_gradient(o, y, g)),
+    ("Exp", "exp", np.exp, lambda x, y, g: g * y),
+    ("Log", "log", np.log, lambda x, y, g: g / x),
+    ("Sqrt", "sqrt", np.sqrt, lambda x, y, g: g / (y + y)),
+    ("Sin", "sin", np.sin, lambda x, y, g: g * x.op("Cos")),
+    ("Cos", "cos", np.cos, lambda x, y, g: -(g * x.op("Sin"))),
+    ("Tanh", "tanh", np.tanh, lambda x, y, g: g - g * (y * y)),
+    ("Sigmoid", "sigmoid", sigmoid, _sigmoid_gradient),
 )
 for _name, _scalar, _arrays, _formula in _SMOOTH:
     unary(
         _name,
         _function(_scalar),
         _ufunc(_arrays),
-        gradient=by(_formula),
+        gradient=_by(_formula),
     )
 
 _SIMPLE = (
@@ -293,26 +280,26 @@ unary(
     lambda _, x: x,
     cost=0,
     traits=IDEMPOTENT | MOVES_DATA,
-    gradient=by(lambda o, x, y, g: [g]),
+    gradient=_by(lambda x, y, g: g),
 )
 unary(
     "Abs",
     lambda _, x: call("abs", x) if x.dtype.is_signed else x,
     _ufunc(np.abs),
     traits=IDEMPOTENT,
-    gradient=by(lambda o, x, y, g: [o("Mul", g, o("Sign", x[0]))]),
+    gradient=_by(lambda x, y, g: g * x.op("Sign")),
 )
 unary(
     "Neg",
     lambda _, x: -x,
     _ufunc(np.negative),
-    gradient=by(lambda o, x, y, g: [o("Neg", g)]),
+    gradient=_by(lambda x, y, g: -g),
 )
 unary(
     "Reciprocal",
     lambda _, x: 1.0 / x,
     lambda _, x: 1 / x,
-    gradient=by(lambda o, x, y, g: [o("Neg", o("Mul", g, o("Mul", y, y)))]),
+    gradient=_by(lambda x, y, g: -(g * (y * y))),
 )
 unary(
     "Sign",
@@ -335,14 +322,14 @@ unary(
     lambda _, x: Max(x, const(0, x.dtype)),
     lambda _, x: np.maximum(x, 0),
     traits=IDEMPOTENT,
-    gradient=_relu_gradient,
+    gradient=_by(_relu_gradient),
 )
 unary(
     "Softplus",
     lambda _, x: _softplus(x),
     lambda _, x: np.logaddexp(x, np.zeros_like(x)),
     cost=3,
-    gradient=by(lambda o, x, y, g: [o("Mul", g, o("Sigmoid", x[0]))]),
+    gradient=_by(lambda x, y, g: g * x.op("Sigmoid")),
 )
 unary(
     "Softsign",
@@ -401,7 +388,7 @@ unary(
     lambda _, x: x * call("tanh", _softplus(x)),
     lambda _, x: x * np.tanh(np.logaddexp(x, np.zeros_like(x))),
     cost=5,
-    gradient=by(_mish_gradient),
+    gradient=_by(_mish_gradient),
 )
 unary(
     "Gelu",

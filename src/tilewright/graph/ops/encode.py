@@ -10,7 +10,7 @@ import numpy as np
 
 from tilewright.base.dtypes import DType, dtype_of, float32, int64, string
 from tilewright.graph.nodes import Value
-from tilewright.graph.ops.casts import number_of
+from tilewright.graph.ops.dtype_numbers import number_of
 from tilewright.graph.ops.elementwise import same_type
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
@@ -137,7 +137,7 @@ def _one_hot(
         cell,
         f.constant(op.attr("cats_int64s"), x.dtype),
     )
-    return [f.op("Cast", same, to=number_of("float32"))]
+    return [f.cast(same, float32)]
 
 
 # LabelEncoder's result for other keys, by the suffix of the attribute with its values.

@@ -48,7 +48,7 @@ def _extracted(op: OpCall) -> Sequence[Type]:
         lead = x[:-1]
     else:
         lead = (1,)
-    return [(op.dtype(0), (*lead, op.size(1)))]
+    return op.result((*lead, op.size(1)))
 
 
 def _extract(

@@ -21,11 +21,11 @@ from tilewright.expr.nodes import INDEX, Buffer, Expr, Max, Min, Select, const
 from tilewright.expr.nodes import call as apply
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.fragment import Fragment
-from tilewright.graph.ops.nests import LoopNests, kernel
 from tilewright.graph.ops.open_extents import DOMAIN
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
-from tilewright.graph.ops.sorting import CounterCell, allocated
+from tilewright.loops.nests import LoopNests, kernel
 from tilewright.loops.nodes import If, Kernel, Stmt, Store, While, block
+from tilewright.loops.sorting import CounterCell, allocated
 
 # Whether a comparison holds if the feature is less than, equal to, greater than its split.
 COMPARISONS = {

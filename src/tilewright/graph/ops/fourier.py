@@ -13,7 +13,7 @@ import numpy as np
 
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.broadcasting import wide_dtype
-from tilewright.graph.ops.casts import number_of
+from tilewright.graph.ops.dtype_numbers import number_of
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
 
@@ -52,7 +52,7 @@ def _dft_type(op: OpCall) -> Sequence[Type]:
         raise op.error(f"{shape} does not end in an axis of 1 or 2 parts")
     length, count = _lengths(op)
     shape[axis], shape[-1] = count or length, 2 if count else 1
-    return [(op.dtype(0), tuple(shape))]
+    return op.result(shape)
 
 
 def transform(
@@ -90,9 +90,9 @@ def _dft(op: OpCall, g: Fragment) -> list[Value] | None:
     last = [a for a in range(rank - 1) if a != axis] + [axis, rank - 1]
     back = [last.index(a) for a in range(rank)]
     x = _cast(op.value(0), wide_dtype(op.dtype(0)).name, g)
-    x = g.op("Transpose", x, perm=last)
+    x = g.transpose(x, *last)
     found = _product(x, matrix, g, parts=1 if inverse else 2)
-    found = g.op("Transpose", found, perm=back)
+    found = g.transpose(found, *back)
     return [_cast(found, op.dtype(0).name, g)]
 
 
@@ -152,7 +152,7 @@ def _stft_type(op: OpCall) -> Sequence[Type]:
         bins = length // 2 + 1
     else:
         bins = length
-    return [(op.dtype(0), (op.shape(0)[0], count, bins, 2))]
+    return op.result((op.shape(0)[0], count, bins, 2))
 
 
 def _stft(op: OpCall, g: Fragment) -> list[Value] | None:
@@ -168,7 +168,7 @@ def _stft(op: OpCall, g: Fragment) -> list[Value] | None:
     frames = g.op("Gather", x, g.constant(places), axis=1)
     if op.has(2):
         window = _cast(op.value(2), work, g)
-        column = g.op("Unsqueeze", window, g.ints(1))
+        column = g.unsqueeze(window, 1)
         frames = g.op("Mul", frames, column)
     matrix = transform(length, parts, length, bool(op.attr("onesided", 1)))
     found = _product(frames, matrix, g, parts=2)

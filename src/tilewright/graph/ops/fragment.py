@@ -7,9 +7,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tilewright.base.dtypes import int64
+from tilewright.base.dtypes import DType, int64
 from tilewright.graph.nodes import Operation, Value, constant
+from tilewright.graph.ops.dtype_numbers import number_of
 from tilewright.graph.ops.registry import Array, OpCall, definition_of
+from tilewright.graph.ops.terms import TensorTerm
 
 
 class AnyOperator(Protocol):
@@ -50,6 +52,37 @@ class Fragment:
         self.constants[value] = a
         return value
 
+    def number(self, x: Any, dtype: DType | None = None) -> Value:
+        """A scalar constant."""
+        return self.constant(x, dtype)
+
+    def term(self, x: Value) -> TensorTerm:
+        """`x` in a formula."""
+        return TensorTerm(self, x)
+
+    def cast(self, x: Value, dtype: DType) -> Value:
+        """`x` in another type; unchanged if it has it."""
+        if x.dtype is dtype:
+            return x
+        return self.op("Cast", x, to=number_of(dtype.name))
+
+    def transpose(self, x: Value, *perm: int) -> Value:
+        """`x` with its axes in another order."""
+        return self.op("Transpose", x, perm=list(perm))
+
+    def unsqueeze(self, x: Value, *axes: int) -> Value:
+        """`x` with further axes of extent 1."""
+        return self.op("Unsqueeze", x, self.ints(*axes))
+
+    def squeeze(self, x: Value, *axes: int) -> Value:
+        """`x` without these axes."""
+        return self.op("Squeeze", x, self.ints(*axes))
+
+    def split(self, x: Value, extents: Sequence[int], axis: int) -> list[Value]:
+        """`x` cut into parts with these extents along an axis."""
+        sizes = self.ints(*extents)
+        return self.ops("Split", x, sizes, count=len(extents), axis=axis)
+
     def ints(self, *numbers: int) -> Value:
         """Add a constant int64 vector: a shape, axes or positions."""
         return self.constant(numbers, int64)
@@ -84,17 +117,6 @@ class Fragment:
             **attributes,
         )
         return result
-
-    def pieces(
-        self,
-        op_type: str,
-        *inputs: Value | None,
-        count: int,
-        version: int = 21,
-        **attributes: Any,
-    ) -> list[Value]:
-        """As `op`, for an operator with `count` results (Split)."""
-        return self.ops(op_type, *inputs, version=version, count=count, **attributes)
 
     def ops(
         self,

@@ -30,8 +30,8 @@ def wrapped(index: Expr, extent: int) -> Expr:
 def _gather_type(call: OpCall) -> Sequence[Type]:
     data = call.shape(0)
     indices = call.shape(1)
-    axis = call.axis(call.attr("axis", 0), len(data))
-    return [(call.dtype(0), (*data[:axis], *indices, *data[axis + 1 :]))]
+    axis = call.own_axis(len(data), 0)
+    return call.result((*data[:axis], *indices, *data[axis + 1 :]))
 
 
 def _gather(
@@ -40,7 +40,7 @@ def _gather(
     outputs: Buffers,
 ) -> list[Computation]:
     data, indices = inputs
-    axis = call.axis(call.attr("axis", 0), len(data.shape))
+    axis = call.own_axis(len(data.shape), 0)
     rank = len(indices.shape)
     known = call.constant(1)
     extent = data.shape[axis]
@@ -98,7 +98,7 @@ def _gather_elements(
     outputs: Buffers,
 ) -> list[Computation]:
     data, indices = inputs
-    axis = call.axis(call.attr("axis", 0), len(data.shape))
+    axis = call.own_axis(len(data.shape), 0)
 
     def at(*i: Any) -> Expr:
         chosen = wrapped(indices[i], data.shape[axis])
@@ -110,13 +110,13 @@ def _gather_elements(
 def _gather_elements_type(call: OpCall) -> Sequence[Type]:
     data = call.shape(0)
     indices = call.shape(1)
-    axis = call.axis(call.attr("axis", 0), len(data))
+    axis = call.own_axis(len(data), 0)
     fits = len(data) == len(indices) and all(
         n <= m for a, (n, m) in enumerate(zip(indices, data, strict=True)) if a != axis
     )
     if not fits:
         raise call.error(f"indices {list(indices)} reach beyond data {list(data)}")
-    return [(call.dtype(0), indices)]
+    return call.result(indices)
 
 
 register(

@@ -15,6 +15,7 @@ from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer, Expr, Le, Max, Min, Select, const
 from tilewright.graph.ops.broadcasting import wide_dtype
 from tilewright.graph.ops.casts import dtype_attribute
+from tilewright.graph.ops.elementwise import same_type
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
 
 Buffers = Sequence[Buffer]
@@ -33,7 +34,7 @@ def _range_type(call: OpCall) -> Sequence[Type]:
     values = [np.asarray(call.need(n)) for n in range(3)]
     if values[2].astype(np.float64).reshape(-1)[0] == 0:
         raise call.error("a step of 0")
-    return [(call.dtype(0), (_length(*values),))]
+    return call.result((_length(*values),))
 
 
 def _range(
@@ -141,7 +142,7 @@ def _trilu(
 register(
     OpDef(
         "Trilu",
-        lambda call: [(call.dtype(0), call.shape(0))],
+        same_type,
         since=14,
         compute=_trilu,
         reference=lambda call, x, k=None: [

@@ -21,11 +21,12 @@ _EPSILON = 1e-5
 
 
 def _type(op: OpCall) -> Sequence[Type]:
-    shape, groups = op.shape(0), op.attr("num_groups", 0)
+    shape = op.shape(0)
+    groups = op.attr("num_groups", 0)
     check_channels(op, "scale", "bias")
     if len(shape) < 2 or groups < 1 or shape[1] % groups:
         raise op.error(f"num_groups={groups} does not divide axis 1 of {list(shape)}")
-    return [(op.dtype(0), shape)]
+    return op.result(shape)
 
 
 def _by_rows(op: OpCall, f: Fragment) -> Sequence[Value] | None:
@@ -35,14 +36,15 @@ def _by_rows(op: OpCall, f: Fragment) -> Sequence[Value] | None:
         return [f.op("Identity", op.value(0))]
     groups = op.attr("num_groups", 0)
     rows = f.reshape(op.value(0), n, groups, -1)
-    ones, zeros = (f.constant(np.full(groups, a), op.dtype(0)) for a in (1, 0))
+    ones = f.constant(np.ones(groups), op.dtype(0))
+    zeros = f.constant(np.zeros(groups), op.dtype(0))
     epsilon = op.attr("epsilon", _EPSILON)
     normal = f.op("InstanceNormalization", rows, ones, zeros, epsilon=epsilon)
     image = f.reshape(normal, n, channels, *spatial)
-    scale, bias = (
-        f.reshape(op.value(i), channels, *[1] * len(spatial)) for i in (1, 2)
-    )
-    return [f.op("Add", f.op("Mul", image, scale), bias)]
+    by_channel = (channels, *[1] * len(spatial))
+    scale, bias = (f.reshape(op.value(i), *by_channel) for i in (1, 2))
+    y = f.term(image) * scale + bias
+    return [y.value]
 
 
 def _arrays(op: OpCall, x: Array, scale: Array, bias: Array) -> list[Array]:
@@ -51,7 +53,8 @@ def _arrays(op: OpCall, x: Array, scale: Array, bias: Array) -> list[Array]:
         return [x]
     rows = widened(x).reshape(n, op.attr("num_groups", 0), -1)
     root = np.sqrt(rows.var(2, keepdims=True) + op.attr("epsilon", _EPSILON))
-    normal = ((rows - rows.mean(2, keepdims=True)) / root).reshape(x.shape)
+    centered = rows - rows.mean(2, keepdims=True)
+    normal = (centered / root).reshape(x.shape)
     by_channel = (channels, *(1,) * (x.ndim - 2))
     y = normal.astype(x.dtype) * scale.reshape(by_channel) + bias.reshape(by_channel)
     return [y.astype(x.dtype)]

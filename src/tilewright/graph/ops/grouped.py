@@ -14,10 +14,14 @@ import numpy as np
 
 from tilewright.base.dtypes import int64
 from tilewright.graph.nodes import Value
-from tilewright.graph.ops.casts import number_of
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.microsoft import DOMAIN
-from tilewright.graph.ops.microsoft_attention import rotated
+from tilewright.graph.ops.microsoft_attention import (
+    angles_at,
+    merged_heads,
+    rotated,
+    split_heads,
+)
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
 
 # query, key, value, past_key, past_value, seqlens_k, total_sequence_length, cos_cache, sin_cache,
@@ -52,28 +56,16 @@ def _type(call: OpCall) -> Sequence[Type]:
     return [(call.dtype(0), (batch, length, heads * size)), cache, cache]
 
 
-def split_heads(
-    f: Fragment,
-    x: Value,
-    heads: int,
-    size: int,
-) -> Value:
-    """(batch, length, heads * size) as (batch, heads, length, size)."""
-    batch, length, _ = x.extents
-    by_head = f.reshape(x, batch, length, heads, size)
-    return f.op("Transpose", by_head, perm=[0, 2, 1, 3])
-
-
 def _operands(call: OpCall, f: Fragment) -> list[Value]:
     """Queries, keys and values as (batch, heads, length, size)."""
     heads, shared, size = _sizes(call)
     if call.has(1):
         parts = [call.value(n) for n in range(3)]
     else:
-        widths = f.ints(heads * size, shared * size, shared * size)
-        parts = f.pieces("Split", call.value(0), widths, count=3, axis=2)
+        widths = [n * size for n in (heads, shared, shared)]
+        parts = f.split(call.value(0), widths, axis=2)
     counts = (heads, shared, shared)
-    return [split_heads(f, x, n, size) for x, n in zip(parts, counts, strict=True)]
+    return [split_heads(f, x, n) for x, n in zip(parts, counts, strict=True)]
 
 
 def _cached(
@@ -101,14 +93,13 @@ def _mask(
     kept: int,
 ) -> Value:
     """The keys that each query may see: (batch, 1, 1, length, kept)."""
-    query = f.op("Unsqueeze", positions, f.ints(1, 2, 4))
-    key = f.constant(np.arange(kept), int64)
-    seen = f.op("LessOrEqual", key, query)
-    window = call.attr("local_window_size", -1)
-    if window < 0:
-        return seen
-    first = f.op("Sub", query, f.constant(window, int64))
-    return f.op("And", seen, f.op("Greater", key, first))
+    query = f.term(f.unsqueeze(positions, 1, 2, 4))
+    key = f.term(f.constant(np.arange(kept), int64))
+    seen = key <= query
+    window: int = call.attr("local_window_size", -1)
+    if window >= 0:
+        seen = seen & (key > query - window)
+    return seen.value
 
 
 def _valid(f: Fragment, positions: Value, mask: Value, values: Value) -> Value:
@@ -119,12 +110,13 @@ def _valid(f: Fragment, positions: Value, mask: Value, values: Value) -> Value:
     batch, length = positions.extents
     _, _, kept, _ = values.extents
     if length == 1:
-        seen = f.reshape(mask, batch, 1, kept, 1)
+        seen = f.term(f.reshape(mask, batch, 1, kept, 1))
     else:
-        last = f.op("Slice", positions, f.ints(length - 1), f.ints(length), f.ints(1))
-        place = f.constant(np.arange(kept)[:, None], int64)
-        seen = f.op("LessOrEqual", place, f.reshape(last, batch, 1, 1, 1))
-    return f.op("Where", seen, values, f.constant(0, values.dtype))
+        window = (f.ints(length - 1), f.ints(length), f.ints(1))
+        last = f.op("Slice", positions, *window)
+        places = f.constant(np.arange(kept)[:, None], int64)
+        seen = f.term(places) <= f.reshape(last, batch, 1, 1, 1)
+    return seen.chosen(values, 0).value
 
 
 def attended(
@@ -141,30 +133,18 @@ def attended(
     Consecutive heads of queries share a head of keys and values. mask: (batch, 1, 1, length, keys).
     cap: 0 for none.
     """
-    dtype = query.dtype
     batch, heads, length, size = query.extents
     shared = keys.extents[1]
-    by_group = f.ints(batch, shared, heads // shared, length, size)
-    group_axis = f.ints(2)
-    keys = f.op("Unsqueeze", keys, group_axis)
-    turned = f.op("Transpose", keys, perm=[0, 1, 2, 4, 3])
-    scores = f.op("MatMul", f.op("Reshape", query, by_group), turned)
-    scores = f.op("Mul", scores, f.constant(scale, dtype))
+    turned = f.transpose(f.unsqueeze(keys, 2), 0, 1, 2, 4, 3)
+    by_group = f.reshape(query, batch, shared, heads // shared, length, size)
+    scores = f.term(by_group).op("MatMul", turned) * scale
     if cap:
-        limit = f.constant(cap, dtype)
-        share = f.op("Tanh", f.op("Div", scores, limit))
-        scores = f.op("Mul", share, limit)
-    scores = f.op("Where", mask, scores, f.constant(-math.inf, dtype))
-    weights = f.op("Softmax", scores, axis=-1)
-    y = f.op("MatMul", weights, f.op("Unsqueeze", values, group_axis))
-    return f.reshape(y, batch, heads, length, values.extents[-1])
-
-
-def merged_heads(f: Fragment, y: Value) -> Value:
-    """(batch, heads, length, size) as (batch, length, heads * size)."""
-    batch, heads, length, size = y.extents
-    turned = f.op("Transpose", y, perm=[0, 2, 1, 3])
-    return f.reshape(turned, batch, length, heads * size)
+        limit = scores.of(cap)
+        scores = (scores / limit).op("Tanh") * limit
+    scores = f.term(mask).chosen(scores, -math.inf)
+    weights = scores.op("Softmax", axis=-1)
+    y = weights.op("MatMul", f.unsqueeze(values, 2))
+    return f.reshape(y.value, batch, heads, length, values.extents[-1])
 
 
 def _decompose(call: OpCall, f: Fragment) -> Sequence[Value] | None:
@@ -175,23 +155,18 @@ def _decompose(call: OpCall, f: Fragment) -> Sequence[Value] | None:
     query, key, value = _operands(call, f)
     batch, _, length, _ = query.extents
     kept = _kept(call)
-    wide = number_of("int64")
-    first = length == call.int_scalar(TOTAL)
     start = f.constant(np.zeros((batch, 1)), int64)
-    if not first:
-        valid = f.op("Cast", call.value(LENGTHS), to=wide)
-        start = f.op("Sub", valid, f.constant(length - 1, int64))
-        start = f.reshape(start, batch, 1)
-    place = f.op("Add", start, f.constant(np.arange(length)[None], int64))
+    if length != call.int_scalar(TOTAL):
+        ends = f.term(f.cast(call.value(LENGTHS), int64))
+        first = ends - (length - 1)
+        start = f.reshape(first.value, batch, 1)
+    steps = f.constant(np.arange(length)[None], int64)
+    place = f.op("Add", start, steps)
     if call.attr("do_rotary", 0):
         turn = place
         if call.has(POSITIONS):
-            turn = f.op("Cast", call.value(POSITIONS), to=wide)
-        axis = f.ints(1)
-        angles = []
-        for n in (COS, SIN):
-            rows = f.op("Gather", call.value(n), turn)
-            angles.append(f.op("Unsqueeze", rows, axis))
+            turn = f.cast(call.value(POSITIONS), int64)
+        angles = [angles_at(f, call.value(n), turn) for n in (COS, SIN)]
         interleaved = bool(call.attr("rotary_interleaved", 0))
         half = call.shape(COS)[-1]
         query = rotated(f, query, half, angles, interleaved)
@@ -199,7 +174,7 @@ def _decompose(call: OpCall, f: Fragment) -> Sequence[Value] | None:
     behind = f.reshape(start, batch)
     caches = []
     for n, new in enumerate((key, value)):
-        past = call.value(PAST + n) if call.has(PAST + n) else None
+        past = call.given(PAST + n)
         caches.append(_cached(f, past, new, behind, kept))
     keys, values = caches
     mask = _mask(call, f, place, kept)

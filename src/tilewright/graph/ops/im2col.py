@@ -28,7 +28,7 @@ def _windows(call: OpCall) -> Windows:
 def _type(call: OpCall) -> Sequence[Type]:
     n, c, *_ = call.shape(0)
     shape = _windows(call)
-    return [(call.dtype(0), (c, *shape.kernel, n, *shape.outputs))]
+    return call.result((c, *shape.kernel, n, *shape.outputs))
 
 
 def _im2col(

@@ -17,7 +17,6 @@ from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer, Expr
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.broadcasting import element
-from tilewright.graph.ops.casts import number_of
 from tilewright.graph.ops.conv import convolution, geometry
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.matmul import matmul_shape
@@ -95,9 +94,9 @@ def _multiplied(
     """(a - its zero point) @ (b - its zero point), in int32."""
     vectors = [n for n, x in ((-2, a), (-1, b)) if len(x.extents) == 1]
     if len(a.extents) == 1:
-        a = f.op("Unsqueeze", a, f.ints(0))
+        a = f.unsqueeze(a, 0)
     if len(b.extents) == 1:
-        b = f.op("Unsqueeze", b, f.ints(1))
+        b = f.unsqueeze(b, 1)
     left = factor(f, a, _rows(f, a_zero))
     right = factor(f, b, _scalar(f, b_zero), int8)
     product = f.op("MatMulInteger", left.value, right.value)
@@ -107,7 +106,7 @@ def _multiplied(
     )
     product = corrected(f, product, left, right, a.extents[-1], sums)
     if vectors:
-        return f.op("Squeeze", product, f.constant(vectors, int64))
+        return f.squeeze(product, *vectors)
     return product
 
 
@@ -152,10 +151,10 @@ def requantized(
     axis: int = 1,
 ) -> Value:
     """int32 `x` times the scales a * b / y, about `zero` in its dtype; a vector is along `axis`."""
-    a, b, y = (f.op("Cast", v, to=number_of("float32")) for v in (a, b, y))
-    ratio = f.op("Div", f.op("Mul", a, b), y)
-    real = f.op("Mul", f.op("Cast", x, to=number_of("float32")), ratio)
-    return f.op("QuantizeLinear", real, f.constant(1, float32), zero, axis=axis)
+    a, b, y = (f.cast(v, float32) for v in (a, b, y))
+    ratio = f.term(a) * b / y
+    real = f.term(f.cast(x, float32)) * ratio
+    return real.op("QuantizeLinear", 1, zero, axis=axis).value
 
 
 def _qlinear_matmul(call: OpCall, f: Fragment) -> Sequence[Value] | None:
@@ -300,7 +299,7 @@ def _repeated(f: Fragment, x: Value, channels: int) -> Value:
     n, groups, *rest = x.extents
     if groups == 1:
         return x
-    column = f.op("Unsqueeze", x, f.ints(2))
+    column = f.unsqueeze(x, 2)
     shape = f.ints(n, groups, channels // groups, *rest)
     repeated = f.op("Expand", column, shape)
     return f.reshape(repeated, n, channels, *rest)

@@ -14,7 +14,7 @@ import numpy as np
 
 from tilewright.base.dtypes import float32, float64
 from tilewright.graph.nodes import Value
-from tilewright.graph.ops.casts import number_of
+from tilewright.graph.ops.dtype_numbers import number_of
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
 from tilewright.graph.ops.scores import (

@@ -112,7 +112,7 @@ def _lp_norm(
     if p not in (1, 2):
         return None
     rank = len(x.shape)
-    axis = op.axis(op.attr("axis", -1), rank)
+    axis = op.own_axis(rank, -1)
     shape = reduced_shape(x.shape, [axis], keep=True)
     total = Buffer(f"{op.name}_sum", shape, wide_dtype(x.dtype))
 

@@ -124,9 +124,7 @@ def _matmul_gradient(
 register(
     OpDef(
         "MatMul",
-        lambda call: [
-            (call.dtype(0), matmul_shape(call, call.shape(0), call.shape(1)))
-        ],
+        lambda call: call.result(matmul_shape(call, call.shape(0), call.shape(1))),
         compute=_matmul,
         reference=_matmul_arrays,
         flops=_matmul_flops,
@@ -180,7 +178,7 @@ def _gemm_type(call: OpCall) -> Sequence[Type]:
         raise call.error(
             f"C of shape {list(call.shape(2))} does not broadcast to {[m, n]}"
         )
-    return [(call.dtype(0), (m, n))]
+    return call.result((m, n))
 
 
 def _gemm(

@@ -23,7 +23,7 @@ _EPSILON: Final = 1e-9  # added to the deviation, not to the variance
 
 def _type(op: OpCall) -> Sequence[Type]:
     _axes(op)
-    return [(op.dtype(0), op.shape(0))]
+    return op.result(op.shape(0))
 
 
 def _axes(op: OpCall) -> tuple[int, ...]:

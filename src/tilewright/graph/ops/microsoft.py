@@ -12,6 +12,8 @@ from typing import Any
 
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.broadcasting import broadcast
+from tilewright.graph.ops.derivative import scaled, turned
+from tilewright.graph.ops.elementwise import same_type
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.matmul import matmul_shape
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
@@ -20,27 +22,13 @@ DOMAIN = "com.microsoft"
 Decompose = Callable[[OpCall, Fragment], Sequence[Value] | None]
 
 
-def _same(call: OpCall) -> Sequence[Type]:
-    return [(call.dtype(0), call.shape(0))]
-
-
 def _define(
     name: str,
     decompose: Decompose,
-    infer: Any = _same,
+    infer: Any = same_type,
     domain: str = DOMAIN,
 ) -> None:
     register(OpDef(name, infer, domain, decompose=decompose))
-
-
-def _optional(call: OpCall, i: int) -> Value | None:
-    if call.has(i):
-        return call.value(i)
-    return None
-
-
-def _scalar(call: OpCall, f: Fragment, number: float) -> Value:
-    return f.constant(number, call.dtype(0))
 
 
 # ---------------------------------------------------------------------------------- activations
@@ -59,10 +47,10 @@ def _bias_gelu(call: OpCall, f: Fragment) -> Sequence[Value]:
 
 
 def _quick_gelu(call: OpCall, f: Fragment) -> Sequence[Value]:
-    x = call.value(0)
-    alpha = _scalar(call, f, call.attr("alpha", 1.702))
-    scaled = f.op("Mul", x, alpha)
-    return [f.op("Mul", x, f.op("Sigmoid", scaled))]
+    x = f.term(call.value(0))
+    inner = x * float(call.attr("alpha", 1.702))
+    y = x * inner.op("Sigmoid")
+    return [y.value]
 
 
 _define("Gelu", lambda call, f: [f.op("Gelu", call.value(0))])
@@ -104,7 +92,7 @@ def _skip_layer_norm(call: OpCall, f: Fragment) -> Sequence[Value] | None:
         return None
     total = _skip(call, f, 4)
     options = {"axis": -1, "epsilon": call.attr("epsilon", 1e-12)}
-    beta = _optional(call, 3)
+    beta = call.given(3)
     y = f.op("LayerNormalization", total, call.value(2), beta, **options)
     return [y, total, total, total]
 
@@ -118,7 +106,7 @@ def _skip_simplified(call: OpCall, f: Fragment) -> Sequence[Value] | None:
 
 
 def _four(call: OpCall) -> Sequence[Type]:
-    return [(call.dtype(0), call.shape(0))] * 4
+    return [*same_type(call)] * 4
 
 
 _define("SkipLayerNormalization", _skip_layer_norm, _four)
@@ -130,24 +118,17 @@ _define("SimplifiedLayerNormalization", _simplified, _four, domain="")
 # ------------------------------------------------------------------------------------- products
 
 
-def _swapped(rank: int) -> list[int]:
-    return [*range(rank - 2), rank - 1, rank - 2]
-
-
 def _fused_matmul(call: OpCall, f: Fragment) -> Sequence[Value] | None:
     if call.attr("transBatchA", 0) or call.attr("transBatchB", 0):
         return None
     a = call.value(0)
     b = call.value(1)
     if call.attr("transA", 0):
-        a = f.op("Transpose", a, perm=_swapped(call.rank(0)))
+        a = turned(f, a)
     if call.attr("transB", 0):
-        b = f.op("Transpose", b, perm=_swapped(call.rank(1)))
-    alpha = call.attr("alpha", 1.0)
+        b = turned(f, b)
     y = f.op("MatMul", a, b)
-    if alpha != 1.0:
-        y = f.op("Mul", y, _scalar(call, f, alpha))
-    return [y]
+    return [scaled(f, y, call.attr("alpha", 1.0))]
 
 
 def _fused_type(call: OpCall) -> Sequence[Type]:
@@ -157,7 +138,7 @@ def _fused_type(call: OpCall) -> Sequence[Type]:
         a = (*a[:-2], *a[:-3:-1])
     if call.attr("transB", 0):
         b = (*b[:-2], *b[:-3:-1])
-    return [(call.dtype(0), matmul_shape(call, a, b))]
+    return call.result(matmul_shape(call, a, b))
 
 
 _define("FusedMatMul", _fused_matmul, _fused_type)
@@ -172,21 +153,21 @@ def _quantized(op_type: str) -> Decompose:
     def real(call: OpCall, f: Fragment, n: int) -> Value:
         """The real numbers that input `n` represents."""
         scale = call.value(n + 1)
-        zero = _optional(call, n + 2)
+        zero = call.given(n + 2)
         return f.op("DequantizeLinear", call.value(n), scale, zero)
 
     def decompose(call: OpCall, f: Fragment) -> Sequence[Value]:
         a = real(call, f, 0)
         b = real(call, f, 3)
         y = f.op(op_type, a, b)
-        zero = _optional(call, 7)
+        zero = call.given(7)
         return [f.op("QuantizeLinear", y, call.value(6), zero)]
 
     return decompose
 
 
 def _broadcast_type(call: OpCall) -> Sequence[Type]:
-    return [(call.dtype(0), broadcast(call, call.shape(0), call.shape(3)))]
+    return call.result(broadcast(call, call.shape(0), call.shape(3)))
 
 
 _define("QLinearAdd", _quantized("Add"), _broadcast_type)

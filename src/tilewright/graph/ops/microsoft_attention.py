@@ -14,6 +14,7 @@ import numpy as np
 
 from tilewright.base.dtypes import int64
 from tilewright.graph.nodes import Value
+from tilewright.graph.ops.elementwise import same_type
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.microsoft import DOMAIN
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
@@ -23,28 +24,18 @@ def _refuse(call: OpCall, what: str) -> NoReturn:
     raise call.error(f"{what}: this form of {call.operation.qualified} is not covered")
 
 
-def _given(call: OpCall, i: int) -> Value | None:
-    if call.has(i):
-        return call.value(i)
-    return None
-
-
-def _heads(f: Fragment, x: Value, count: int) -> Value:
-    """(batch, length, hidden) as (batch, heads, length, size)."""
+def split_heads(f: Fragment, x: Value, heads: int) -> Value:
+    """(batch, length, heads * size) as (batch, heads, length, size)."""
     batch, length, hidden = x.extents
-    shape = f.ints(batch, length, count, hidden // count)
-    return f.op(
-        "Transpose",
-        f.op("Reshape", x, shape),
-        perm=[0, 2, 1, 3],
-    )
+    by_head = f.reshape(x, batch, length, heads, hidden // heads)
+    return f.transpose(by_head, 0, 2, 1, 3)
 
 
-def _merged(f: Fragment, x: Value) -> Value:
-    """(batch, heads, length, size) as (batch, length, hidden)."""
-    batch, heads, length, size = x.extents
-    shape = f.ints(batch, length, heads * size)
-    return f.op("Reshape", f.op("Transpose", x, perm=[0, 2, 1, 3]), shape)
+def merged_heads(f: Fragment, y: Value) -> Value:
+    """(batch, heads, length, size) as (batch, length, heads * size)."""
+    batch, heads, length, size = y.extents
+    turned = f.transpose(y, 0, 2, 1, 3)
+    return f.reshape(turned, batch, length, heads * size)
 
 
 def _attend(
@@ -56,23 +47,22 @@ def _attend(
 ) -> Value:
     """softmax(q k^T * scale + added) v for (batch, heads, length, size), heads merged after."""
     k, v = kept
-    dtype = call.dtype(0)
-    scale = call.attr("scale", 0.0) or 1 / math.sqrt(q.extents[-1])
-    turned = f.op("Transpose", k, perm=[0, 1, 3, 2])
-    scores = f.op("MatMul", q, turned)
-    scores = f.op("Mul", scores, f.constant(scale, dtype))
+    scale: float = call.attr("scale", 0.0) or 1 / math.sqrt(q.extents[-1])
+    turned = f.transpose(k, 0, 1, 3, 2)
+    scores = f.term(q).op("MatMul", turned) * scale
     for a in added:
         if a is not None:
-            scores = f.op("Add", scores, a)
+            scores = scores + a
     if call.attr("unidirectional", 0):
         # Not added: keys that only the mask hides precede those that do not exist yet.
         rows = q.extents[2]
         columns = k.extents[2]
         every = np.ones((rows, columns), bool)
         seen = f.constant(np.tril(every, columns - rows))
-        scores = f.op("Where", seen, scores, f.constant(dtype.min, dtype))
-    weights = f.op("Softmax", scores, axis=-1)
-    return _merged(f, f.op("MatMul", weights, v))
+        scores = f.term(seen).chosen(scores, call.dtype(0).min)
+    weights = scores.op("Softmax", axis=-1)
+    y = weights.op("MatMul", v)
+    return merged_heads(f, y.value)
 
 
 def _mask(
@@ -144,14 +134,14 @@ def _between(
     columns: int,
 ) -> Value:
     """(batch, columns): the keys before the end and, if given, not before the start."""
-    places = f.constant(np.arange(columns), ends.dtype)
+    places = f.term(f.constant(np.arange(columns), ends.dtype))
     column = f.reshape(ends, -1, batch, 1)
     if ends.extents == (batch,):
-        return f.op("Less", places, column)
-    end, start = f.pieces("Split", column, f.ints(1, 1), count=2, axis=0)
-    before_end = f.op("Less", places, end)
-    from_start = f.op("GreaterOrEqual", places, start)
-    return f.op("And", before_end, from_start)
+        seen = places < column
+    else:
+        end, start = f.split(column, [1, 1], axis=0)
+        seen = (places < end) & (places >= start)
+    return seen.value
 
 
 # ------------------------------------------------------------------------------ MultiHeadAttention
@@ -173,11 +163,13 @@ def _check_multi_head(call: OpCall) -> None:
 def _multi_head(call: OpCall, f: Fragment) -> Sequence[Value]:
     parts = [call.value(n) for n in range(3)]
     if call.has(_BIAS):
-        widths = f.ints(*(p.extents[-1] for p in parts))
-        biases = f.pieces("Split", call.value(_BIAS), widths, count=3, axis=0)
+        widths = [p.extents[-1] for p in parts]
+        biases = f.split(call.value(_BIAS), widths, axis=0)
         parts = [f.op("Add", p, b) for p, b in zip(parts, biases, strict=True)]
     count = call.attr("num_heads")
-    query, *kept = [p if len(p.extents) == 4 else _heads(f, p, count) for p in parts]
+    query, *kept = [
+        p if len(p.extents) == 4 else split_heads(f, p, count) for p in parts
+    ]
     for n in (0, 1):
         if call.has(_PAST + n):
             kept[n] = f.op(
@@ -193,7 +185,7 @@ def _multi_head(call: OpCall, f: Fragment) -> Sequence[Value]:
         rows=query.extents[2],
         columns=kept[0].extents[2],
     )
-    added = [mask, _given(call, _ADDED)]
+    added = [mask, call.given(_ADDED)]
     return [_attend(call, f, query, kept, added), *kept]
 
 
@@ -278,20 +270,13 @@ def _attention(call: OpCall, f: Fragment) -> Sequence[Value]:
     projected = f.op("MatMul", call.value(0), call.value(1))
     if call.has(2):
         projected = f.op("Add", projected, call.value(2))
-    sizes = f.ints(*_hidden_sizes(call))
-    parts = f.pieces("Split", projected, sizes, count=3, axis=2)
-    query, *kept = [_heads(f, p, call.attr("num_heads")) for p in parts]
+    parts = f.split(projected, _hidden_sizes(call), axis=2)
+    query, *kept = [split_heads(f, p, call.attr("num_heads")) for p in parts]
     if call.has(_KEPT):
-        past = f.pieces(
-            "Split",
-            call.value(_KEPT),
-            f.ints(1, 1),
-            count=2,
-            axis=0,
-        )
-        first = f.ints(0)
-        before = [f.op("Squeeze", p, first) for p in past]
-        kept = [f.op("Concat", p, k, axis=2) for p, k in zip(before, kept, strict=True)]
+        past = f.split(call.value(_KEPT), [1, 1], axis=0)
+        before = [f.squeeze(p, 0) for p in past]
+        pairs = zip(before, kept, strict=True)
+        kept = [f.op("Concat", *pair, axis=2) for pair in pairs]
     mask = _mask(
         call,
         f,
@@ -299,11 +284,10 @@ def _attention(call: OpCall, f: Fragment) -> Sequence[Value]:
         rows=query.extents[2],
         columns=kept[0].extents[2],
     )
-    y = _attend(call, f, query, kept, [mask, _given(call, _OFFSETS)])
+    y = _attend(call, f, query, kept, [mask, call.given(_OFFSETS)])
     if not call.wants(1):
         return [y]
-    first = f.ints(0)
-    present = [f.op("Unsqueeze", k, first) for k in kept]
+    present = [f.unsqueeze(k, 0) for k in kept]
     return [y, f.op("Concat", *present, axis=0)]
 
 
@@ -324,17 +308,21 @@ def _rotary(call: OpCall, f: Fragment) -> Sequence[Value] | None:
         hidden = call.shape(0)[-1]
         heads = call.attr("num_heads", 0)
         size = hidden // heads if heads else 0
-        x = _heads(f, x, hidden // (size or 2 * half))
+        x = split_heads(f, x, hidden // (size or 2 * half))
     length = x.extents[2]
     positions = call.value(1)
     if call.shape(1) == (1,):
-        positions = f.op("Add", positions, f.constant(np.arange(length)[None], int64))
-    angles = []
-    for n in (2, 3):
-        rows = f.op("Gather", call.value(n), positions)
-        angles.append(f.op("Unsqueeze", rows, f.ints(1)))
+        steps = f.constant(np.arange(length)[None], int64)
+        positions = f.op("Add", positions, steps)
+    angles = [angles_at(f, call.value(n), positions) for n in (2, 3)]
     y = rotated(f, x, half, angles, bool(call.attr("interleaved", 0)))
-    return [_merged(f, y) if flat else y]
+    return [merged_heads(f, y) if flat else y]
+
+
+def angles_at(f: Fragment, table: Value, positions: Value) -> Value:
+    """The cosines or sines of positions, for all heads."""
+    rows = f.op("Gather", table, positions)
+    return f.unsqueeze(rows, 1)
 
 
 def rotated(
@@ -350,23 +338,23 @@ def rotated(
     head = x
     tail = None
     if rest:
-        head, tail = f.pieces("Split", x, f.ints(2 * half, rest), count=2, axis=3)
+        head, tail = f.split(x, [2 * half, rest], axis=3)
     if interleaved:
         head = f.reshape(head, *shape[:3], half, 2)
-        pair = f.pieces("Split", head, f.ints(1, 1), count=2, axis=4)
+        pair = f.split(head, [1, 1], axis=4)
         a, b = (f.reshape(p, *shape[:3], half) for p in pair)
     else:
-        a, b = f.pieces("Split", head, f.ints(half, half), count=2, axis=3)
+        a, b = f.split(head, [half, half], axis=3)
     cos, sin = angles
-    left = f.op("Sub", f.op("Mul", a, cos), f.op("Mul", b, sin))
-    right = f.op("Add", f.op("Mul", a, sin), f.op("Mul", b, cos))
+    left, right = f.term(a), f.term(b)
+    turned = (left * cos - right * sin, left * sin + right * cos)
+    sides = [v.value for v in turned]
     if interleaved:
-        last = f.ints(-1)
-        columns = [f.op("Unsqueeze", v, last) for v in (left, right)]
+        columns = [f.unsqueeze(v, -1) for v in sides]
         joined = f.op("Concat", *columns, axis=4)
         joined = f.reshape(joined, *shape[:3], 2 * half)
     else:
-        joined = f.op("Concat", left, right, axis=3)
+        joined = f.op("Concat", *sides, axis=3)
     if tail is None:
         return joined
     return f.op("Concat", joined, tail, axis=3)
@@ -375,7 +363,7 @@ def rotated(
 register(
     OpDef(
         "RotaryEmbedding",
-        lambda call: [(call.dtype(0), call.shape(0))],
+        same_type,
         DOMAIN,
         decompose=_rotary,
     )

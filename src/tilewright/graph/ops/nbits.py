@@ -81,7 +81,7 @@ def _type(call: OpCall) -> Sequence[Type]:
                 f"input {i} is {list(call.shape(i))}, {call.size(i)} elements: N={n}, "
                 f"K={k}, block_size={block}, bits={bits} need {count} {what}"
             )
-    return [(call.dtype(0), (*shape[:-1], n))]
+    return call.result((*shape[:-1], n))
 
 
 def nbits_weights(call: OpCall) -> BlockWeights | None:

@@ -12,9 +12,9 @@ import numpy as np
 
 from tilewright.base.dtypes import float32, int64
 from tilewright.graph.nodes import Value
-from tilewright.graph.ops.casts import number_of
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
+from tilewright.graph.ops.terms import TensorTerm
 
 ELEMENTS = 1 << 24  # elements of one comparison of all positions with all n-grams
 
@@ -41,7 +41,8 @@ def _grams(op: OpCall) -> dict[int, Array] | None:
     for n, (start, end) in enumerate(pairwise(starts), start=1):
         count = (end - start) // n
         found[n] = pool[start : start + count * n].reshape(-1, n)
-    if any(len(np.unique(g, axis=0)) < len(g) for g in found.values()):
+    distinct = {n: len(np.unique(g, axis=0)) for n, g in found.items()}
+    if any(distinct[n] < len(g) for n, g in found.items()):
         return None
     return found
 
@@ -53,7 +54,8 @@ def _vectorized(op: OpCall, f: Fragment) -> list[Value] | None:
     if grams is None or not op.attr("pool_int64s") or not op.rank(0):
         return None
     total = sum(map(len, grams.values()))
-    if len(set(places)) != len(places) or len(places) != total:
+    are_distinct = len(set(places)) == len(places)
+    if not are_distinct or len(places) != total:
         return None
     if weights and places != list(range(len(weights))):
         # The standard and its reference disagree on what a weight belongs to.
@@ -61,23 +63,24 @@ def _vectorized(op: OpCall, f: Fragment) -> list[Value] | None:
     rows, length = (1, *op.shape(0))[-2:]
     if rows * length * total > ELEMENTS:
         return None
-    x = f.op("Cast", op.value(0), to=number_of("int64"))
+    x = f.cast(op.value(0), int64)
     x = f.op("Reshape", x, f.ints(rows, length), allowzero=1)
-    counts = f.op("Concat", *(_counts(op, f, x, g) for g in grams.values()), axis=1)
+    parts = [_counts(op, f, x, g) for g in grams.values()]
+    counts = f.op("Concat", *parts, axis=1)
     none = f.constant(np.zeros((rows, 1)), float32)
     counts = f.op("Concat", counts, none, axis=1)
     columns = max(places) + 1
     order = np.full(columns, total)
     order[places] = np.arange(total)
-    result = f.op("Gather", counts, f.constant(order, int64), axis=1)
+    sources = f.constant(order, int64)
+    result = f.term(counts).op("Gather", sources, axis=1)
     mode = op.attr("mode")
     if mode == "IDF":
-        occurs = f.op("Greater", result, f.constant(0, float32))
-        result = f.op("Cast", occurs, to=number_of("float32"))
+        result = (result > 0).cast(float32)
     if mode != "TF" and weights:
-        result = f.op("Mul", result, f.constant(weights, float32))
+        result = result * f.constant(weights, float32)
     shape = f.ints(*op.shape(0)[:-1], columns)
-    return [f.op("Reshape", result, shape, allowzero=1)]
+    return [f.op("Reshape", result.value, shape, allowzero=1)]
 
 
 def _counts(
@@ -89,29 +92,29 @@ def _counts(
     """How often each of these n-grams occurs in each row of x."""
     rows, length = x.extents
     count, n = grams.shape
-    total = f.constant(np.zeros((rows, count)), float32)
+    none = f.constant(np.zeros((rows, count)), float32)
     if not op.attr("min_gram_length") <= n <= op.attr("max_gram_length"):
-        return total
+        return none
+    total = f.term(none)
     distances = 1 if n == 1 else op.attr("max_skip_count") + 1
     for distance in range(1, distances + 1):
         span = length - (n - 1) * distance
         if span <= 0 or not count:
             break
-        hit: Value | None = None
-        for k in range(n):
-            first = k * distance
-            window = (f.ints(first), f.ints(first + span), f.ints(1))
-            items = f.op("Slice", x, *window)
-            items = f.reshape(items, rows, span, 1)
-            same = f.op("Equal", items, f.constant(grams[:, k], int64))
-            if hit is None:
-                hit = same
-            else:
-                hit = f.op("And", hit, same)
-        found = f.op("Cast", hit, to=number_of("float32"))
-        occurrences = f.op("ReduceSum", found, f.ints(1), keepdims=0)
-        total = f.op("Add", total, occurrences)
-    return total
+        hit = _equal(f, x, 0, span, grams[:, 0])
+        for k in range(1, n):
+            hit = hit & _equal(f, x, k * distance, span, grams[:, k])
+        found = hit.cast(float32)
+        total = total + found.op("ReduceSum", f.ints(1), keepdims=0)
+    return total.value
+
+
+def _equal(f: Fragment, x: Value, first: int, span: int, items: Array) -> TensorTerm:
+    """Which of the elements from `first` on are equal to which items: [rows, span, items]."""
+    window = (f.ints(first), f.ints(first + span), f.ints(1))
+    found = f.op("Slice", x, *window)
+    column = f.reshape(found, x.extents[0], span, 1)
+    return f.term(column).equals(f.constant(items, int64))
 
 
 register(

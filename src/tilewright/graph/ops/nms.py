@@ -17,16 +17,16 @@ from tilewright.base.dtypes import int64
 from tilewright.compute.reducer import reducer
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Max, Min, Select, const
 from tilewright.expr.nodes import call as apply
-from tilewright.graph.ops.nests import LoopNests, kernel
 from tilewright.graph.ops.open_extents import DOMAIN, cleared
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
-from tilewright.graph.ops.sorting import (
+from tilewright.loops.nests import LoopNests, kernel
+from tilewright.loops.nodes import If, Kernel, Stmt, Store, Update, While, block
+from tilewright.loops.sorting import (
     CounterCell,
     MergeSort,
     ShuffleSort,
     allocated,
 )
-from tilewright.loops.nodes import If, Kernel, Stmt, Store, Update, While, block
 
 Buffers = Sequence[Buffer]
 # The operands after boxes and scores; the last one is the number of boxes.
@@ -113,11 +113,11 @@ class _Suppression:
 
     def setup(self) -> Stmt:
         """Reset the counters."""
-        c, boxes = self.cells, self.inputs[0].shape[1]
+        c = self.cells
+        here: Expr = const(self.inputs[0].shape[1])
         count, most = self.given(COUNT), self.given(MOST)
-        here = (
-            const(boxes) if count is None else Max(Min(count, const(boxes)), const(0))
-        )
+        if count is not None:
+            here = Max(Min(count, here), const(0))
         return block(
             c["count"].set(here),
             c["most"].set(0 if most is None else most),
@@ -131,17 +131,19 @@ class _Suppression:
     ) -> Stmt:
         """The corners of box `n` of a batch, in order, and its area."""
         x = self.inputs[0]
-        y1, x1, y2, x2 = (x[b, n, k] for k in range(4))
+        first, second, third, fourth = (x[b, n, k] for k in range(4))
         if self.call.attr("center_point_box", 0):
-            across, down = x[b, n, 2] / 2.0, x[b, n, 3] / 2.0
-            sides = [(y := x[b, n, 1]) - down, (z := x[b, n, 0]) - across]
-            sides += [y + down, z + across]
+            down = fourth / 2.0
+            across = third / 2.0
+            top, left = second - down, first - across
+            bottom, right = second + down, first + across
         else:
-            sides = [Min(y1, y2), Min(x1, x2), Max(y1, y2), Max(x1, x2)]
-        stores = [Store(self.corners, (n, const(k)), s) for k, s in enumerate(sides)]
+            top, left = Min(first, third), Min(second, fourth)
+            bottom, right = Max(first, third), Max(second, fourth)
         at = self.corners
         area = (at[n, 2] - at[n, 0]) * (at[n, 3] - at[n, 1])
-        return block(*stores, Store(at, (n, const(4)), area))
+        numbers = (top, left, bottom, right, area)
+        return block(*(Store(at, (n, const(k)), v) for k, v in enumerate(numbers)))
 
     def collect(
         self,
@@ -150,13 +152,13 @@ class _Suppression:
         n: Expr,
     ) -> Stmt:
         """Make box `n` a candidate if its score is above the threshold."""
-        score, threshold = self.inputs[1][b, c, n], self.given(SCORE)
+        threshold = self.given(SCORE)
         found = self.cells["candidates"]
         take = block(Store(self.sorting.places, (found.value,), n), found.add())
-        exists = n < self.cells["count"].value
-        return If(
-            exists if threshold is None else exists & (score > threshold), take, None
-        )
+        fits = n < self.cells["count"].value
+        if threshold is not None:
+            fits = fits & (self.inputs[1][b, c, n] > threshold)
+        return If(fits, take, None)
 
     def before(
         self,
@@ -182,9 +184,11 @@ class _Suppression:
         shared = down * across
         most = self.given(OVERLAP)
         limit = zero if most is None else most
-        solid = (x[4] > zero) & (y[4, n] > zero) & (shared > zero)
+        areas = (x[4], y[4, n])
+        solid = (areas[0] > zero) & (areas[1] > zero) & (shared > zero)
         there = (down > zero) & (across > zero) & solid
-        return there & (shared / (x[4] + y[4, n] - shared) > limit)
+        union = areas[0] + areas[1] - shared
+        return there & (shared / union > limit)
 
     def compare(
         self,
@@ -243,7 +247,8 @@ class _Suppression:
         """Select the boxes of one class of one batch."""
         cell = self.cells
         at, kept, found = (cell[n] for n in ("at", "kept", "candidates"))
-        collect = nests.loop(self.inputs[0].shape[1], lambda n: self.collect(b, c, n))
+        boxes = self.inputs[0].shape[1]
+        collect = nests.loop(boxes, lambda n: self.collect(b, c, n))
 
         def before(
             m: Expr,
@@ -286,10 +291,12 @@ def _compute(
         return block(measure, per_class)
 
     search = nests.loop(batches, of_batch) if selected.size else block()
-    body = block(parts.setup(), search, Store(count, (), parts.cells["total"].value))
+    total = Store(count, (), parts.cells["total"].value)
+    body = block(parts.setup(), search, total)
     scratch = [parts.corners, parts.chosen, parts.candidate, parts.hits]
     room: list[Buffer | CounterCell] = [*parts.cells.values(), *scratch]
-    whole = block(cleared(nests, selected), parts.sorting.around(allocated(room, body)))
+    found = parts.sorting.around(allocated(room, body))
+    whole = block(cleared(nests, selected), found)
     used = [b for n, b in enumerate(inputs) if call.has(n)]
     return [kernel(call.name, used, outputs, whole)]
 

@@ -35,7 +35,7 @@ Buffers = Sequence[Buffer]
 
 
 def _same(op: OpCall) -> Sequence[Type]:
-    return [(op.dtype(0), op.shape(0))]
+    return op.result(op.shape(0))
 
 
 @dataclass(frozen=True)
@@ -97,10 +97,10 @@ def normalizes_by_batch(norm: Operation) -> bool:
     are used, and before that unless `is_test` is set.
     """
     if norm.version >= 14:
-        return bool(norm.attributes.get("training_mode", 0))
+        return bool(norm.attr("training_mode", 0))
     if norm.version >= 7:
         return gives_statistics(norm)
-    return not norm.attributes.get("is_test", 0)
+    return not norm.attr("is_test", 0)
 
 
 def gives_statistics(norm: Operation) -> bool:
@@ -260,7 +260,7 @@ register(
 
 def _layer_axes(op: OpCall) -> list[int]:
     rank = op.rank(0)
-    return list(range(op.axis(op.attr("axis", -1), rank), rank))
+    return list(range(op.own_axis(rank, -1), rank))
 
 
 def _layer_types(op: OpCall) -> Sequence[Type]:
@@ -459,8 +459,8 @@ register(
 def _softmax_axes(op: OpCall, rank: int) -> list[int]:
     """One axis since version 13; before, all axes from `axis` on."""
     if op.version >= 13:
-        return [op.axis(op.attr("axis", -1), rank)]
-    return list(range(op.axis(op.attr("axis", 1), rank), rank))
+        return [op.own_axis(rank, -1)]
+    return list(range(op.own_axis(rank, 1), rank))
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import numpy as np
 from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import DType, int32, int64, uint8
 from tilewright.graph.nodes import Value
-from tilewright.graph.ops.casts import number_of
+from tilewright.graph.ops.dtype_numbers import number_of
 from tilewright.graph.ops.fragment import Fragment
 
 HALF = 128
@@ -56,13 +56,13 @@ def factor(
     return Factor(
         value,
         point,
-        f.op("Cast", point, to=number_of("int32")),
+        f.cast(point, int32),
     )
 
 
 def moved(f: Fragment, x: Value, dtype: DType) -> Value:
     """x + 128 of an int8, x - 128 of a uint8: flips only the first bit."""
-    bits = f.op("Cast", x, to=number_of("uint8"))
+    bits = f.cast(x, uint8)
     return f.op(
         "Cast",
         f.op("BitwiseXor", bits, f.constant(HALF, uint8)),
@@ -85,19 +85,20 @@ def corrected(
     offsets, sums and bias broadcast with the product.
     """
     if a.offset is not None:
-        total = sums[1]()
+        total = f.term(sums[1]())
         if b.offset is not None:
-            total = f.op("Sub", total, f.op("Mul", b.offset, f.constant(count, int32)))
-        added = f.op("Neg", f.op("Mul", a.offset, total))
+            total = total - f.term(b.offset) * count
+        added = -(f.term(a.offset) * total)
         if bias is None:
-            bias = added
+            bias = added.value
         else:
-            bias = f.op("Add", bias, added)
+            bias = f.op("Add", bias, added.value)
+    y = f.term(product)
     if bias is not None:
-        product = f.op("Add", product, bias)
+        y = y + bias
     if b.offset is not None:
-        product = f.op("Sub", product, f.op("Mul", b.offset, sums[0]()))
-    return product
+        y = y - f.term(b.offset) * sums[0]()
+    return y.value
 
 
 def total(
@@ -107,7 +108,7 @@ def total(
     keep: bool,
 ) -> Value:
     """The int32 sum of bytes over some axes."""
-    wide = f.op("Cast", x, to=number_of("int32"))
+    wide = f.cast(x, int32)
     return f.op(
         "ReduceSum",
         wide,

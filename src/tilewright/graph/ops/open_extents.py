@@ -14,10 +14,10 @@ import numpy as np
 
 from tilewright.base.dtypes import int64
 from tilewright.expr.nodes import Buffer, Expr, Ne, const
-from tilewright.graph.ops.nests import LoopNests, kernel
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
-from tilewright.graph.ops.sorting import CounterCell, allocated
+from tilewright.loops.nests import LoopNests, kernel
 from tilewright.loops.nodes import If, Kernel, Stmt, Store, block
+from tilewright.loops.sorting import CounterCell, allocated
 
 DOMAIN = "tilewright"
 TRIM = f"{DOMAIN}::Trim"
@@ -91,7 +91,7 @@ register(
 def _trim_type(call: OpCall) -> Sequence[Type]:
     axes = call.attr("axes")
     shape = [None if a in axes else n for a, n in enumerate(call.shape(0))]
-    return [(call.dtype(0), tuple(shape))]
+    return call.result(shape)
 
 
 def _trimmed(call: OpCall, x: Array, *counts: Any) -> list[Array]:

@@ -47,7 +47,7 @@ def _type(call: OpCall) -> Sequence[Type]:
         shape.append(n + begin + end)
     if min(shape, default=0) < 0:
         raise call.error(f"the pads crop {list(call.shape(0))} to {shape}")
-    return [(call.dtype(0), tuple(shape))]
+    return call.result(shape)
 
 
 def _reflected(

@@ -15,7 +15,8 @@ import numpy as np
 from tilewright.base.dtypes import int64
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.fragment import Fragment
-from tilewright.graph.ops.grouped import attended, merged_heads, split_heads
+from tilewright.graph.ops.grouped import attended
+from tilewright.graph.ops.microsoft_attention import merged_heads, split_heads
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
 
 PADDED_ATTENTION, DOMAIN = "PaddedAttention", "tilewright"
@@ -50,8 +51,7 @@ def _operand(
     if call.rank(place) == 4:
         return x
     heads = _heads(call, place)
-    size = x.extents[-1] // heads
-    return split_heads(f, x, heads, size)
+    return split_heads(f, x, heads)
 
 
 def _decompose(call: OpCall, f: Fragment) -> list[Value]:

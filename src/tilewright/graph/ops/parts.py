@@ -21,13 +21,13 @@ Buffers = Sequence[Buffer]
 
 def _concat_type(call: OpCall) -> Sequence[Type]:
     shapes = [call.shape(i) for i in range(call.arity)]
-    axis = call.axis(call.attr("axis", 1), len(shapes[0]))
+    axis = call.own_axis(len(shapes[0]), 1)
     others = {replaced(s, axis, None) for s in shapes}
     if len(others) != 1:
         shown = ", ".join(str(list(s)) for s in shapes)
         raise call.error(f"shapes {shown} differ in an axis other than {axis}")
     total = sum(s[axis] for s in shapes)
-    return [(call.dtype(0), replaced(shapes[0], axis, total))]
+    return call.result(replaced(shapes[0], axis, total))
 
 
 def _concat(
@@ -37,7 +37,7 @@ def _concat(
 ) -> list[Computation]:
     """Each operand fills one part of the result."""
     out = outputs[0]
-    axis = call.axis(call.attr("axis", 1), len(out.shape))
+    axis = call.own_axis(len(out.shape), 1)
     parts = []
     start = 0
     not_empty = [x for x in inputs if x.shape[axis]]
@@ -73,7 +73,7 @@ register(
 
 def _split_sizes(call: OpCall) -> tuple[int, list[int]]:
     shape = call.shape(0)
-    axis = call.axis(call.attr("axis", 0), len(shape))
+    axis = call.own_axis(len(shape), 0)
     if call.version >= 13:
         sizes = call.ints(1)
     else:
@@ -202,7 +202,7 @@ def _slice_arrays(call: OpCall, x: Array, *rest: Array | None) -> list[Array]:
 register(
     OpDef(
         "Slice",
-        lambda call: [(call.dtype(0), tuple(w[1] for w in _slices(call)))],
+        lambda call: call.result(w[1] for w in _slices(call)),
         compute=_slice,
         reference=_slice_arrays,
         traits=MOVES_DATA,

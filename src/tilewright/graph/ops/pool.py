@@ -33,7 +33,7 @@ def _geometry(call: OpCall) -> Windows:
 
 def _type(call: OpCall) -> Sequence[Type]:
     """Any batch, as ONNX's inference counts windows that start in the padding at the end."""
-    return [(call.dtype(0), (*call.lead(0), *_geometry(call).outputs))]
+    return call.result((*call.lead(0), *_geometry(call).outputs))
 
 
 def _max_types(call: OpCall) -> Sequence[Type]:
@@ -312,7 +312,7 @@ register(OpDef("LpPool", _type, compute=_lp_pool, flops=_window_flops, traits=SP
 
 def _global_type(call: OpCall) -> Sequence[Type]:
     x = call.shape(0)
-    return [(call.dtype(0), (*x[:2], *(1,) * (len(x) - 2)))]
+    return call.result((*x[:2], *(1,) * (len(x) - 2)))
 
 
 def _global(op: str) -> Any:

@@ -14,7 +14,9 @@ from tilewright.base.dtypes import DType, dtype_of, float32, int32, uint8
 from tilewright.compute.build import cast, map_, reduce_
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer, Expr, Max, Min, Select, call, const
-from tilewright.graph.ops.casts import ONNX_DTYPES, converted, dtype_attribute
+from tilewright.graph.ops.broadcasting import replaced
+from tilewright.graph.ops.casts import converted, dtype_attribute
+from tilewright.graph.ops.dtype_numbers import ONNX_DTYPES
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
 from tilewright.graph.ops.traits import DEQUANTIZES
 
@@ -53,7 +55,7 @@ def _parameter(
     """The scale or zero point (input `i`) of the element at `point`: one, per axis or per block."""
     if inputs[i].size == 1:
         return only(call_, inputs, i)
-    axis = call_.axis(call_.attr("axis", 1), len(point))
+    axis = call_.own_axis(len(point), 1)
     block = call_.attr("block_size", 0)
     if not block:
         return inputs[i][point[axis]]
@@ -67,11 +69,11 @@ def _check(call_: OpCall) -> None:
         if not call_.has(i) or call_.size(i) == 1:
             continue
         given = call_.shape(i)
-        axis = call_.axis(call_.attr("axis", 1), len(shape))
+        axis = call_.own_axis(len(shape), 1)
         block = call_.attr("block_size", 0)
         want: tuple[int, ...] = (shape[axis],)
         if block:
-            want = (*shape[:axis], -(-shape[axis] // block), *shape[axis + 1 :])
+            want = replaced(shape, axis, -(-shape[axis] // block))
         if given != want:
             raise call_.error(
                 f"input {i} is {list(given)}, {list(want)} fits {list(shape)}"
@@ -189,7 +191,7 @@ def _real_arrays(
         return None
     shape = [1] * x.ndim
     if scale.size > 1:
-        shape[call_.axis(call_.attr("axis", 1), x.ndim)] = -1
+        shape[call_.own_axis(x.ndim, 1)] = -1
     exact = np.int32 if x.dtype.itemsize > 2 else np.float32
     point = np.zeros(1) if zero is None else zero
     whole = x.astype(exact) - point.astype(exact).reshape(shape)

@@ -15,7 +15,6 @@ from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import DType
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.broadcasting import wide_dtype
-from tilewright.graph.ops.casts import number_of
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.recurrent_panels import DOMAIN, panels
 from tilewright.graph.ops.recurrent_steps import activations
@@ -92,7 +91,7 @@ class _Layer:
     def to(self, v: Value, dtype: DType) -> Value:
         if v.dtype is dtype:
             return v
-        return self.g.op("Cast", v, to=number_of(dtype.name))
+        return self.g.cast(v, dtype)
 
     def part(
         self,
@@ -124,7 +123,7 @@ class _Layer:
         x = self.to(self.call.value(0), self.dtype)
         batch_first = bool(self.call.attr("layout", 0))
         if batch_first:
-            x = self.g.op("Transpose", x, perm=[1, 0, 2])
+            x = self.g.transpose(x, 1, 0, 2)
         s = self.sizes
         x = self.g.reshape(x, s.steps * s.batch, -1)
         parts = [self.direction(x, d) for d in range(len(s.backwards))]
@@ -134,7 +133,7 @@ class _Layer:
             y = self.joined(same, axis=1 if every_step else 0)
             if batch_first:
                 perm = [2, 0, 1, 3] if every_step else [1, 0, 2]
-                y = self.g.op("Transpose", y, perm=perm)
+                y = self.g.transpose(y, *perm)
             found.append(self.to(y, self.call.dtype(0)))
         return found
 

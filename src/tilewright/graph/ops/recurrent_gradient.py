@@ -20,7 +20,6 @@ from functools import reduce
 
 from tilewright.expr.nodes import And, Buffer, Expr, Load, Select, const
 from tilewright.expr.partials import partials
-from tilewright.graph.ops.nests import kernel
 from tilewright.graph.ops.recurrent_panels import DOMAIN, INPUTS, STATES
 from tilewright.graph.ops.recurrent_steps import (
     Buffers,
@@ -31,6 +30,7 @@ from tilewright.graph.ops.recurrent_steps import (
     lstm_output,
 )
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
+from tilewright.loops.nests import kernel
 from tilewright.loops.nodes import Alloc, Kernel, Stmt, Store, block
 
 # (the gradient of a value, the value)

@@ -19,11 +19,12 @@ from tilewright.base import dtypes
 from tilewright.compute.build import cast
 from tilewright.compute.reducer import reducer
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Max, Min, Select, call, const
-from tilewright.graph.ops.nests import LoopNests, kernel
 from tilewright.graph.ops.recurrent_flows import steps_gradient
 from tilewright.graph.ops.recurrent_panels import DOMAIN
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
-from tilewright.loops.nodes import Alloc, Kernel, Stmt, Store, Update, block
+from tilewright.loops.nests import LoopNests, kernel
+from tilewright.loops.nodes import Kernel, Stmt, Store, Update, block
+from tilewright.loops.sorting import allocated
 
 Buffers = Sequence[Buffer]
 
@@ -84,8 +85,9 @@ def activations(op: OpCall, directions: int) -> list[list[tuple[str, float, floa
     default = _DEFAULT[op.operation.qualified]
     each = len(default)
     count = each * directions
-    names = [name.lower() for name in op.attr("activations") or default * directions]
-    if len(names) != count or not all(name in _ACTIVATIONS for name in names):
+    given = op.attr("activations") or default * directions
+    names = [name.lower() for name in given]
+    if len(names) != count or any(name not in _ACTIVATIONS for name in names):
         raise op.error(f"activations {names} are not {count} known ones")
     alphas = list(op.attr("activation_alpha") or ())
     betas = list(op.attr("activation_beta") or ())
@@ -262,7 +264,8 @@ def lstm_cell(s: RecurrentSteps, gate: Gate, peephole: Peephole, old: Expr) -> E
 
 def lstm_output(s: RecurrentSteps, gate: Gate, peephole: Peephole, cell: Expr) -> Expr:
     """The new state of an LSTM from its new cell."""
-    return s.function(0, _peeped(gate(1), peephole(1), cell)) * s.plain(2, cell)
+    output = s.function(0, _peeped(gate(1), peephole(1), cell))
+    return output * s.plain(2, cell)
 
 
 def gru_output(s: RecurrentSteps, update: Expr, candidate: Expr, old: Expr) -> Expr:
@@ -300,12 +303,9 @@ def _lstm(
         store_cell = Store(cells, (s.zero, n, j), kept)
         return block(store_cell, s.put(t, n, j, h))
 
-    body = block(
-        s.begin(s.state, s.start),
-        s.begin(cells, first_cell),
-        s.over_time(s.product_and_update(product, panels, update)),
-    )
-    return [kernel("lstm_steps", inputs, outputs, Alloc(product, body), s.nests.notes)]
+    step = s.product_and_update(product, panels, update)
+    start = s.begin(cells, first_cell)
+    return [_kernel(s, "lstm_steps", inputs, outputs, step, [product], start)]
 
 
 def _gru(
@@ -316,21 +316,14 @@ def _gru(
     s = RecurrentSteps(op, inputs, outputs)
     product = s.scratch("product", inputs[4])
     if op.has(3):
+        scratch = [product]
         step = _gru_step_with_one_product(s, inputs, product)
-        body = block(
-            s.begin(s.state, s.start),
-            s.over_time(step),
-        )
     else:
         second = s.scratch("candidate", inputs[5])
         reset = Buffer("reset", (s.batch, s.units), s.dtype)
+        scratch = [reset, second, product]
         step = _gru_step_with_two_products(s, inputs, product, second, reset)
-        body = block(
-            s.begin(s.state, s.start),
-            s.over_time(step),
-        )
-        body = Alloc(second, Alloc(reset, body))
-    return [kernel("gru_steps", inputs, outputs, Alloc(product, body), s.nests.notes)]
+    return [_kernel(s, "gru_steps", inputs, outputs, step, scratch)]
 
 
 def _gru_step_with_one_product(
@@ -364,11 +357,14 @@ def _gru_step_with_two_products(
         return Store(reset, (n, j), state)
 
     def step(t: Expr) -> Stmt:
+        def mix(n: Expr, j: Expr) -> Stmt:
+            return _mixed(s, t, n, j, product, second[n, j])
+
         return block(
             s.product(product, panels, s.h),
             s.units_of(lambda n, j: hold(t, n, j)),
             s.product(second, candidate_panels, lambda n, k: reset[n, k]),
-            s.units_of(lambda n, j: _mixed(s, t, n, j, product, second[n, j])),
+            s.units_of(mix),
         )
 
     return step
@@ -409,8 +405,22 @@ def _rnn(
         return s.put(t, n, j, h)
 
     step = s.product_and_update(product, panels, update)
-    body = block(s.begin(s.state, s.start), s.over_time(step))
-    return [kernel("rnn_steps", inputs, outputs, Alloc(product, body), s.nests.notes)]
+    return [_kernel(s, "rnn_steps", inputs, outputs, step, [product])]
+
+
+def _kernel(
+    s: RecurrentSteps,
+    name: str,
+    inputs: Buffers,
+    outputs: Buffers,
+    step: Callable[[Expr], Stmt],
+    scratch: Sequence[Buffer],
+    *more: Stmt,
+) -> Kernel:
+    """All steps, from the first state on. more: what else is initialized."""
+    start = s.begin(s.state, s.start)
+    body = block(start, *more, s.over_time(step))
+    return kernel(name, inputs, outputs, allocated(scratch, body), s.nests.notes)
 
 
 def _types(op: OpCall) -> Sequence[Type]:

@@ -156,7 +156,7 @@ def _register(row: ReductionOperator, compute: Compute | None = None) -> None:
     def infer(op: OpCall) -> Sequence[Type]:
         shape = op.shape(0)
         axes = reduced_axes(op, len(shape), row.axes_input)
-        return [(op.dtype(0), reduced_shape(shape, axes, keeps(op)))]
+        return op.result(reduced_shape(shape, axes, keeps(op)))
 
     def reference(
         op: OpCall,
@@ -211,11 +211,13 @@ def _norm_gradient(
     g: Value,
 ) -> Sequence[Value]:
     """g * x / y; 0 where the norm is 0, as it has a kink there, like a magnitude."""
-    zero = f.constant(0, y.dtype)
-    one = f.constant(1, y.dtype)
-    is_zero = f.op("Equal", y, zero)
-    share = f.op("Div", f.op("Where", is_zero, zero, g), f.op("Where", is_zero, one, y))
-    return [f.op("Mul", _spread(f, op, share, x[0]), x[0])]
+    norm = f.term(y)
+    zero = norm.of(0)
+    is_zero = norm.equals(zero)
+    flow = is_zero.chosen(zero, g)
+    share = flow / is_zero.chosen(1, norm)
+    spread = _spread(f, op, share.value, x[0])
+    return [f.op("Mul", spread, x[0])]
 
 
 def _spread(
@@ -382,7 +384,7 @@ _register(
 
 def _arg_type(op: OpCall) -> Sequence[Type]:
     shape = op.shape(0)
-    axis = op.axis(op.attr("axis", 0), len(shape))
+    axis = op.own_axis(len(shape), 0)
     return [(dtypes.int64, reduced_shape(shape, [axis], keeps(op)))]
 
 
@@ -396,7 +398,7 @@ def _arg(name: str) -> Callable[[OpCall, Buffers, Buffers], list[Computation]]:
         out = outputs[0]
         rank = len(x.shape)
         keep = keeps(op)
-        axis = op.axis(op.attr("axis", 0), rank)
+        axis = op.own_axis(rank, 0)
         best = Buffer(f"{op.name}_value", out.shape, _comparable(x.dtype))
         last = bool(op.attr("select_last_index", 0))
         reducer = arg_reducer(name, best.dtype, dtypes.int64, last)

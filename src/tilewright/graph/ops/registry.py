@@ -21,7 +21,7 @@ import importlib
 import math
 import pkgutil
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +33,7 @@ from tilewright.base.dtypes import DType
 from tilewright.base.errors import CompileError, InputError, ModelError
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
-from tilewright.graph.nodes import DataDependent, Graph, Operation, Shape, Value
+from tilewright.graph.nodes import DataDependent, Dim, Graph, Operation, Shape, Value
 from tilewright.graph.ops.errors import definition_of_node, place
 from tilewright.graph.ops.traits import Trait
 from tilewright.loops.nodes import Kernel
@@ -61,7 +61,7 @@ class OpCall:
 
     def attr(self, name: str, default: Any = None) -> Any:
         """The attribute, or its default."""
-        return self.operation.attributes.get(name, default)
+        return self.operation.attr(name, default)
 
     @property
     def version(self) -> int:
@@ -92,6 +92,10 @@ class OpCall:
         if v is None:
             raise self.error(f"input {i} is missing")
         return v
+
+    def given(self, i: int) -> Value | None:
+        """Input `i`; None if it is omitted."""
+        return self.value(i) if self.has(i) else None
 
     def dtype(self, i: int) -> DType:
         """The element type of input `i`."""
@@ -172,6 +176,14 @@ class OpCall:
         if not -rank <= axis < max(rank, 1):
             raise self.error(f"axis {axis} is out of range for {rank} dimensions")
         return axis + rank if axis < 0 else axis
+
+    def own_axis(self, rank: int, default: int) -> int:
+        """The attribute `axis`, counted from the front."""
+        return self.axis(self.attr("axis", default), rank)
+
+    def result(self, shape: Iterable[Dim]) -> Sequence[Type]:
+        """The type of a single result: the element type of input 0, in this shape."""
+        return [(self.dtype(0), tuple(shape))]
 
     def error(self, message: str) -> ModelError:
         """The error to raise for a use that breaks the operator's rules."""

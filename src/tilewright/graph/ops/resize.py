@@ -19,7 +19,7 @@ from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer, Expr, Max, Min, const
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.broadcasting import replaced
-from tilewright.graph.ops.casts import ONNX_DTYPES
+from tilewright.graph.ops.dtype_numbers import number_of
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
 from tilewright.graph.ops.resample import (
@@ -45,7 +45,7 @@ def _resample_type(call: OpCall) -> Sequence[Type]:
     shape = list(call.shape(0))
     axis = call.attr("axis")
     shape[axis] = call.attr("size")
-    return [(call.dtype(0), tuple(shape))]
+    return call.result(shape)
 
 
 def _position(
@@ -212,7 +212,7 @@ def _roi(call: OpCall, count: int) -> list[tuple[float, float]]:
 
 
 def _type(call: OpCall) -> Sequence[Type]:
-    return [(call.dtype(0), tuple(a.outputs for a in _axes(call)))]
+    return call.result(a.outputs for a in _axes(call))
 
 
 def _transformation(call: OpCall) -> str:
@@ -271,7 +271,7 @@ def _decompose(call: OpCall, f: Fragment) -> list[Value]:
 def _converted(f: Fragment, x: Value, dtype: DType) -> Value:
     if x.dtype is dtype:
         return x
-    number = next(n for n, name in ONNX_DTYPES.items() if name == dtype.name)
+    number = number_of(dtype.name)
     return f.op("Cast", x, to=number)
 
 

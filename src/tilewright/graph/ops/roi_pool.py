@@ -35,7 +35,7 @@ def _type(call: OpCall) -> Sequence[Type]:
     rois = call.shape(1)
     if len(x) != 4 or len(rois) != 2 or rois[1] != 5:
         raise call.error(f"input {list(x)} and rois {list(rois)} do not fit together")
-    return [(call.dtype(0), (rois[0], x[1], *_grid(call)))]
+    return call.result((rois[0], x[1], *_grid(call)))
 
 
 def _rounded(v: Expr) -> Expr:

@@ -133,7 +133,7 @@ def _grid_type(call: OpCall) -> Sequence[Type]:
     grid = call.shape(1)
     if len(x) != len(grid) or grid[-1] != len(x) - 2 or grid[0] != x[0]:
         raise call.error(f"the grid {list(grid)} does not fit the input {list(x)}")
-    return [(call.dtype(0), (*x[:2], *grid[1:-1]))]
+    return call.result((*x[:2], *grid[1:-1]))
 
 
 def _reflected(x: Expr, low: float, high: float) -> Expr:
@@ -248,7 +248,7 @@ def _roi_type(call: OpCall) -> Sequence[Type]:
             f"input {list(call.shape(0))} and rois {list(rois)} do not fit together"
         )
     size = (call.attr("output_height", 1), call.attr("output_width", 1))
-    return [(call.dtype(0), (rois[0], call.shape(0)[1], *size))]
+    return call.result((rois[0], call.shape(0)[1], *size))
 
 
 def _roi_align(
@@ -350,7 +350,7 @@ def _deform_type(call: OpCall) -> Sequence[Type]:
     channels = w[1] * call.attr("group", 1)
     if offset[1] != offsets or x[1] != channels:
         raise call.error(f"offsets {list(offset)} do not fit the weights {list(w)}")
-    return [(call.dtype(0), (x[0], w[0], *offset[2:]))]
+    return call.result((x[0], w[0], *offset[2:]))
 
 
 def _deform_conv(

@@ -11,7 +11,7 @@ from typing import Any
 from tilewright.compute.build import reduce_
 from tilewright.compute.nodes import PS, Computation
 from tilewright.expr.nodes import Buffer, Expr, Select, const
-from tilewright.graph.ops.broadcasting import wide
+from tilewright.graph.ops.broadcasting import wide, without
 from tilewright.graph.ops.elementwise import same_type
 from tilewright.graph.ops.registry import Compute, OpCall, OpDef, register
 
@@ -50,7 +50,7 @@ def _running(combine: str, identity: int) -> Compute:
                 (extent,),
                 combine,
                 value,
-                extents=(*x.shape[:axis], *x.shape[axis + 1 :]),
+                extents=without(x.shape, axis),
                 index=lambda *i: place(i, i[-1]),
                 combine=PS,
             )

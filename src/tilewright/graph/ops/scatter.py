@@ -24,9 +24,11 @@ from tilewright.graph.ops.derivative import Backward, filled, spread
 from tilewright.graph.ops.elementwise import same_type
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.gather import wrapped
-from tilewright.graph.ops.nests import LoopNests, kernel
 from tilewright.graph.ops.registry import Gradient, OpCall, OpDef, register
+from tilewright.graph.ops.terms import TensorTerm
+from tilewright.loops.nests import LoopNests, kernel
 from tilewright.loops.nodes import Alloc, If, Kernel, Stmt, Store, Update, block
+from tilewright.loops.sorting import allocated
 
 Buffers = Sequence[Buffer]
 
@@ -76,8 +78,9 @@ def _scatter_elements(
     data, indices, updates = inputs
     out = outputs[0]
     nests = LoopNests()
-    axis = call.axis(call.attr("axis", 0), len(data.shape))
-    if _are_owners(call, math.prod(indices.shape) // max(indices.shape[axis], 1), out):
+    axis = call.own_axis(len(data.shape), 0)
+    rows = math.prod(indices.shape) // max(indices.shape[axis], 1)
+    if _are_owners(call, rows, out):
         return [_elements_by_owners(call, inputs, out, axis)]
 
     def step(*i: Expr) -> Stmt:
@@ -96,13 +99,15 @@ def _elements_by_owners(
 ) -> Kernel:
     """Each element looks at the updates of its row."""
     data, indices, updates = inputs
-    nests, known = LoopNests(), Buffer("known", indices.shape, data.dtype)
+    nests = LoopNests()
+    known = Buffer("known", indices.shape, data.dtype)
 
     def place(i: Sequence[Expr]) -> Expr:
         return wrapped(indices[tuple(i)], data.shape[axis])
 
     def check(*i: Expr) -> Stmt:
-        return Store(known, i, data[replaced(i, axis, place(i))])
+        there = replaced(i, axis, place(i))
+        return Store(known, i, data[there])
 
     def owner(*j: Expr) -> Stmt:
         mine = Buffer("mine", (1,), out.dtype, "register")
@@ -113,18 +118,21 @@ def _elements_by_owners(
             return If(place(i).eq(j[axis]), put, None)
 
         found: Stmt = nests.loop(indices.shape[axis], look)
-        for n, (few, many) in enumerate(zip(indices.shape, data.shape, strict=True)):
-            if few < many and n != axis:
-                found = If(j[n] < few, found, None)
+        for n, extent in enumerate(indices.shape):
+            if extent < data.shape[n] and n != axis:
+                found = If(j[n] < extent, found, None)
         return _owned(mine, data[j], found, Store(out, j, mine[0]))
 
-    body = block(nests.over(indices.shape, check), nests.over(out.shape, owner))
-    return kernel(call.name, inputs, [out], Alloc(known, body))
+    checks = nests.over(indices.shape, check)
+    owners = nests.over(out.shape, owner)
+    body = Alloc(known, block(checks, owners))
+    return kernel(call.name, inputs, [out], body)
 
 
 def _owned(mine: Buffer, first: Expr, updates: Stmt, last: Stmt) -> Stmt:
     """An element in a register while it is updated."""
-    return Alloc(mine, block(Store(mine, (const(0),), first), updates, last))
+    start = Store(mine, (const(0),), first)
+    return Alloc(mine, block(start, updates, last))
 
 
 def _scatter_elements_type(call: OpCall) -> Sequence[Any]:
@@ -133,10 +141,9 @@ def _scatter_elements_type(call: OpCall) -> Sequence[Any]:
         raise call.error(
             f"indices {list(indices)} and updates {list(updates)} do not match"
         )
-    axis = call.axis(call.attr("axis", 0), len(data))
-    if any(
-        m > n for a, (m, n) in enumerate(zip(indices, data, strict=True)) if a != axis
-    ):
+    axis = call.own_axis(len(data), 0)
+    longer = [a for a, extent in enumerate(data) if indices[a] > extent]
+    if any(a != axis for a in longer):
         raise call.error(f"indices {list(indices)} reach beyond data {list(data)}")
     return same_type(call)
 
@@ -145,63 +152,65 @@ def _scatter_elements_type(call: OpCall) -> Sequence[Any]:
 class _Places:
     """The positions of a scatter's updates. gather: the operator that reads them back."""
 
-    f: Fragment
     call: OpCall
     indices: Value
     gather: str
     how: Mapping[str, Any]
 
-    def read(self, v: Value) -> Value:
+    def read(self, v: TensorTerm) -> TensorTerm:
         """The element at the position of each update."""
-        return self.f.op(self.gather, v, self.indices, **self.how)
+        return v.op(self.gather, self.indices, **self.how)
 
-    def combined(self, data: Value, updates: Value, reduction: str) -> Value:
+    def combined(
+        self, reduction: str, data: TensorTerm, updates: TensorTerm
+    ) -> TensorTerm:
         """Scatter other updates into other data, combined in another way."""
         op = self.call.operation
         how = {**op.attributes, "reduction": reduction}
-        return self.f.op(op.op_type, data, self.indices, updates, **how)
+        return data.op(op.op_type, self.indices, updates, **how)
 
-    def where(self, condition: Value, v: Value, otherwise: float) -> Value:
-        """`v` where a condition holds, else a number."""
-        return self.f.op("Where", condition, v, self.f.constant(otherwise, v.dtype))
+
+class _Factor:
+    """The data or the updates of a product, with their zeros counted instead of multiplied."""
+
+    def __init__(self, v: TensorTerm) -> None:
+        is_zero = v.equals(0)
+        self.rest = is_zero.chosen(1, v)
+        self.count = is_zero.op("CastLike", v)
+
+    def flow(self, product: TensorTerm, count: TensorTerm, g: TensorTerm) -> TensorTerm:
+        """The gradient from the product of all factors, the number of zeros and its gradient."""
+        others = count - self.count
+        quotient = g * (product / self.rest)
+        return others.equals(0).chosen(quotient, 0)
+
+
+Flows = tuple[TensorTerm, TensorTerm]
 
 
 def _of_products(
-    at: _Places, x: Sequence[Value], g: Value, back: Value
-) -> list[Value | None]:
+    at: _Places, data: TensorTerm, updates: TensorTerm, g: TensorTerm
+) -> Flows:
     """Each factor's gradient is the product's times all other factors, some of which may be 0."""
-    f = at.f
-    data, _, updates = x
-    none = f.constant(0, data.dtype)
-    zeros = [f.op("Equal", v, none) for v in (data, updates)]
-    rest = [
-        f.op("Where", zero, f.constant(1, data.dtype), v)
-        for zero, v in zip(zeros, (data, updates), strict=True)
-    ]
-    counts = [f.op("CastLike", zero, data) for zero in zeros]
-    product = at.combined(rest[0], rest[1], "mul")
-    count = at.combined(counts[0], counts[1], "add")
-    found: list[Value | None] = []
-    for n, (all_of, many, flow) in enumerate(
-        ((product, count, g), (at.read(product), at.read(count), back))
-    ):
-        others = f.op("Sub", many, counts[n])
-        quotient = f.op("Mul", flow, f.op("Div", all_of, rest[n]))
-        found.append(at.where(f.op("Equal", others, none), quotient, 0))
-    return [found[0], None, found[1]]
+    back = at.read(g)
+    own = _Factor(data)
+    others = _Factor(updates)
+    product = at.combined("mul", own.rest, others.rest)
+    count = at.combined("add", own.count, others.count)
+    here = own.flow(product, count, g)
+    there = others.flow(at.read(product), at.read(count), back)
+    return here, there
 
 
 def _of_extremes(
-    at: _Places, x: Sequence[Value], y: Value, g: Value
-) -> list[Value | None]:
+    at: _Places, data: TensorTerm, updates: TensorTerm, y: TensorTerm, g: TensorTerm
+) -> Flows:
     """Elements equal to the extreme share its gradient evenly."""
-    f = at.f
-    data, _, updates = x
-    own = f.op("Equal", data, y)
-    others = f.op("Equal", updates, at.read(y))
-    counts = [f.op("CastLike", v, g) for v in (own, others)]
-    share = f.op("Div", g, at.combined(counts[0], counts[1], "add"))
-    return [at.where(own, share, 0), None, at.where(others, at.read(share), 0)]
+    own = data.equals(y)
+    others = updates.equals(at.read(y))
+    counts = [v.op("CastLike", g) for v in (own, others)]
+    share = g / at.combined("add", *counts)
+    return own.chosen(share, 0), others.chosen(at.read(share), 0)
 
 
 def _gradient(gather: str) -> Gradient:
@@ -214,30 +223,38 @@ def _gradient(gather: str) -> Gradient:
         y: Value,
         g: Value,
     ) -> Sequence[Value | None]:
-        data, indices, updates = x
+        data, updates = f.term(x[0]), f.term(x[2])
+        result, flow = f.term(y), f.term(g)
         how = {"axis": call.attr("axis", 0)} if gather == "GatherElements" else {}
+        places = _Places(call, x[1], gather, how)
         combine = call.attr("reduction", "none") or "none"
-        places = _Places(f, call, indices, gather, how)
-        back = places.read(g)
         if combine == "add":
-            return [g, None, back]
-        if combine == "mul":
-            return _of_products(places, x, g, back)
-        if combine != "none":
-            return _of_extremes(places, x, y, g)
-        zeros = filled(f, updates, 0)
-        op = call.operation
-        own = f.op(op.op_type, g, indices, zeros, version=op.version, **op.attributes)
-        numbers = np.arange(1, 1 + math.prod(call.shape(2))).reshape(call.shape(2))
-        number = f.constant(numbers, int64)
-        none = spread(f, f.constant(0, int64), data)
-        last = f.op(
-            op.op_type, none, indices, number, version=op.version, **op.attributes
-        )
-        stays = f.op("Equal", places.read(last), number)
-        return [own, None, f.op("Where", stays, back, f.constant(0, g.dtype))]
+            found = (flow, places.read(flow))
+        elif combine == "mul":
+            found = _of_products(places, data, updates, flow)
+        elif combine != "none":
+            found = _of_extremes(places, data, updates, result, flow)
+        else:
+            found = _of_last(places, f, x, flow)
+        own, back = found
+        return [own.value, None, back.value]
 
     return rule
+
+
+def _of_last(at: _Places, f: Fragment, x: Sequence[Value], g: TensorTerm) -> Flows:
+    """An update has the gradient of its element if no later one has replaced it."""
+    data, indices, updates = x
+    op = at.call.operation
+    back = at.read(g)
+    own = f.apply(op, [g.value, indices, filled(f, updates, 0)], op.attributes)
+    shape = updates.extents
+    numbers = np.arange(1, 1 + math.prod(shape)).reshape(shape)
+    number = f.constant(numbers, int64)
+    none = spread(f, f.constant(0, int64), data)
+    last = f.term(f.apply(op, [none, indices, number], op.attributes))
+    stays = at.read(last).equals(number)
+    return f.term(own), stays.chosen(back, 0)
 
 
 for _name, _since, _until in (("Scatter", 9, 10), ("ScatterElements", 11, None)):
@@ -266,22 +283,31 @@ def _scatter_nd(
         return [_nd_by_owners(call, inputs, out, depth)]
 
     def step(*i: Expr) -> Stmt:
-        at = tuple(wrapped(indices[(*i, n)], data.shape[n]) for n in range(depth))
-        rest = data.shape[depth:]
-        return nests.over(
-            rest, lambda *j: _put(call, out, (*at, *j), updates[(*i, *j)]), vector=True
-        )
+        at = _target(data, indices, i)
+
+        def put(*j: Expr) -> Stmt:
+            return _put(call, out, (*at, *j), updates[(*i, *j)])
+
+        return nests.over(data.shape[depth:], put, vector=True)
 
     body = block(
-        nests.copy(out, lambda *i: data[i]), nests.over(indices.shape[:-1], step)
+        nests.copy(out, lambda *i: data[i]),
+        nests.over(indices.shape[:-1], step),
     )
     return [kernel(call.name, inputs, outputs, body)]
+
+
+def _target(data: Buffer, indices: Buffer, i: Sequence[Expr]) -> list[Expr]:
+    """The first indices of the elements that update `i` changes."""
+    extents = data.shape[: indices.shape[-1]]
+    return [wrapped(indices[(*i, n)], extent) for n, extent in enumerate(extents)]
 
 
 def _nd_by_owners(call: OpCall, inputs: Buffers, out: Buffer, depth: int) -> Kernel:
     """Each element compares its number with those of all updates."""
     data, indices, updates = inputs
-    nests, grid = LoopNests(), indices.shape[:-1]
+    nests = LoopNests()
+    grid = indices.shape[:-1]
     known = Buffer("known", grid, data.dtype)
     places = Buffer("places", grid, INDEX)
 
@@ -292,23 +318,27 @@ def _nd_by_owners(call: OpCall, inputs: Buffers, out: Buffer, depth: int) -> Ker
         return found
 
     def check(*i: Expr) -> Stmt:
-        at = [wrapped(indices[(*i, n)], data.shape[n]) for n in range(depth)]
+        at = _target(data, indices, i)
         rest = (const(0),) * (len(data.shape) - depth)
         there = Store(known, i, data[(*at, *rest)])
-        return block(there, Store(places, i, number(at)))
+        place = Store(places, i, number(at))
+        return block(there, place)
 
     def owner(*j: Expr) -> Stmt:
         mine = Buffer("mine", (1,), out.dtype, "register")
 
         def look(*i: Expr) -> Stmt:
-            put = _put(call, mine, (const(0),), updates[(*i, *j[depth:])])
+            update = updates[(*i, *j[depth:])]
+            put = _put(call, mine, (const(0),), update)
             return If(places[i].eq(number(j[:depth])), put, None)
 
         found = nests.over(grid, look)
         return _owned(mine, data[j], found, Store(out, j, mine[0]))
 
-    body = block(nests.over(grid, check), nests.over(out.shape, owner))
-    return kernel(call.name, inputs, [out], Alloc(known, Alloc(places, body)))
+    checks = nests.over(grid, check)
+    owners = nests.over(out.shape, owner)
+    body = allocated((places, known), block(checks, owners))
+    return kernel(call.name, inputs, [out], body)
 
 
 def _scatter_nd_type(call: OpCall) -> Sequence[Any]:
@@ -341,7 +371,7 @@ def _tensor_scatter(
     cache, update = inputs[:2]
     out = outputs[0]
     nests = LoopNests()
-    axis = call.axis(call.attr("axis", -2), len(cache.shape))
+    axis = call.own_axis(len(cache.shape), -2)
     circular = call.attr("mode", "linear") == "circular"
 
     def step(*i: Expr) -> Stmt:
@@ -374,20 +404,21 @@ def _tensor_scatter_gradient(
     """Old steps that were not overwritten get their gradient, new steps get the rest."""
     update = x[1]
     shape = call.shape(1)
-    axis = call.axis(call.attr("axis", -2), len(shape))
+    axis = call.own_axis(len(shape), -2)
     op = call.operation
-    rest = x[2:]
-    own = f.op(
-        op.op_type, g, filled(f, update, 0), *rest, version=op.version, **op.attributes
-    )
+    own = f.apply(op, [g, filled(f, update, 0), *x[2:]], op.attributes)
     extents = [n if a == axis else 1 for a, n in enumerate(shape)]
-    at = f.constant(np.arange(shape[axis]).reshape(extents), int64)
+    steps = np.arange(shape[axis]).reshape(extents)
+    at = f.term(f.constant(steps, int64))
     if call.has(2):
-        start = f.reshape(x[2], *[-1, *[1] * (len(shape) - 1)])
-        at = f.op("Add", at, f.op("CastLike", start, at))
+        by_batch = (-1, *[1] * (len(shape) - 1))
+        start = f.term(f.reshape(x[2], *by_batch))
+        at = at + start.op("CastLike", at)
     if call.attr("mode", "linear") == "circular":
-        at = f.op("Mod", at, f.constant(call.shape(0)[axis], int64))
-    return [own, f.op("GatherElements", g, spread(f, at, update), axis=axis), None]
+        at = at.op("Mod", call.shape(0)[axis])
+    places = spread(f, at.value, update)
+    back = f.op("GatherElements", g, places, axis=axis)
+    return [own, back, None]
 
 
 register(

@@ -9,7 +9,7 @@ from typing import Any
 from tilewright.base.dtypes import DType, float32, float64, int64, string
 from tilewright.base.errors import UnsupportedError
 from tilewright.graph.nodes import Value
-from tilewright.graph.ops.casts import number_of
+from tilewright.graph.ops.dtype_numbers import number_of
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import OpCall, Type
 
@@ -252,7 +252,7 @@ def real(
     """The input as float64 if it has that type, else as float32."""
     x = op.value(0)
     dtype = float64 if x.dtype == float64 else float32
-    return x if x.dtype == dtype else f.op("Cast", x, to=number_of(dtype.name))
+    return x if x.dtype == dtype else f.cast(x, dtype)
 
 
 def single(
@@ -260,4 +260,4 @@ def single(
     y: Value,
 ) -> Value:
     """`y` as float32, the type of the results of ai.onnx.ml."""
-    return y if y.dtype == float32 else f.op("Cast", y, to=number_of("float32"))
+    return y if y.dtype == float32 else f.cast(y, float32)

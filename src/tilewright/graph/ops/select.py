@@ -9,7 +9,7 @@ from tilewright.compute.build import cast, map_, reduce_
 from tilewright.compute.nodes import Computation
 from tilewright.compute.reducer import arg_reducer
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Select, const
-from tilewright.graph.ops.broadcasting import wide, wide_dtype
+from tilewright.graph.ops.broadcasting import inserted, wide, wide_dtype, without
 from tilewright.graph.ops.elementwise import same_type
 from tilewright.graph.ops.gather import wrapped
 from tilewright.graph.ops.reduce import point_of, reduced_shape
@@ -29,7 +29,7 @@ def _gather_nd_type(call: OpCall) -> Sequence[Type]:
         or data[:batch] != indices[:batch]
     ):
         raise call.error(f"indices {list(indices)} do not fit data {list(data)}")
-    return [(call.dtype(0), (*indices[:-1], *data[batch + indices[-1] :]))]
+    return call.result((*indices[:-1], *data[batch + indices[-1] :]))
 
 
 def _gather_nd(
@@ -65,14 +65,14 @@ register(
 
 
 def _one_hot_axis(call: OpCall) -> int:
-    return call.axis(call.attr("axis", -1), call.rank(0) + 1)
+    return call.own_axis(call.rank(0) + 1, -1)
 
 
 def _one_hot_type(call: OpCall) -> Sequence[Type]:
     shape = call.shape(0)
     axis = _one_hot_axis(call)
     depth = call.int_scalar(1)
-    return [(call.dtype(2), (*shape[:axis], depth, *shape[axis:]))]
+    return [(call.dtype(2), inserted(shape, axis, depth))]
 
 
 def _one_hot(
@@ -88,7 +88,7 @@ def _one_hot(
     depth = out.shape[axis]
 
     def at(*i: Any) -> Expr:
-        chosen = cast(indices[(*i[:axis], *i[axis + 1 :])], INDEX)
+        chosen = cast(indices[without(i, axis)], INDEX)
         chosen = Select(chosen < 0, chosen + depth, chosen)
         return Select(chosen.eq(i[axis]), values[1], values[0])
 
@@ -116,7 +116,7 @@ def _hardmax(
     out = outputs[0]
     rank = len(x.shape)
     since_13 = call.version >= 13
-    axis = call.axis(call.attr("axis", -1 if since_13 else 1), rank)
+    axis = call.own_axis(rank, -1 if since_13 else 1)
     axes = [axis] if since_13 else list(range(axis, rank))
     shape = reduced_shape(x.shape, axes, keep=True)
     top = Buffer(f"{call.name}_top", shape, wide_dtype(x.dtype))

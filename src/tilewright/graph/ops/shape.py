@@ -104,7 +104,7 @@ def _reshape_op(
         shape = tuple(shape_of(call))
         if math.prod(shape) != call.size(0):
             raise call.error(f"shape {list(call.shape(0))} cannot become {list(shape)}")
-        return [(call.dtype(0), shape)]
+        return call.result(shape)
 
     def compute(
         call: OpCall,
@@ -248,13 +248,13 @@ def _transpose_gradient(
     g: Value,
 ) -> Sequence[Value]:
     perm = _perm(call)
-    return [f.op("Transpose", g, perm=[perm.index(i) for i in range(len(perm))])]
+    return [f.transpose(g, *[perm.index(i) for i in range(len(perm))])]
 
 
 register(
     OpDef(
         "Transpose",
-        lambda call: [(call.dtype(0), tuple(call.shape(0)[p] for p in _perm(call)))],
+        lambda call: call.result(call.shape(0)[p] for p in _perm(call)),
         compute=_transpose,
         reference=lambda call, x: [np.transpose(x, call.attr("perm"))],
         traits=MOVES_DATA | CHANGES_AXES,
@@ -264,7 +264,7 @@ register(
 
 
 def _expanded(call: OpCall) -> Sequence[Type]:
-    return [(call.dtype(0), broadcast(call, call.shape(0), call.ints(1) or []))]
+    return call.result(broadcast(call, call.shape(0), call.ints(1) or []))
 
 
 register(
@@ -308,12 +308,7 @@ def _tiled(call: OpCall) -> Sequence[Type]:
     repeats = call.ints(1) or []
     if len(repeats) != call.rank(0):
         raise call.error(f"{len(repeats)} repeats for {call.rank(0)} axes")
-    return [
-        (
-            call.dtype(0),
-            tuple(d * r for d, r in zip(call.shape(0), repeats, strict=True)),
-        )
-    ]
+    return call.result(d * r for d, r in zip(call.shape(0), repeats, strict=True))
 
 
 register(

@@ -23,9 +23,9 @@ def softmax_gradient(axes: Axes) -> Gradient:
         g: Value,
     ) -> Sequence[Value]:
         over = shape(f, axes(call, call.rank(0)))
-        part = f.op("Mul", g, y)
-        total = f.op("ReduceSum", part, over, keepdims=1)
-        return [f.op("Mul", y, f.op("Sub", g, total))]
+        result, flow = f.term(y), f.term(g)
+        total = (flow * result).op("ReduceSum", over, keepdims=1)
+        return [(result * (flow - total)).value]
 
     return rule
 
@@ -41,7 +41,9 @@ def log_softmax_gradient(axes: Axes) -> Gradient:
         g: Value,
     ) -> Sequence[Value]:
         over = shape(f, axes(call, call.rank(0)))
-        total = f.op("ReduceSum", g, over, keepdims=1)
-        return [f.op("Sub", g, f.op("Mul", f.op("Exp", y), total))]
+        flow = f.term(g)
+        total = flow.op("ReduceSum", over, keepdims=1)
+        share = f.term(y).op("Exp") * total
+        return [(flow - share).value]
 
     return rule

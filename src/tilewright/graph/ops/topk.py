@@ -13,13 +13,13 @@ from tilewright.base import dtypes
 from tilewright.compute.build import cast
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Select, call, const
 from tilewright.graph.nodes import Value
-from tilewright.graph.ops.broadcasting import replaced, wide
+from tilewright.graph.ops.broadcasting import inserted, replaced, wide, without
 from tilewright.graph.ops.derivative import Backward, filled
 from tilewright.graph.ops.fragment import Fragment
-from tilewright.graph.ops.nests import LoopNests, kernel
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
-from tilewright.graph.ops.sorting import ShuffleSort
+from tilewright.loops.nests import LoopNests, kernel
 from tilewright.loops.nodes import Alloc, If, Kernel, Stmt, Store, While, block
+from tilewright.loops.sorting import ShuffleSort, allocated
 
 Buffers = Sequence[Buffer]
 # The value and the place of an element of a row; stores one of the best of a row.
@@ -39,7 +39,7 @@ def _k(op: OpCall) -> int:
 
 def _types(op: OpCall) -> Sequence[Type]:
     shape = op.shape(0)
-    axis = op.axis(op.attr("axis", -1), len(shape))
+    axis = op.own_axis(len(shape), -1)
     k = _k(op)
     if not shape or k > shape[axis]:
         raise op.error(f"k={k} of a tensor {list(shape)} along axis {axis}")
@@ -60,6 +60,13 @@ def _before(a: Expr, b: Expr, largest: bool) -> Expr:
     return more | (call("isnan", high) & ~call("isnan", low))
 
 
+def _both(
+    values: Buffer, places: Buffer, at: tuple[Any, ...], value: Expr, place: Expr
+) -> Stmt:
+    """Stores a value and its place."""
+    return block(Store(values, at, value), Store(places, at, place))
+
+
 SORTED: Final = 1024  # elements that a block of threads sorts together
 
 
@@ -72,19 +79,20 @@ class _InBlocks:
     def __init__(self, op: OpCall, x: Buffer) -> None:
         self.op, self.x, self.k = op, x, _k(op)
         self.largest = bool(op.attr("largest", 1))
-        self.axis = op.axis(op.attr("axis", -1), len(x.shape))
-        self.free = (*x.shape[: self.axis], *x.shape[self.axis + 1 :])
+        self.axis = op.own_axis(len(x.shape), -1)
+        self.free = without(x.shape, self.axis)
         self.extent = x.shape[self.axis]
         self.nests = LoopNests()
 
     def body(self, outputs: Buffers) -> Stmt:
         """The whole program."""
-        a, count = self.axis, self.extent
+        count = self.extent
         steps: list[Stmt] = []
         scratch: list[Buffer] = []
 
         def own(i: Sequence[Expr], n: Expr) -> tuple[Expr, Expr]:
-            return self.x[(*i[:a], n, *i[a:])], n
+            point = inserted(i, self.axis, n)
+            return self.x[point], n
 
         read: _Read = own
         while count > SORTED and 4 * self.k <= SORTED:
@@ -93,23 +101,18 @@ class _InBlocks:
             values = Buffer(f"values{len(steps)}", shape, self.x.dtype)
             places = Buffer(f"found{len(steps)}", shape, INDEX)
             scratch += [values, places]
-            steps.append(self.sorted(read, count, blocks, self.into(values, places)))
-            read, count = self.candidates(values, places), blocks * self.k
-        results = [None if b is None else self.along(b) for b in outputs]
+            flush = self.into(values, places)
+            steps.append(self.sorted(read, count, blocks, flush))
+            read = self.candidates(values, places)
+            count = blocks * self.k
 
-        def flush(i: Sequence[Expr], n: Expr, value: Expr, place: Expr) -> Stmt:
-            pairs = zip(results, (value, place), strict=True)
-            return block(*(store(i, n, v) for store, v in pairs if store is not None))
+        def last(i: Sequence[Expr], n: Expr, value: Expr, place: Expr) -> Stmt:
+            point = inserted(i, self.axis, n)
+            pairs = zip(outputs, (value, place), strict=True)
+            return block(*(Store(b, point, v) for b, v in pairs if b is not None))
 
-        body = block(*steps, self.sorted(read, count, 1, flush))
-        for b in reversed(scratch):
-            body = Alloc(b, body)
-        return body
-
-    def along(self, b: Buffer) -> Callable[[Sequence[Expr], Expr, Expr], Stmt]:
-        """Stores into a result."""
-        a = self.axis
-        return lambda i, n, value: Store(b, (*i[:a], n, *i[a:]), value)
+        steps.append(self.sorted(read, count, 1, last))
+        return allocated(reversed(scratch), block(*steps))
 
     def into(self, values: Buffer, places: Buffer) -> _Flush:
         """Stores the best of a block as candidates of the next step."""
@@ -117,7 +120,7 @@ class _InBlocks:
         def flush(i: Sequence[Expr], n: Expr, value: Expr, place: Expr) -> Stmt:
             *row, at = i
             to = (*row, at * self.k + n)
-            return block(Store(values, to, value), Store(places, to, place))
+            return _both(values, places, to, value, place)
 
         return flush
 
@@ -134,8 +137,10 @@ class _InBlocks:
         room = count if blocks == 1 else SORTED
         order = ShuffleSort(room, self.nests)
         keys = Buffer("keys", (order.size,), self.x.dtype)
-        nests, none = self.nests, const(0, self.x.dtype)
-        last, extent = const(order.size), const(self.extent)
+        nests = self.nests
+        none = const(0, self.x.dtype)
+        last = const(order.size)
+        extent = const(self.extent)
 
         def row(*i: Expr) -> Stmt:
             outer = i if blocks == 1 else i[:-1]
@@ -146,29 +151,28 @@ class _InBlocks:
             def fetch(n: Expr) -> Stmt:
                 value, place = read(outer, at(n))
                 known = Select(place < self.extent, n, last)
-                some = block(Store(keys, (n,), value), Store(order.places, (n,), known))
-                rest = block(Store(keys, (n,), none), Store(order.places, (n,), last))
-                return If((n < room) & (at(n) < count), some, rest)
+                some = _both(keys, order.places, (n,), value, known)
+                rest = _both(keys, order.places, (n,), none, last)
+                exists = (n < room) & (at(n) < count)
+                return If(exists, some, rest)
 
             def store(n: Expr) -> Stmt:
                 best = order.places[n]
-                value = Select(best < last, keys[best], none)
-                place = Select(best < last, read(outer, at(best))[1], extent)
+                exists = best < last
+                _, source = read(outer, at(best))
+                value = Select(exists, keys[best], none)
+                place = Select(exists, source, extent)
                 return flush(i, n, value, place)
 
             def before(m: Expr, n: Expr) -> tuple[Stmt, Expr]:
                 return block(), _before(keys[m], keys[n], self.largest)
 
-            return Alloc(
-                keys,
-                order.around(
-                    block(
-                        nests.loop(order.size, fetch),
-                        order.sort(const(order.size), before),
-                        nests.loop(self.k, store),
-                    )
-                ),
+            body = block(
+                nests.loop(order.size, fetch),
+                order.sort(last, before),
+                nests.loop(self.k, store),
             )
+            return Alloc(keys, order.around(body))
 
         extents = self.free if blocks == 1 else (*self.free, blocks)
         return nests.rows(extents, order.size * order.bits**2, row)
@@ -192,15 +196,9 @@ class _Sorted:
         above = at - 1
         before_above = _before(element, best[above], self.largest)
         sinks = Select(at > 0, before_above, const(False, dtypes.bool_))
-        move = block(
-            Store(best, (at,), best[above]),
-            Store(self.place, (at,), self.place[above]),
-            Store(self.hole, (const(0),), above),
-        )
-        put = block(
-            Store(best, (at,), element),
-            Store(self.place, (at,), n),
-        )
+        down = _both(best, self.place, (at,), best[above], self.place[above])
+        move = block(down, Store(self.hole, (const(0),), above))
+        put = _both(best, self.place, (at,), element, n)
         last = Select(n < self.k, n, const(self.k - 1))
         start = Store(self.hole, (const(0),), last)
         enters = (n < self.k) | _before(element, best[self.k - 1], self.largest)
@@ -208,7 +206,7 @@ class _Sorted:
 
     def around(self, body: Stmt) -> Stmt:
         """`body` with the list allocated."""
-        return Alloc(self.best, Alloc(self.place, Alloc(self.hole, body)))
+        return allocated((self.hole, self.place, self.best), body)
 
 
 def _top_k(
@@ -219,21 +217,20 @@ def _top_k(
     """Insertion into a sorted list of k elements; most elements fail against its last one."""
     x = inputs[0]
     nests = LoopNests()
-    axis = op.axis(op.attr("axis", -1), len(x.shape))
+    axis = op.own_axis(len(x.shape), -1)
     extent = x.shape[axis]
     kept = _Sorted(op, x)
     stores = [(outputs[0], kept.best), (outputs[1], kept.place)]
 
     def row(*i: Expr) -> Stmt:
-        def point(n: Any) -> tuple[Any, ...]:
-            return (*i[:axis], n, *i[axis:])
-
         def insert(n: Expr) -> Stmt:
-            return kept.insert(x[point(n)], n)
+            point = inserted(i, axis, n)
+            return kept.insert(x[point], n)
 
         def flush(n: Expr) -> Stmt:
+            point = inserted(i, axis, n)
             wanted = [(out, b) for out, b in stores if out is not None]
-            return block(*(Store(out, point(n), b[n]) for out, b in wanted))
+            return block(*(Store(out, point, b[n]) for out, b in wanted))
 
         body = block(
             nests.loop(extent, insert),
@@ -241,7 +238,7 @@ def _top_k(
         )
         return kept.around(body)
 
-    free = (*x.shape[:axis], *x.shape[axis + 1 :])
+    free = without(x.shape, axis)
     if kept.k and op.blocks:
         parts = _InBlocks(op, x)
         body = parts.body(outputs)
@@ -261,12 +258,12 @@ def _gradient(
     g: Value,
 ) -> Sequence[Value | None]:
     """The gradient of an element is that of the result that it became."""
-    place = op.operation.outputs[1] if op.wants(1) else None
-    if place is None:
-        call = op.operation
-        _, place = f.ops(
-            "TopK", *call.inputs, version=call.version, count=2, **call.attributes
-        )
+    call = op.operation
+    if op.wants(1):
+        place = op.out(1)
+    else:
+        how = {"version": call.version, **call.attributes}
+        _, place = f.ops("TopK", *call.inputs, count=2, **how)
     zeros = filled(f, op.value(0), 0)
     axis = op.attr("axis", -1)
     back = f.op("ScatterElements", zeros, place, g, axis=axis, reduction="add")

@@ -17,7 +17,7 @@ from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import DType, float32, float64
 from tilewright.base.errors import UnsupportedError
 from tilewright.graph.nodes import Value
-from tilewright.graph.ops.casts import number_of
+from tilewright.graph.ops.dtype_numbers import number_of
 from tilewright.graph.ops.forest import NEUTRAL, Forest, TreeNode
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
@@ -223,7 +223,7 @@ def _ensemble(
 
 
 def _ensemble_type(op: OpCall) -> Sequence[Type]:
-    return [(op.dtype(0), (rows_of(op), int(op.attr("n_targets"))))]
+    return op.result((rows_of(op), int(op.attr("n_targets"))))
 
 
 register(

@@ -16,12 +16,12 @@ from tilewright.base.dtypes import int64
 from tilewright.compute.build import cast
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Max, Min, Select, const
 from tilewright.expr.nodes import call as apply
-from tilewright.graph.ops.broadcasting import wide
-from tilewright.graph.ops.nests import LoopNests, kernel
+from tilewright.graph.ops.broadcasting import inserted, wide, without
 from tilewright.graph.ops.open_extents import DOMAIN, cleared
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
-from tilewright.graph.ops.sorting import CounterCell, MergeSort, allocated
+from tilewright.loops.nests import LoopNests, kernel
 from tilewright.loops.nodes import If, Kernel, Stmt, Store, While, block
+from tilewright.loops.sorting import CounterCell, MergeSort, allocated
 
 Buffers = Sequence[Buffer]
 COUNT = 1  # the operand that holds the number of slices
@@ -30,7 +30,7 @@ COUNT = 1  # the operand that holds the number of slices
 def _type(call: OpCall) -> Sequence[Type]:
     """The types of the slices, first indices, inverse indices and counts."""
     shape = call.shape(0)
-    axis = call.axis(call.attr("axis", 0), len(shape))
+    axis = call.own_axis(len(shape), 0)
     extent = (shape[axis],)
     whole = (call.dtype(0), shape)
     return [whole, *[(int64, extent)] * 3, (int64, ())]
@@ -40,7 +40,8 @@ def _before(
     a: Expr,
     b: Expr,
 ) -> Expr:
-    a, b = _ordered(a), _ordered(b)
+    a = _ordered(a)
+    b = _ordered(b)
     less = a < b
     if not a.dtype.is_float:
         return less
@@ -65,6 +66,11 @@ class _Slices:
     def axis(self) -> int:
         """The axis of the slices."""
         return self.call.axis(self.call.attr("axis", 0), len(self.inputs[0].shape))
+
+    @cached_property
+    def free(self) -> Sequence[int]:
+        """The shape of a slice."""
+        return without(self.inputs[0].shape, self.axis)
 
     @cached_property
     def extent(self) -> int:
@@ -97,25 +103,25 @@ class _Slices:
         n: Expr,
     ) -> tuple[Stmt, Expr]:
         """Whether slice `m` comes before slice `n`, by the first element that differs."""
-        x, order = self.inputs[0], self.cells["order"]
-        free = [d for a, d in enumerate(x.shape) if a != self.axis]
+        x = self.inputs[0]
+        order = self.cells["order"]
 
         def look(*i: Expr) -> Stmt:
-            one, other = (x[(*i[: self.axis], k, *i[self.axis :])] for k in (m, n))
+            one, other = (x[inserted(i, self.axis, k)] for k in (m, n))
             sign = Select(_before(one, other), const(-1), const(0))
             sign = Select(_before(other, one), const(1), sign)
             return If(order.value.eq(0), order.set(sign), None)
 
-        return block(order.set(0), self.nests.over(free, look)), order.value.eq(-1)
+        compare = self.nests.over(self.free, look)
+        return block(order.set(0), compare), order.value.eq(-1)
 
     def setup(self) -> Stmt:
         """Initialize the number of slices."""
         here: Expr = const(self.extent)
         if self.call.has(COUNT):
             given = self.inputs[COUNT]
-            here = Max(
-                Min(given[(0,) * len(given.shape)], const(self.extent)), const(0)
-            )
+            count = given[(0,) * len(given.shape)]
+            here = Max(Min(count, here), const(0))
         return block(self.cells["count"].set(here), self.cells["found"].set(0))
 
     def along(
@@ -135,7 +141,8 @@ class _Slices:
         look, before = self.compare(first.value, here)
         new = block(first.set(here), Store(self.number, (here,), found.value))
         ranked = block(new, found.add())
-        start = If(at.value.eq(0), ranked, block(look, If(before, ranked, None)))
+        rank = block(look, If(before, ranked, None))
+        start = If(at.value.eq(0), ranked, rank)
         each = block(start, Store(self.head, (here,), first.value))
         fill = self.along(Store(places, (at.value,), at.value))
         sort = self.sorting.sort(self.cells["count"].value, self.compare)
@@ -143,10 +150,12 @@ class _Slices:
 
     def renumber(self) -> Stmt:
         """Number the heads in order of first occurrence."""
-        at, found = self.cells["at"], self.cells["found"]
-        new = block(Store(self.number, (at.value,), found.value), found.add())
-        is_head = self.head[at.value].eq(at.value)
-        return block(found.set(0), self.along(If(is_head, new, None)))
+        found = self.cells["found"]
+        at = self.cells["at"].value
+        new = block(Store(self.number, (at,), found.value), found.add())
+        is_head = self.head[at].eq(at)
+        renumber = self.along(If(is_head, new, None))
+        return block(found.set(0), renumber)
 
     def results(self) -> Stmt:
         """Write the results, slice by slice."""
@@ -154,9 +163,8 @@ class _Slices:
         _, places, inverse, counts, count = self.outputs
         head = self.head[at]
         number = self.number[head]
-        first = block(
-            self.take(at, self.number[at]), Store(places, (self.number[at],), at)
-        )
+        own = self.number[at]
+        first = block(self.take(at, own), Store(places, (own,), at))
         each = block(
             If(head.eq(at), first, None),
             Store(inverse, (at,), number),
@@ -172,15 +180,12 @@ class _Slices:
     ) -> Stmt:
         """Copy slice `source` of the input to slice `target` of the result."""
         x, y = self.inputs[0], self.outputs[0]
-        free = [d for a, d in enumerate(x.shape) if a != self.axis]
 
         def move(*i: Expr) -> Stmt:
-            def at(k: Expr) -> tuple[Expr, ...]:
-                return (*i[: self.axis], k, *i[self.axis :])
+            one, other = (inserted(i, self.axis, k) for k in (source, target))
+            return Store(y, other, x[one])
 
-            return Store(y, at(target), x[at(source)])
-
-        return self.nests.over(free, move)
+        return self.nests.over(self.free, move)
 
 
 def _compute(

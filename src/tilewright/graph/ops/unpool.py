@@ -10,8 +10,8 @@ from tilewright.compute.build import cast, reduce_
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Select, const
 from tilewright.graph.ops.broadcasting import wide, wide_dtype
-from tilewright.graph.ops.nests import LoopNests, kernel
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
+from tilewright.loops.nests import LoopNests, kernel
 from tilewright.loops.nodes import Kernel, Stmt, Store, block
 
 Buffers = Sequence[Buffer]
@@ -39,7 +39,7 @@ def _unpool_type(call: OpCall) -> Sequence[Type]:
         raise call.error(
             f"output_shape {list(shape)} does not fit {list(call.shape(0))}"
         )
-    return [(call.dtype(0), shape)]
+    return call.result(shape)
 
 
 def _unpool(
@@ -91,7 +91,7 @@ def _col2im_type(call: OpCall) -> Sequence[Type]:
     n, rows = call.shape(0)[:2]
     if rows % math.prod(blocks):
         raise call.error(f"{rows} rows are not a multiple of a block of {blocks}")
-    return [(call.dtype(0), (n, rows // math.prod(blocks), *image))]
+    return call.result((n, rows // math.prod(blocks), *image))
 
 
 def _col2im(

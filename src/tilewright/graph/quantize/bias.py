@@ -60,7 +60,7 @@ def bias_slot(
     if layer.op.qualified in ("Conv", "Gemm"):
         b = layer.bias
         if b is None:
-            fits = layer.op.attributes.get("beta", 1.0) == 1.0
+            fits = layer.op.attr("beta", 1.0) == 1.0
         else:
             fits = b in graph.constants and b.extents == many
         return (layer.op, 2) if fits else None

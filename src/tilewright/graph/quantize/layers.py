@@ -58,7 +58,7 @@ class Layer:
     @property
     def group(self) -> int:
         """The number of groups; 1 except for a grouped convolution."""
-        return int(self.op.attributes.get("group", 1))
+        return int(self.op.attr("group", 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def _product(op: Operation) -> Layer:
 
 
 def _gemm(op: Operation) -> Layer:
-    if op.attributes.get("transB", 0):
+    if op.attr("transB", 0):
         return Layer(op, channels=0, inputs=1, data_axis=-1)
     return _product(op)
 
@@ -155,7 +155,7 @@ def _unfit(
 
 def _is_plain(op: Operation) -> bool:
     """Whether it neither transposes nor scales its data. Without a bias, beta has no effect."""
-    if op.attributes.get("transA", 0) or op.attributes.get("alpha", 1.0) != 1.0:
+    if op.attr("transA", 0) or op.attr("alpha", 1.0) != 1.0:
         return False
     has_bias = len(op.inputs) > 2 and op.inputs[2] is not None
-    return not has_bias or op.attributes.get("beta", 1.0) == 1.0
+    return not has_bias or op.attr("beta", 1.0) == 1.0

@@ -136,7 +136,7 @@ class ChannelDivision:
     ) -> None:
         """A normalization over the last axis only, with its scale and bias."""
         rank = len(op.writes[0].shape or ())
-        over = op.attributes.get("axis", -1) % max(rank, 1)
+        over = op.attr("axis", -1) % max(rank, 1)
         known = all(v is None or v in self.graph.constants for v in op.inputs[1:])
         if axis != rank - 1 or over != axis or not known:
             self._fail(f"{op.label} has no constant scale along the axis")

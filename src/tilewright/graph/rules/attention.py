@@ -71,7 +71,7 @@ def _along_rows(softmax: Operation) -> bool:
     value = softmax.inputs[0]
     if value is None or not value.static or not value.shape:
         return False
-    axis = softmax.attributes.get("axis", -1 if softmax.version >= 13 else 1)
+    axis = softmax.attr("axis", -1 if softmax.version >= 13 else 1)
     return int(axis) in (-1, len(value.shape) - 1)
 
 

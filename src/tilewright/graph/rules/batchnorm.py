@@ -20,7 +20,7 @@ from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.norm import normalizes_by_batch
 from tilewright.graph.rules.match import Match
 from tilewright.graph.rules.patterns import constants, maybe, onnx, tensors
-from tilewright.graph.rules.rule import Rule, Sample, SampleApplication
+from tilewright.graph.rules.rule import Rule, Sample, SampleApplication, normals
 from tilewright.runtime.halves import in_halves
 
 Array = np.ndarray[Any, Any]
@@ -38,7 +38,7 @@ def _at_inference(m: Match) -> bool:
 
     `spatial` = 0 (before version 9) asks for statistics per element.
     """
-    return not normalizes_by_batch(m.root) and bool(m.root.attributes.get("spatial", 1))
+    return not normalizes_by_batch(m.root) and bool(m.root.attr("spatial", 1))
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def factor_and_shift(
     norm: Operation, scale: Array, bias: Array, mean: Array, var: Array
 ) -> tuple[Array, Array]:
     """What a normalization at inference multiplies by and then adds, one number per channel."""
-    factor = scale / np.sqrt(var + float(norm.attributes.get("epsilon", 1e-5)))
+    factor = scale / np.sqrt(var + float(norm.attr("epsilon", 1e-5)))
     return factor, bias - mean * factor
 
 
@@ -161,16 +161,13 @@ def _convolution(m: Match, f: Fragment) -> Value | None:
 
 
 def _samples(rng: np.random.Generator) -> Sample:
-    def drawn(*shape: int) -> Array:
-        return rng.standard_normal(shape).astype(np.float32)
-
     out = int(rng.integers(1, 4))
     return {
-        x: drawn(2, 3, 5, 4),
-        w: drawn(out, 3, 3, 3),
-        b: drawn(out) if rng.random() < 0.5 else None,
-        **{t: drawn(out) for t in (scale, bias, mean)},
-        var: np.abs(drawn(out)) + 0.1,
+        x: normals(rng, 2, 3, 5, 4),
+        w: normals(rng, out, 3, 3, 3),
+        b: normals(rng, out) if rng.random() < 0.5 else None,
+        **{t: normals(rng, out) for t in (scale, bias, mean)},
+        var: np.abs(normals(rng, out)) + 0.1,
         conv: SampleApplication({"pads": [1, 0, 1, 2]}),
         norm: SampleApplication({"epsilon": 1e-3}),
     }

@@ -29,7 +29,7 @@ from tilewright.graph.rules.patterns import (
     operators,
     tensors,
 )
-from tilewright.graph.rules.rule import Rule, Sample, SampleApplication
+from tilewright.graph.rules.rule import Rule, Sample, SampleApplication, normals
 
 BYTES = 4  # the accuracy_level from which activations may be bytes
 FLOATS = ("float32", "float16", "bfloat16")
@@ -139,10 +139,10 @@ def _block_weights(m: Match) -> BlockWeights | None:
     stored = m[q].dtype
     if stored is None or stored.name not in STORED or len(m[q].extents) != 2:
         return None
-    block = op.attributes.get("block_size", 0)
-    turned = bool(m.root.attributes.get("transB", 0)) and m.root.qualified == "Gemm"
+    block = op.attr("block_size", 0)
+    turned = bool(m.root.attr("transB", 0)) and m.root.qualified == "Gemm"
     depth = 1 if turned else 0
-    if not block or op.attributes.get("axis", 1) % 2 != depth:
+    if not block or op.attr("axis", 1) % 2 != depth:
         return None
     bits, shift = STORED[stored.name]
     steps = m[scale].dtype
@@ -172,7 +172,7 @@ def _nbits_samples(rng: np.random.Generator) -> Sample:
     scales = rng.uniform(0.5, 1, (columns * blocks)).astype(np.float32)
     sizes = {"N": columns, "K": depth, "bits": bits, "block_size": block}
     return {
-        a: rng.standard_normal((rows, depth)).astype(np.float32),
+        a: normals(rng, rows, depth),
         nbits: SampleApplication(sizes, (packed, scales)),
     }
 
@@ -191,12 +191,12 @@ def _blocked_samples(rng: np.random.Generator) -> Sample:
     steps = rng.uniform(0.01, 0.1, (blocks, columns)).astype(np.float32)
     gemm = SampleApplication({"transB": int(turned), "alpha": 0.5}, (), onnx.Gemm)
     return {
-        a: rng.standard_normal((rows, depth)).astype(np.float32),
+        a: normals(rng, rows, depth),
         q: drawn(depth),
         scale: steps.T if turned else steps,
         zero: drawn(blocks) if rng.integers(2) else None,
         real: SampleApplication({"axis": int(turned), "block_size": block}),
-        bias: rng.standard_normal(columns).astype(np.float32) if turned else None,
+        bias: normals(rng, columns) if turned else None,
         product: gemm if turned else SampleApplication({}, (), onnx.MatMul),
     }
 

@@ -30,7 +30,7 @@ _GEOMETRY = ("strides", "dilations", "pads", "auto_pad")
 def _of_all_channels(m: Match) -> bool:
     """one group, float32 or float64, known shapes"""
     known = m[x].static and m[w].static and m.result.static
-    one_group = m.root.attributes.get("group", 1) == 1
+    one_group = m.root.attr("group", 1) == 1
     return known and one_group and m[x].dtype in (float32, float64)
 
 
@@ -58,7 +58,7 @@ def _product(m: Match, f: Fragment) -> Value:
     matrix = reshaped(f, m[w], (channels, depth))
     y = f.op("MatMul", matrix, reshaped(f, columns, (depth, n * math.prod(spatial))))
     y = reshaped(f, y, (channels, n, *spatial))
-    y = f.op("Transpose", y, perm=[1, 0, *range(2, 2 + len(spatial))])
+    y = f.transpose(y, 1, 0, *range(2, 2 + len(spatial)))
     bias = m.get(b)
     if bias is None:
         return y

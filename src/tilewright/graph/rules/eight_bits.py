@@ -9,7 +9,7 @@ import numpy as np
 
 from tilewright.base.dtypes import float8_e4m3fn, float8_e5m2, float32
 from tilewright.graph.nodes import Value
-from tilewright.graph.ops.casts import number_of
+from tilewright.graph.ops.dtype_numbers import number_of
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.matmul import MIXED
 from tilewright.graph.rules.match import Match

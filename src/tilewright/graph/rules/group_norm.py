@@ -17,9 +17,10 @@ import numpy as np
 from tilewright.base.dtypes import float32, float64
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.fragment import Fragment
+from tilewright.graph.ops.terms import TensorTerm
 from tilewright.graph.rules.match import Match
 from tilewright.graph.rules.patterns import Attribute, constants, onnx, tensors
-from tilewright.graph.rules.rule import Rule, Sample
+from tilewright.graph.rules.rule import Rule, Sample, normals
 
 (x,) = tensors("x")
 grouping, shape, scale, bias = constants("grouping shape scale bias")
@@ -37,7 +38,8 @@ def _whole_channels(m: Match) -> bool:
         return False
     n, channels, *_ = m[x].extents
     count, groups, *rest = image.extents
-    return count == n and len(rest) == 1 and groups > 0 and channels % groups == 0
+    rows = count == n and len(rest) == 1
+    return rows and groups > 0 and channels % groups == 0
 
 
 def _wide(m: Match) -> bool:
@@ -47,7 +49,9 @@ def _wide(m: Match) -> bool:
 
 def _neutral(m: Match) -> bool:
     """the scale is 1 and the bias 0"""
-    return bool((m.array(scale) == 1).all() and (m.array(bias) == 0).all())
+    ones = m.array(scale) == 1
+    zeros = m.array(bias) == 0
+    return bool(ones.all() and zeros.all())
 
 
 def _by_channels(m: Match, f: Fragment) -> Value:
@@ -60,31 +64,33 @@ def _by_channels(m: Match, f: Fragment) -> Value:
     size = math.prod(spatial) * (channels // groups)
     count = f.constant(size, m[x].dtype)
 
-    def mean(of: Value) -> Value:
+    def mean(of: TensorTerm) -> TensorTerm:
         """The mean of each group, for each of its channels."""
-        sums = f.op("ReduceSum", of, axes, keepdims=1)
+        sums = of.op("ReduceSum", axes, keepdims=1).value
         sums = f.reshape(sums, *split)
         total = f.op("ReduceSum", sums, f.ints(2), keepdims=1)
         # Divided last: what the image is combined with is then a number per channel in memory.
         wide = f.op("Expand", total, f.ints(*split))
         wide = f.reshape(wide, n, channels, *ones)
-        return f.op("Div", wide, count)
+        return f.term(wide) / count
 
-    center = mean(m[x])
+    image = f.term(m[x])
+    center = mean(image)
     # A difference for each reader: it is cheaper than another tensor of the size of x.
-    first, second = (f.op("Sub", m[x], center) for _ in range(2))
-    variance = mean(f.op("Mul", first, first))
-    offset = f.constant(m.attribute(epsilon), m[x].dtype)
-    deviation = f.op("Sqrt", f.op("Add", variance, offset))
-    return f.op("Mul", second, f.op("Reciprocal", deviation))
+    first, second = (image - center for _ in range(2))
+    variance = mean(first * first)
+    offset: float = m.attribute(epsilon)
+    deviation = (variance + offset).op("Sqrt")
+    return (second * deviation.op("Reciprocal")).value
 
 
 def _samples(rng: np.random.Generator) -> Sample:
     rank = int(rng.integers(1, 3))
     groups = int(rng.integers(1, 4))
-    extents: Any = (2, groups * int(rng.integers(1, 4)), *rng.integers(1, 4, rank))
+    channels = groups * int(rng.integers(1, 4))
+    extents: Any = (2, channels, *rng.integers(1, 4, rank))
     return {
-        x: rng.standard_normal(extents).astype(np.float32),
+        x: normals(rng, *extents),
         grouping: np.array([2, groups, -1]),
         shape: np.array(extents),
         scale: np.ones(groups, np.float32),

@@ -23,7 +23,7 @@ from tilewright.graph.rules.patterns import (
     onnx,
     tensors,
 )
-from tilewright.graph.rules.rule import Condition, Rule, Sample
+from tilewright.graph.rules.rule import Condition, Rule, Sample, normals
 
 
 def mean_over(of: Pattern) -> Apply:
@@ -65,7 +65,7 @@ def _axes(m: Match, part: Apply) -> list[int] | None:
     """The axes of a mean, counted from the front."""
     op = m.operation(part)
     x_shape = m[x].extents
-    axes: Any = op.attributes.get("axes")
+    axes: Any = op.attr("axes")
     if axes is None and len(op.inputs) > 1 and op.inputs[1] is not None:
         axes = m.graph.constants[op.inputs[1]]
     if axes is None:
@@ -108,14 +108,11 @@ def _samples(rng: np.random.Generator) -> Sample:
     rank = int(rng.integers(2, 4))
     shape = tuple(int(n) for n in rng.integers(2, 6, rank))
 
-    def drawn(*extents: int) -> Any:
-        return rng.standard_normal(extents).astype(np.float32)
-
     found: dict[Any, Any] = {
-        x: drawn(*shape),
+        x: normals(rng, *shape),
         eps: np.float32(rng.uniform(1e-5, 1e-2)),
-        scale: drawn(shape[-1]),
-        bias: drawn(shape[-1]),
+        scale: normals(rng, shape[-1]),
+        bias: normals(rng, shape[-1]),
     }
     for part in (mean, variance):
         axes = part.operands[1]

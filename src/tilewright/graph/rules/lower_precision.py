@@ -14,7 +14,6 @@ import numpy as np
 from tilewright.base.dtypes import DType, bfloat16, dtype_of, float16, float32
 from tilewright.base.errors import InputError
 from tilewright.graph.nodes import Value
-from tilewright.graph.ops.casts import number_of
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.matmul import MIXED
 from tilewright.graph.ops.registry import Array
@@ -27,7 +26,7 @@ from tilewright.graph.rules.patterns import (
     onnx,
     tensors,
 )
-from tilewright.graph.rules.rule import Rule, Sample, SampleApplication
+from tilewright.graph.rules.rule import Rule, Sample, SampleApplication, normals
 
 a, bias = tensors("a bias")
 (w,) = constants("w")
@@ -38,14 +37,14 @@ def _of_matrices(m: Match) -> bool:
     """float32 times a matrix; a is not transposed"""
     gemm = m.root.qualified == "Gemm"
     floats = m[a].dtype is float32 and m[w].dtype is float32
-    transposed = gemm and m.root.attributes.get("transA", 0)
+    transposed = gemm and m.root.attr("transA", 0)
     return floats and m[a].static and m.array(w).ndim == 2 and not transposed
 
 
 def _stored(m: Match, dtype: DType) -> Array:
     """The matrix [K, N] in the lower type. Raises InputError for numbers out of its range."""
     matrix = m.array(w)
-    if m.root.qualified == "Gemm" and m.root.attributes.get("transB", 0):
+    if m.root.qualified == "Gemm" and m.root.attr("transB", 0):
         matrix = matrix.T
     largest = np.abs(matrix[np.isfinite(matrix)]).max(initial=0)
     if largest > dtype.max:
@@ -70,7 +69,7 @@ def precision_rules(precision: str, pairs: bool) -> tuple[Rule, ...]:
         x = m[a]
         weights = f.constant(_stored(m, dtype))
         if pairs and dtype is bfloat16 and _rows(x) > 1:
-            x = f.op("Cast", x, to=number_of("bfloat16"))
+            x = f.cast(x, bfloat16)
         y = f.ops(MIXED, x, weights, domain="tilewright")[0]
         gemm = m.root.attributes if m.root.qualified == "Gemm" else {}
         return added(f, y, m.get(bias), gemm)
@@ -96,7 +95,7 @@ def _samples(rng: np.random.Generator) -> Sample:
     return {
         a: rng.integers(-8, 9, (3, 6)).astype(np.float32),
         w: matrix.T if turned else matrix,
-        bias: rng.standard_normal(5).astype(np.float32) if turned else None,
+        bias: normals(rng, 5) if turned else None,
         product: gemm if turned else SampleApplication({}, (), onnx.MatMul),
     }
 

@@ -221,9 +221,9 @@ def _attributes(part: Apply, op: Operation) -> Bound | None:
     for name, wanted in part.attributes.items():
         match wanted:
             case Attribute():
-                found[wanted] = op.attributes.get(name, wanted.default)
+                found[wanted] = op.attr(name, wanted.default)
             case LeftOut():
-                if not _equal(op.attributes.get(name, wanted.default), wanted.default):
+                if not _equal(op.attr(name, wanted.default), wanted.default):
                     return None
             case _:
                 if name not in op.attributes or not _equal(op.attributes[name], wanted):

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from tilewright.base.dtypes import float32
 from tilewright.base.errors import UnsupportedError
 from tilewright.graph.nodes import Graph, Operation, Value
-from tilewright.graph.ops.casts import number_of
 from tilewright.graph.ops.derivative import turned
+from tilewright.graph.ops.dtype_numbers import number_of
 from tilewright.graph.ops.errors import place
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.matmul import MIXED
@@ -64,14 +64,14 @@ def _matmul(f: _Rounded, op: Operation) -> None:
 
 def _gemm(f: _Rounded, op: Operation) -> None:
     a, b, *bias = op.reads
-    a = turned(f, a) if op.attributes.get("transA") else a
-    b = turned(f, b) if op.attributes.get("transB") else b
+    a = turned(f, a) if op.attr("transA") else a
+    b = turned(f, b) if op.attr("transB") else b
     added(f, f.product(a, b), bias[0] if bias else None, op.attributes)
 
 
 def _convolution(f: _Rounded, op: Operation) -> None:
     a, b, *bias = op.reads
-    rounded = [f.op("Cast", f.lower(v), to=number_of("float32")) for v in (a, b)]
+    rounded = [f.cast(f.lower(v), float32) for v in (a, b)]
     f.apply(op, [*rounded, *bias], op.attributes)
 
 

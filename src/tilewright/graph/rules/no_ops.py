@@ -8,7 +8,13 @@ import numpy as np
 
 from tilewright.graph.rules.match import Match
 from tilewright.graph.rules.patterns import Apply, Attribute, onnx, tensors
-from tilewright.graph.rules.rule import Rule, Sample, SampleApplication, Samples
+from tilewright.graph.rules.rule import (
+    Rule,
+    Sample,
+    SampleApplication,
+    Samples,
+    normals,
+)
 
 (x,) = tensors("x")
 perm = Attribute("perm", examples=([0, 1], [1, 0], [0, 2, 1], [0, 1, 2]))
@@ -28,9 +34,7 @@ def _at_inference(m: Match) -> bool:
     """
     op = m.root
     training = op.inputs[2] if len(op.inputs) > 2 else None
-    return training is None and (
-        op.version >= 7 or bool(op.attributes.get("is_test", 0))
-    )
+    return training is None and (op.version >= 7 or bool(op.attr("is_test", 0)))
 
 
 def _one_kind(m: Match) -> bool:
@@ -42,7 +46,7 @@ def _with(part: Apply, *more: Any, **attributes: Any) -> Samples:
     """Samples in which x keeps its type."""
 
     def samples(rng: np.random.Generator) -> Sample:
-        drawn = rng.standard_normal((2, 3)).astype(np.float32)
+        drawn = normals(rng, 2, 3)
         return {x: drawn, part: SampleApplication(attributes, more)}
 
     return samples

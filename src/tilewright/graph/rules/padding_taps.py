@@ -15,7 +15,7 @@ from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.windows import Windows
 from tilewright.graph.rules.match import Match
 from tilewright.graph.rules.patterns import constants, maybe, onnx, tensors
-from tilewright.graph.rules.rule import Rule, Sample, SampleApplication
+from tilewright.graph.rules.rule import Rule, Sample, SampleApplication, normals
 from tilewright.graph.rules.substitutions.geometry import (
     attributes_of,
     group_of,
@@ -94,10 +94,10 @@ def _without(m: Match, f: Fragment) -> Value:
 
 def _samples(rng: np.random.Generator) -> Sample:
     """A window of 3 positions, 3 apart, over 3 rows, which only the middle one reads."""
-    bias = rng.standard_normal(4).astype(np.float32)
+    bias = normals(rng, 4)
     return {
-        x: rng.standard_normal((2, 4, 3, 6)).astype(np.float32),
-        w: rng.standard_normal((4, 2, 3, 2)).astype(np.float32),
+        x: normals(rng, 2, 4, 3, 6),
+        w: normals(rng, 4, 2, 3, 2),
         b: bias if rng.random() < 0.5 else None,
         conv: SampleApplication(
             {"pads": [3, 0, 3, 1], "dilations": [3, 1], "group": 2}

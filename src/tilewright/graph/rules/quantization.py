@@ -97,20 +97,14 @@ def _in_range(graph: Graph, p: ByteProduct) -> bool:
 
 def _columns(op: Operation, rank: int) -> int:
     """The axis of the second operand that corresponds to the results' columns or channels."""
-    if onnx.Conv.covers(op) or (
-        onnx.Gemm.covers(op) and op.attributes.get("transB", 0)
-    ):
+    if onnx.Conv.covers(op) or (onnx.Gemm.covers(op) and op.attr("transB", 0)):
         return 0
     return rank - 1
 
 
 def _is_plain_gemm(op: Operation, bias: Value | None) -> bool:
-    alpha, beta = (op.attributes.get(n, 1.0) for n in ("alpha", "beta"))
-    return (
-        alpha == 1.0
-        and not op.attributes.get("transA", 0)
-        and (bias is None or beta == 1.0)
-    )
+    alpha, beta = (op.attr(n, 1.0) for n in ("alpha", "beta"))
+    return alpha == 1.0 and not op.attr("transA", 0) and (bias is None or beta == 1.0)
 
 
 def integer_sum(p: ByteProduct, f: Fragment) -> Value:
@@ -120,8 +114,8 @@ def integer_sum(p: ByteProduct, f: Fragment) -> Value:
     zeros = (p.left.zero, p.right.zero)
     if onnx.Conv.covers(p.op):
         return f.op("ConvInteger", left, right, *zeros, **p.op.attributes)
-    if onnx.Gemm.covers(p.op) and p.op.attributes.get("transB", 0):
-        right = f.op("Transpose", right, perm=[1, 0])
+    if onnx.Gemm.covers(p.op) and p.op.attr("transB", 0):
+        right = f.transpose(right, 1, 0)
     return f.op("MatMulInteger", left, right, *zeros)
 
 
@@ -196,9 +190,7 @@ def quantizer(op: Operation) -> QuantizedTensor | None:
         return None
     if scale.dtype is not float32 or not scale.static or math.prod(scale.extents) != 1:
         return None
-    plain = not op.attributes.get("precision", 0) and not op.attributes.get(
-        "block_size", 0
-    )
+    plain = not op.attr("precision", 0) and not op.attr("block_size", 0)
     return QuantizedTensor(out, scale, zero, None) if plain else None
 
 
@@ -206,7 +198,7 @@ def clip_bounds(graph: Graph, op: Operation) -> tuple[float, float]:
     """The bounds of a Relu or Clip; NaN for an unknown one."""
     if onnx.Relu.covers(op):
         return 0.0, math.inf
-    bounds = [op.attributes.get("min", -math.inf), op.attributes.get("max", math.inf)]
+    bounds = [op.attr("min", -math.inf), op.attr("max", math.inf)]
     for n, v in enumerate(op.inputs[1:3]):
         if v is not None:
             known = graph.constants.get(v)
@@ -235,11 +227,7 @@ def quantized_by(
 ) -> QuantizedTensor | None:
     """The integers that are dequantized to `value`, with one scale or one along an axis."""
     op = None if value is None else graph.producer(value)
-    if (
-        op is None
-        or not onnx.DequantizeLinear.covers(op)
-        or op.attributes.get("block_size")
-    ):
+    if op is None or not onnx.DequantizeLinear.covers(op) or op.attr("block_size"):
         return None
     if value is None or value.dtype is not float32:  # `output_dtype` may name another
         return None
@@ -254,7 +242,7 @@ def quantized_by(
         x,
         scale,
         zero,
-        op.attributes.get("axis", 1) % len(x.extents),
+        op.attr("axis", 1) % len(x.extents),
     )
 
 

@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.base.dtypes import int8, uint8
+from tilewright.base.dtypes import float32, int8, uint8
 from tilewright.graph.nodes import Value
-from tilewright.graph.ops.casts import number_of
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.integer import requantized
 from tilewright.graph.ops.traits import MOVES_DATA, SELECTS
@@ -42,7 +41,7 @@ from tilewright.graph.rules.quantization import (
     whole_bias,
     zero_of,
 )
-from tilewright.graph.rules.rule import Rule, Sample, SampleApplication
+from tilewright.graph.rules.rule import Rule, Sample, SampleApplication, normals
 
 x, x_scale, x_zero, y_scale, y_zero, real, bias = tensors(
     "x x_scale x_zero y_scale y_zero real bias"
@@ -112,7 +111,7 @@ def _real_product(m: Match, f: Fragment) -> Value | None:
         return None
     shape = along(p)
     scale = f.op("Mul", p.left.scale, shaped_along(f, p.right.scale, shape))
-    total = f.op("Cast", integer_sum(p, f), to=number_of("float32"))
+    total = f.cast(integer_sum(p, f), float32)
     real = f.op("Mul", total, scale)
     if p.bias is None:
         return real
@@ -185,7 +184,7 @@ def _selection_samples(rng: np.random.Generator) -> Sample:
 
 def _clip_samples(rng: np.random.Generator) -> Sample:
     return {
-        real: (9 * rng.standard_normal((3, 4))).astype(np.float32),
+        real: 9 * normals(rng, 3, 4),
         y_scale: np.float32(rng.uniform(0.05, 0.2)),
         y_zero: np.uint8(0),
         clipped: _CLIPS[int(rng.integers(len(_CLIPS)))],
@@ -214,7 +213,7 @@ def _product_samples(rng: np.random.Generator) -> Sample:
         b_scale: np.float32(rng.uniform(0.01, 0.1)),
         a_zero: np.uint8(rng.integers(256)),
         b_zero: np.int8(0),
-        bias: None if added is None else rng.standard_normal(added).astype(np.float32),
+        bias: None if added is None else normals(rng, *added),
         product: given,
         y_scale: np.float32(rng.uniform(0.5, 1)),
         y_zero: np.uint8(128),

@@ -24,7 +24,7 @@ from tilewright.graph.rules.layer_norm import (
 )
 from tilewright.graph.rules.match import Match
 from tilewright.graph.rules.patterns import Apply, constants, either, onnx
-from tilewright.graph.rules.rule import Condition, Rule, Sample
+from tilewright.graph.rules.rule import Condition, Rule, Sample, normals
 
 square = mean_over(either(x * x, x**2))
 shifted = square + eps
@@ -54,9 +54,9 @@ def _samples(rng: np.random.Generator) -> Sample:
     shape = tuple(int(n) for n in rng.integers(2, 6, rank))
     axes = square.operands[1]
     found: dict[Any, Any] = {
-        x: rng.standard_normal(shape).astype(np.float32),
+        x: normals(rng, *shape),
         eps: np.float32(rng.uniform(1e-5, 1e-2)),
-        scale: rng.standard_normal(shape[-1]).astype(np.float32),
+        scale: normals(rng, shape[-1]),
         one: np.float32(1),
         getattr(axes, "part", axes): np.array([-1]),
     }

@@ -151,6 +151,11 @@ class Rule:
         return f"{text}  where {conditions}" if conditions else text
 
 
+def normals(rng: np.random.Generator, *shape: int) -> np.ndarray[Any, Any]:
+    """A float32 sample of the standard normal distribution."""
+    return rng.standard_normal(shape).astype("float32")
+
+
 def fulfilled(conditions: Iterable[Condition], m: Match) -> bool:
     """Whether a match satisfies conditions. A condition that needs values known only at run time,
     such as extents of NonZero's result, is not satisfied.

@@ -227,7 +227,7 @@ class _Writer:
         x = self._padded(x, 0, count * batch)
         if count == 1:
             return [x]
-        return self.out.pieces("Split", x, count=count, axis=0, num_outputs=count)
+        return self.out.ops("Split", x, count=count, axis=0, num_outputs=count)
 
     def _tile(self, x: Value, channels: int) -> Value:
         """[BATCH, C, H, W] as [C/B, H, W, tile]."""

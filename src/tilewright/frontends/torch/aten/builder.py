@@ -13,7 +13,7 @@ from tilewright.base.names import fresh
 from tilewright.frontends.torch.user_line import user_line
 from tilewright.graph.infer import Typer
 from tilewright.graph.nodes import Graph, Operation, Value
-from tilewright.graph.ops.casts import number_of
+from tilewright.graph.ops.dtype_numbers import number_of
 
 # (a subprogram, the values of its placeholders) -> its results, in the graph under construction.
 Run = Callable[[Any, Sequence[Any]], Any]

@@ -22,7 +22,7 @@ def windows_of(op: Operation) -> Windows:
 
 def group_of(op: Operation) -> int:
     """Its number of groups."""
-    return int(op.attributes.get("group", 1))
+    return int(op.attr("group", 1))
 
 
 def attributes_of(shape: Windows, group: int = 1) -> dict[str, Any]:

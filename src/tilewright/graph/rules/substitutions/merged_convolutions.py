@@ -95,7 +95,7 @@ def _one_convolution(m: Match, f: Fragment) -> Sequence[Value]:
     ]
     y = f.op("Conv", *inputs, **attributes_of(_padded(shapes)))
     sizes = [v.extents[0] for v in weights]
-    return f.pieces("Split", y, f.ints(*sizes), count=len(sizes), axis=1)
+    return f.split(y, sizes, axis=1)
 
 
 def _padded(shapes: Sequence[Windows]) -> Windows:

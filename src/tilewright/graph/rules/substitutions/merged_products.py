@@ -45,13 +45,7 @@ def _same_but(place: int, axis: int) -> Condition:
 def _split(f: Fragment, y: Value, like: Sequence[Value], axis: int) -> list[Value]:
     """The parts of a product that belong to the concatenated operands."""
     sizes = [v.extents[axis] for v in like]
-    return f.pieces(
-        "Split",
-        y,
-        f.ints(*sizes),
-        count=len(sizes),
-        axis=axis,
-    )
+    return f.split(y, sizes, axis=axis)
 
 
 def _one_left(m: Match, f: Fragment) -> Sequence[Value]:

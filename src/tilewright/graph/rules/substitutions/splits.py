@@ -32,7 +32,7 @@ def _split_and_joined(draw: RandomGraph) -> list[Value]:
     shape = [2] * rank
     at, back = (int(draw.rng.integers(-rank, rank)) for _ in range(2))
     image = draw.input(*shape)
-    parts = draw.f.pieces("Split", image, draw.f.ints(1, 1), count=2, axis=at)
+    parts = draw.f.split(image, [1, 1], axis=at)
     return [draw.f.op("Concat", *parts, axis=back)]
 
 
@@ -122,13 +122,7 @@ def _joined_and_split(draw: RandomGraph) -> list[Value]:
         sizes = sizes[::-1]
     if min(sizes) < 0:
         sizes = [extent, *[0] * (count - 1)]
-    return draw.f.pieces(
-        "Split",
-        joined,
-        draw.f.ints(*sizes),
-        count=count,
-        axis=back,
-    )
+    return draw.f.split(joined, sizes, axis=back)
 
 
 def _on_the_parts(m: Match, f: Fragment) -> Sequence[Value]:
@@ -163,17 +157,11 @@ def _before_the_split(m: Match, f: Fragment) -> Sequence[Value]:
 
 def _unary_and_split(draw: RandomGraph) -> list[Value]:
     unary = draw.f.op(draw.one_of("Relu", "Neg", "Tanh"), draw.input(3, 2))
-    return draw.f.pieces("Split", unary, draw.f.ints(1, 2), count=2, axis=0)
+    return draw.f.split(unary, [1, 2], axis=0)
 
 
 def _split_and_unary(draw: RandomGraph) -> list[Value]:
-    parts = draw.f.pieces(
-        "Split",
-        draw.input(3, 2),
-        draw.f.ints(1, 2),
-        count=2,
-        axis=0,
-    )
+    parts = draw.f.split(draw.input(3, 2), [1, 2], axis=0)
     op_type = draw.one_of("Relu", "Neg", "Tanh")
     return [draw.f.op(op_type, part) for part in parts[:: draw.one_of(1, -1)]]
 

@@ -10,9 +10,10 @@ import numpy as np
 
 from tilewright.base.dtypes import bool_, int64
 from tilewright.frontends.torch.aten.rules import AtenCall, rule
-from tilewright.frontends.torch.aten.terms import TensorTerm, argument, operands
+from tilewright.frontends.torch.aten.terms import argument, operands
 from tilewright.graph.nodes import Value
-from tilewright.graph.ops.casts import number_of
+from tilewright.graph.ops.dtype_numbers import number_of
+from tilewright.graph.ops.terms import TensorTerm
 
 # One operand, in the result's type.
 _UNARY: Final = {
@@ -334,7 +335,7 @@ def _negative(x: TensorTerm) -> TensorTerm:
 def _shifted_left(c: AtenCall) -> Value:
     """Products with powers of two, which wrap around; 0 by a count that is no bit's number."""
     x, count, inside = _shift(c)
-    found = x * _power_of_two(count)
+    found = x * _power_of_two(c, count)
     return inside.chosen(found, 0).value
 
 
@@ -347,7 +348,7 @@ def _shifted_right(c: AtenCall) -> Value:
     x, count, inside = _shift(c)
     half = count / 2
     for part in (half, count - half):
-        power = _power_of_two(part)
+        power = _power_of_two(c, part)
         x = (x - x.op("Mod", power)) / power
     given = argument(c)
     signs = (given < 0).chosen(given.of(-1), 0)
@@ -364,8 +365,7 @@ def _shift(c: AtenCall) -> tuple[TensorTerm, TensorTerm, TensorTerm]:
     return x, kept.cast(int64), inside
 
 
-def _power_of_two(count: TensorTerm) -> TensorTerm:
-    c = count.c
+def _power_of_two(c: AtenCall, count: TensorTerm) -> TensorTerm:
     powers = [1 << n for n in range(c.dtype.bits)]
     wide = np.array(powers, np.uint64)
     table = c.build.constant(wide.astype(c.dtype.numpy))

@@ -13,9 +13,9 @@ from tilewright.frontends.torch.aten.complex_numbers import (
     in_parts,
 )
 from tilewright.frontends.torch.aten.rules import AtenCall
-from tilewright.frontends.torch.aten.terms import TensorTerm
 from tilewright.graph.nodes import Value
-from tilewright.graph.ops.casts import number_of
+from tilewright.graph.ops.dtype_numbers import number_of
+from tilewright.graph.ops.terms import TensorTerm
 
 
 def _zeros(c: AtenCall, like: Value) -> Value:

@@ -8,8 +8,9 @@ import numpy as np
 
 from tilewright.base.dtypes import float64
 from tilewright.frontends.torch.aten.rules import AtenCall, rule
-from tilewright.frontends.torch.aten.terms import TensorTerm, argument
+from tilewright.frontends.torch.aten.terms import argument
 from tilewright.graph.nodes import Value
+from tilewright.graph.ops.terms import TensorTerm
 
 Places = np.ndarray[Any, np.dtype[np.int64]]
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from tilewright.base.dtypes import int64
 from tilewright.frontends.torch.aten.rules import AtenCall, rule
-from tilewright.frontends.torch.aten.terms import TensorTerm
 from tilewright.graph.nodes import Value
+from tilewright.graph.ops.terms import TensorTerm
 
 
 @rule("aten.histc")

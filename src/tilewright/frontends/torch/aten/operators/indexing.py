@@ -10,8 +10,8 @@ import numpy as np
 from tilewright.base.dtypes import DType, bool_, int64, uint8
 from tilewright.frontends.torch.aten.operators.arithmetic import floor_divided
 from tilewright.frontends.torch.aten.rules import AtenCall, rule
-from tilewright.frontends.torch.aten.terms import TensorTerm
 from tilewright.graph.nodes import Value
+from tilewright.graph.ops.terms import TensorTerm
 
 _REDUCTIONS = {
     None: "none",

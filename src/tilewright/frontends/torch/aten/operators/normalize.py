@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.frontends.torch.aten.rules import AtenCall, rule
-from tilewright.frontends.torch.aten.terms import TensorTerm
 from tilewright.graph.nodes import Value
+from tilewright.graph.ops.terms import TensorTerm
 
 
 def _parameter(c: AtenCall, name: str, fill: float, extents: list[int]) -> Value:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from tilewright.base.dtypes import DType, float32, float64, int64
 from tilewright.frontends.torch.aten.rules import AtenCall, Rule, rule
 from tilewright.graph.nodes import Value
-from tilewright.graph.ops.casts import number_of
+from tilewright.graph.ops.dtype_numbers import number_of
 
 # The operators that draw, without their overloads.
 RANDOM: Final[set[str]] = set()

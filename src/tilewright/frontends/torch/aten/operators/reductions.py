@@ -10,8 +10,8 @@ import numpy as np
 
 from tilewright.base.dtypes import DType, bool_, int64
 from tilewright.frontends.torch.aten.rules import AtenCall, positive, rule
-from tilewright.frontends.torch.aten.terms import TensorTerm
 from tilewright.graph.nodes import Value
+from tilewright.graph.ops.terms import TensorTerm
 
 _END: Final = (1 << 63) - 1
 _REDUCTIONS: Final = {

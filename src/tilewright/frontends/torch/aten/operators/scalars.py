@@ -8,8 +8,8 @@ from typing import Final
 from tilewright.base.dtypes import bool_, float64, int64
 from tilewright.frontends.torch.aten.operators.arithmetic import floor_divided
 from tilewright.frontends.torch.aten.rules import AtenCall, rule
-from tilewright.frontends.torch.aten.terms import TensorTerm
 from tilewright.graph.nodes import Value
+from tilewright.graph.ops.terms import TensorTerm
 
 _ARITHMETIC: Final = {
     "add": "Add",

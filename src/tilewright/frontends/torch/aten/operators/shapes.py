@@ -10,7 +10,7 @@ import numpy as np
 from tilewright.base.dtypes import bool_, int64
 from tilewright.frontends.torch.aten.rules import AtenCall, positive, rule
 from tilewright.graph.nodes import Value
-from tilewright.graph.ops.casts import number_of
+from tilewright.graph.ops.dtype_numbers import number_of
 
 _END = (1 << 63) - 1
 

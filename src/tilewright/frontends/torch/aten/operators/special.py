@@ -13,8 +13,9 @@ from typing import Final
 
 from tilewright.base.dtypes import float64
 from tilewright.frontends.torch.aten.rules import AtenCall, rule
-from tilewright.frontends.torch.aten.terms import TensorTerm, argument
+from tilewright.frontends.torch.aten.terms import argument
 from tilewright.graph.nodes import Value
+from tilewright.graph.ops.terms import TensorTerm
 
 # erfcx(x) for 1 <= x < 8 and for x >= 8: numerators and denominators, highest power first.
 _MIDDLE: Final = (

@@ -7,7 +7,7 @@ from functools import partial
 
 from tilewright.base import dtypes
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Min, Select, const
-from tilewright.graph.ops.nests import LoopNests
+from tilewright.loops.nests import LoopNests
 from tilewright.loops.nodes import Alloc, If, Stmt, Store, While, block
 
 FALSE = const(False, dtypes.bool_)
