@@ -97,8 +97,10 @@ def test_at_another_point():
 
 
 def test_an_operator_without_a_rule_is_named():
-    with pytest.raises(UnsupportedError, match="Det is not defined by Computations"):
-        tw.compile(model("e = Det(x) \n y = Add(e, w)", (2, 2), (1,)))
+    block = "s = Constant<value_ints=[2, 2]>()"
+    text = f"{block} \n e = Col2Im(x, s, s) \n y = Add(e, w)"
+    with pytest.raises(UnsupportedError, match="Col2Im is not defined by Computations"):
+        tw.compile(model(text, (1, 4, 1), (1,)))
 
 
 def test_powers_of_zero_have_finite_slopes() -> None:

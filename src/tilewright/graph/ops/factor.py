@@ -3,22 +3,38 @@
 Right-looking, column by column: step k takes the final entries from the remaining matrix and
 updates the rest, which is one row smaller (for factorizations also one column). Golub, Van Loan,
 "Matrix Computations", sections 3.1, 3.2 and 4.2. LU does not pivot, so it is for matrices that need
-no pivoting, such as definite or diagonally dominant ones.
+no pivoting, such as definite or diagonally dominant ones. The columns of small matrices are
+unrolled; larger matrices take loops.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
+from tilewright.base.dtypes import int64
 from tilewright.compute.nodes import CC, Computation, Dim, Output
-from tilewright.expr.nodes import INDEX, Buffer, Expr, Select, Var, as_expr, call, const
-from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
+from tilewright.expr.nodes import INDEX, Buffer, Expr, Select, Var, as_expr, const
+from tilewright.graph.nodes import Value
+from tilewright.graph.ops import factor_loops
+from tilewright.graph.ops.derivative import Backward, extents, turned
+from tilewright.graph.ops.fragment import Fragment
+from tilewright.graph.ops.registry import (
+    Array,
+    Compute,
+    OpCall,
+    OpDef,
+    Program,
+    Type,
+    register,
+)
+from tilewright.graph.ops.solve import DOMAIN, matrices, right_sides
 
-DOMAIN = "tilewright"
+UNROLLED: Final = 16  # rows of the largest matrix whose columns are unrolled
 
 Buffers = Sequence[Buffer]
 Batch = tuple[Expr, ...]
@@ -92,15 +108,21 @@ Step = Callable[[_Steps, int, int, Buffer, Buffer], Buffer]
 
 
 def _factored(
-    op: OpCall, inputs: Buffers, outputs: Buffers, step: Step
-) -> list[Computation]:
+    op: OpCall, inputs: Buffers, outputs: Buffers, step: Step, loops: Compute
+) -> Program | None:
     """Fill the result by one step per column, each leaving a smaller matrix."""
     steps = _Steps(op, inputs[0])
     left = inputs[0]
     n = left.shape[-1]
+    if not _unrolled(n):
+        return loops(op, inputs, outputs)
     for k in range(n):
         left = step(steps, k, n, left, outputs[0])
     return steps.made
+
+
+def _unrolled(n: int) -> bool:
+    return 0 < n <= UNROLLED
 
 
 def _cholesky_step(steps: _Steps, k: int, n: int, left: Buffer, out: Buffer) -> Buffer:
@@ -108,7 +130,7 @@ def _cholesky_step(steps: _Steps, k: int, n: int, left: Buffer, out: Buffer) -> 
     column = steps.buffer(f"column{k}", n)
 
     def entry(b: Batch, row: Expr) -> Expr:
-        pivot = call("sqrt", left[(*b, 0, 0)])
+        pivot = factor_loops.root(left[(*b, 0, 0)])
         found = left[(*b, row - k, 0)] / pivot
         return Select(
             row >= k,
@@ -152,7 +174,7 @@ def _lu_step(steps: _Steps, k: int, n: int, left: Buffer, out: Buffer) -> Buffer
     return steps.update(k, left, (1, 1), (size, size), product)
 
 
-def _triangular(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
+def _triangular(op: OpCall, inputs: Buffers, outputs: Buffers) -> Program:
     (a, left), (out,) = inputs, outputs
     upper, transposed, unit = _flags(op)
     steps = _Steps(op, a)
@@ -162,6 +184,8 @@ def _triangular(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computati
         return a[(*b, j, i) if transposed else (*b, i, j)]
 
     backward = upper != transposed
+    if not _unrolled(n):
+        return factor_loops.triangular(op, inputs, outputs, entry, backward, unit)
     for k in reversed(range(n)) if backward else range(n):
         left = _triangular_step(steps, k, left, out, entry, backward, unit)
     return steps.made
@@ -203,36 +227,15 @@ def _triangular_step(
     return left
 
 
-def _square(op: OpCall) -> None:
-    shape = op.shape(0)
-    if len(shape) < 2 or shape[-1] != shape[-2] or shape[-1] < 1:
-        raise op.error(f"{list(shape)} does not hold square matrices")
-    if op.dtype(0).name not in ("float32", "float64"):
-        raise op.error(
-            f"a matrix of {op.dtype(0).name}: only float32 and float64 are supported"
-        )
-
-
 def _factor_type(op: OpCall) -> Sequence[Type]:
-    _square(op)
+    matrices(op)
     return [(op.dtype(0), op.shape(0))]
 
 
 def _triangular_type(op: OpCall) -> Sequence[Type]:
-    _square(op)
+    matrices(op)
     _flags(op)
-    a = op.shape(0)
-    b = op.shape(1)
-    if len(b) != len(a) or b[:-1] != a[:-1]:
-        expected = ", ".join(map(str, a[:-1]))
-        raise op.error(
-            f"right-hand sides {list(b)} for matrices {list(a)}: expected [{expected}, m]"
-        )
-    if op.dtype(1) is not op.dtype(0):
-        raise op.error(
-            f"right-hand sides of {op.dtype(1).name}, a matrix of {op.dtype(0).name}"
-        )
-    return [(op.dtype(1), b)]
+    return [right_sides(op)]
 
 
 def _flags(op: OpCall) -> tuple[bool, bool, bool]:
@@ -247,16 +250,11 @@ def _flags(op: OpCall) -> tuple[bool, bool, bool]:
 
 
 def _cholesky_arrays(op: OpCall, x: Array) -> list[Array]:
-    return [
-        np.linalg.cholesky(
-            np.tril(x)
-            + np.swapaxes(
-                np.tril(x, -1),
-                -1,
-                -2,
-            )
-        ).astype(x.dtype)
-    ]
+    found = np.full_like(x, np.nan)
+    for i in np.ndindex(x.shape[:-2]):
+        with suppress(np.linalg.LinAlgError):  # it is not definite
+            found[i] = np.linalg.cholesky(x[i])
+    return [found]
 
 
 def _lu_arrays(op: OpCall, x: Array) -> list[Array]:
@@ -270,15 +268,60 @@ def _lu_arrays(op: OpCall, x: Array) -> list[Array]:
 
 def _triangular_arrays(op: OpCall, a: Array, b: Array) -> list[Array]:
     upper, transposed, unit = _flags(op)
-    if upper:
-        kept = np.triu(a, int(unit))
-    else:
-        kept = np.tril(a, -int(unit))
-    if unit:
-        kept = kept + np.eye(a.shape[-1], dtype=a.dtype)
+    rows = np.arange(a.shape[-1])
     if transposed:
-        kept = np.swapaxes(kept, -1, -2)
-    return [np.linalg.solve(kept, b).astype(b.dtype)]
+        a = np.swapaxes(a, -1, -2)
+    found = np.array(b)
+    backward = upper != transposed
+    for k in rows[::-1] if backward else rows:
+        rest = rows[:k] if backward else rows[k + 1 :]
+        if not unit:
+            found[..., k, :] /= a[..., k, k, None]
+        found[..., rest, :] -= a[..., rest, k, None] * found[..., k, None, :]
+    return [found]
+
+
+def _cholesky_gradient(
+    f: Fragment,
+    call: Backward,
+    x: Sequence[Value],
+    y: Value,
+    g: Value,
+) -> list[Value]:
+    """Symmetric, for a factorization of symmetric matrices.
+
+    Murray, "Differentiation of the Cholesky decomposition" (2016), equation 10.
+    """
+    n = extents(y)[-1]
+    product = f.op("MatMul", turned(f, y), g)
+    halved = np.tril(np.full((n, n), 0.5), -1) + np.eye(n) / 2
+    rows = f.op("Mul", product, f.constant(halved + np.tril(halved, -1), y.dtype))
+    left = _solution(f, y, rows, transpose=1)
+    right = _solution(f, y, turned(f, left), transpose=1)
+    total = f.op("Add", right, turned(f, right))
+    return [f.op("Mul", total, f.constant(0.5, y.dtype))]
+
+
+def _triangular_gradient(
+    f: Fragment,
+    call: Backward,
+    x: Sequence[Value],
+    y: Value,
+    g: Value,
+) -> list[Value]:
+    """By the right-hand sides, the solution of the transposed system."""
+    upper, transposed, unit = _flags(call)
+    flags = {"upper": int(upper), "unit": int(unit)}
+    by_b = _solution(f, x[0], g, transpose=int(not transposed), **flags)
+    left, right = (y, by_b) if transposed else (by_b, y)
+    product = f.op("Neg", f.op("MatMul", left, turned(f, right)))
+    start = f.constant((1 if upper else -1) * int(unit), int64)
+    return [f.op("Trilu", product, start, upper=int(upper)), by_b]
+
+
+def _solution(f: Fragment, a: Value, b: Value, **flags: int) -> Value:
+    made = f.ops("TriangularSolve", a, b, domain=DOMAIN, count=1, **flags)
+    return made[0]
 
 
 def _flops(op: OpCall) -> int:
@@ -294,15 +337,16 @@ _DEFINITIONS = (
         "Cholesky",
         _factor_type,
         DOMAIN,
-        compute=partial(_factored, step=_cholesky_step),
+        compute=partial(_factored, step=_cholesky_step, loops=factor_loops.cholesky),
         reference=_cholesky_arrays,
         flops=_flops,
+        gradient=_cholesky_gradient,
     ),
     OpDef(
         "LU",
         _factor_type,
         DOMAIN,
-        compute=partial(_factored, step=_lu_step),
+        compute=partial(_factored, step=_lu_step, loops=factor_loops.lu),
         reference=_lu_arrays,
         flops=lambda op: 2 * _flops(op),
     ),
@@ -313,6 +357,7 @@ _DEFINITIONS = (
         compute=_triangular,
         reference=_triangular_arrays,
         flops=_triangular_flops,
+        gradient=_triangular_gradient,
     ),
 )
 
