@@ -97,10 +97,10 @@ def test_at_another_point():
 
 
 def test_an_operator_without_a_rule_is_named():
-    block = "s = Constant<value_ints=[2, 2]>()"
-    text = f"{block} \n e = Col2Im(x, s, s) \n y = Add(e, w)"
-    with pytest.raises(UnsupportedError, match="Col2Im is not defined by Computations"):
-        tw.compile(model(text, (1, 4, 1), (1,)))
+    unpool = "MaxUnpool<kernel_shape=[2, 2], strides=[2, 2]>"
+    text = f"i = Cast<to=7>(z) \n e = {unpool}(x, i) \n y = Add(e, w)"
+    with pytest.raises(UnsupportedError, match="MaxUnpool is not defined by Comp"):
+        tw.compile(model(text, (1, 1, 2, 2), (1,)))
 
 
 def test_powers_of_zero_have_finite_slopes() -> None:
