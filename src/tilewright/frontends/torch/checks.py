@@ -7,7 +7,6 @@ raises an error. PyTorch orders checks by tokens: each takes one and returns ano
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, Final
 
 from tilewright.frontends.torch.aten.rules import name_of
@@ -37,12 +36,14 @@ def checks_last(module: Any) -> tuple[Any, Sequence[Check]]:
     checks = []
     checked = []
     for node in found:
-        _, check, given, *others = node.args
-        checks.append(partial(_made, check, tuple(others), dict(node.kwargs)))
+        given = node.args[2]
+        checks.append(_check_of(node))
         checked.append(copies[given])
         _remove(graph, copies[node])
-    for node in reversed(list(graph.nodes)):
-        if name_of(node.target) in _TOKENS and not node.users:
+    backward = reversed(list(graph.nodes))
+    for node in backward:
+        name = name_of(node.target)
+        if name in _TOKENS and not node.users:
             graph.erase_node(node)
     graph.output((*results, *checked))
     return torch.fx.GraphModule(module, graph), checks
@@ -58,7 +59,9 @@ def passed(checks: Sequence[Check], results: Sequence[Any]) -> tuple[Any, ...]:
 
 def token_count(module: Any) -> int:
     """The number of tokens that the graph makes, which were inputs in front of the others."""
-    return [name_of(n.target) for n in module.graph.nodes].count(_FIRST_TOKEN)
+    nodes = module.graph.nodes
+    names = [name_of(n.target) for n in nodes]
+    return names.count(_FIRST_TOKEN)
 
 
 def _is_check(node: Any) -> bool:
@@ -66,13 +69,21 @@ def _is_check(node: Any) -> bool:
     return effect and name_of(node.args[1]) == _CHECK
 
 
-def _made(check: Any, others: Sequence[Any], named: Any, held: Any) -> None:
-    check(held, *others, **named)
+def _check_of(node: Any) -> Check:
+    _, check, _, *others = node.args
+    named = dict(node.kwargs)
+
+    def made(held: Any) -> None:
+        check(held, *others, **named)
+
+    return made
 
 
 def _remove(graph: Any, node: Any) -> None:
     """Erase a check, giving on the token that it took."""
-    for token in list(node.users):
-        token.replace_all_uses_with(node.args[0])
+    given = node.args[0]
+    tokens = list(node.users)
+    for token in tokens:
+        token.replace_all_uses_with(given)
         graph.erase_node(token)
     graph.erase_node(node)

@@ -7,15 +7,19 @@ from collections.abc import Sequence
 import numpy as np
 
 from tilewright.compute.build import cast
-from tilewright.expr.nodes import Buffer, Expr, Select, call, const
+from tilewright.expr.nodes import Buffer, Expr, Select, call
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.broadcasting import widened
 from tilewright.graph.ops.derivative import Backward, extents, reshaped
-from tilewright.graph.ops.elimination import Elimination, square_shape
+from tilewright.graph.ops.elimination import Elimination, Point
 from tilewright.graph.ops.fragment import Fragment
-from tilewright.graph.ops.nests import LoopNests, kernel
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
-from tilewright.graph.ops.solve import DOMAIN, inverse_transposed, matrices
+from tilewright.graph.ops.solve import (
+    DOMAIN,
+    inverse_transposed,
+    matrices,
+    square_shape,
+)
 from tilewright.loops.nodes import Kernel, Stmt, Store, block
 
 Buffers = Sequence[Buffer]
@@ -26,19 +30,21 @@ def _type(op: OpCall) -> Sequence[Type]:
 
 
 def _det(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Kernel]:
+    x = inputs[0]
     out = outputs[0]
-    nests = LoopNests()
-    e = Elimination(nests, inputs[0])
+    e = Elimination(x)
+    product = e.sign[0]
 
     def times(k: Expr) -> Stmt:
-        return Store(e.sign, e.zero, e.sign[0] * e.matrix[k, k])
+        return e.set(e.sign, product * e.matrix[k, k])
 
-    def one(*i: Expr) -> Stmt:
-        result = Store(out, i, cast(e.sign[0], out.dtype))
-        return e.around(i, block(nests.loop(e.size, times), result))
+    def one(i: Point) -> Stmt:
+        fill = e.fill(i, x)
+        products = e.nests.loop(e.size, times)
+        result = Store(out, i, cast(product, out.dtype))
+        return block(fill, e.eliminate(), products, result)
 
-    body = nests.rows(out.shape, e.size**3, one)
-    return [kernel(op.name, inputs, outputs, body, nests.notes)]
+    return e.kernel(op, inputs, outputs, one)
 
 
 def _det_arrays(op: OpCall, x: Array) -> list[Array]:
@@ -86,30 +92,31 @@ def _log_type(op: OpCall) -> Sequence[Type]:
 
 
 def _log_det(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Kernel]:
-    nests = LoopNests()
-    e = Elimination(nests, inputs[0])
+    x = inputs[0]
+    e = Elimination(x)
     total = e.cell("total")
-    zero = const(0, e.dtype)
+    sign = e.sign[0]
 
     def add(k: Expr) -> Stmt:
         pivot = e.matrix[k, k]
         size = call("abs", pivot)
-        turned = Select(pivot < 0, -e.sign[0], size)  # 0 or NaN
-        sign = Select(pivot > 0, e.sign[0], turned)
+        turned = Select(pivot < 0, -sign, size)  # 0 or NaN
+        both = Select(pivot > 0, sign, turned)
         log = call("log", size)
         return block(
-            Store(total, e.zero, total[0] + log),
-            Store(e.sign, e.zero, sign),
+            e.set(total, total[0] + log),
+            e.set(e.sign, both),
         )
 
-    def one(*i: Expr) -> Stmt:
+    def one(i: Point) -> Stmt:
+        fill = e.fill(i, x)
+        start = e.set(total, e.zero)
+        sums = e.nests.loop(e.size, add)
         found = zip(outputs, (total, e.sign), strict=False)
         results = [Store(out, i, cell[0]) for out, cell in found if out is not None]
-        start = Store(total, e.zero, zero)
-        return e.around(i, block(start, nests.loop(e.size, add), *results))
+        return block(fill, e.eliminate(), start, sums, *results)
 
-    body = nests.rows(inputs[0].shape[:-2], e.size**3, one)
-    return [kernel(op.name, inputs, outputs, body, nests.notes)]
+    return e.kernel(op, inputs, outputs, one)
 
 
 def _log_det_arrays(op: OpCall, x: Array) -> list[Array]:

@@ -4,13 +4,12 @@ Right-looking, column by column: step k takes the final entries from the remaini
 updates the rest, which is one row smaller (for factorizations also one column). Golub, Van Loan,
 "Matrix Computations", sections 3.1, 3.2 and 4.2. LU does not pivot, so it is for matrices that need
 no pivoting, such as definite or diagonally dominant ones. The columns of small matrices are
-unrolled; larger matrices take loops.
+unrolled; larger ones take loops, but for LU.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -20,12 +19,11 @@ from tilewright.base.dtypes import int64
 from tilewright.compute.nodes import CC, Computation, Dim, Output
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Select, Var, as_expr, const
 from tilewright.graph.nodes import Value
-from tilewright.graph.ops import factor_loops
 from tilewright.graph.ops.derivative import Backward, extents, turned
+from tilewright.graph.ops.elimination import LocalMatrix, Point, root
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import (
     Array,
-    Compute,
     OpCall,
     OpDef,
     Program,
@@ -33,6 +31,7 @@ from tilewright.graph.ops.registry import (
     register,
 )
 from tilewright.graph.ops.solve import DOMAIN, matrices, right_sides
+from tilewright.loops.nodes import Stmt, block
 
 UNROLLED: Final = 16  # rows of the largest matrix whose columns are unrolled
 
@@ -108,14 +107,12 @@ Step = Callable[[_Steps, int, int, Buffer, Buffer], Buffer]
 
 
 def _factored(
-    op: OpCall, inputs: Buffers, outputs: Buffers, step: Step, loops: Compute
-) -> Program | None:
+    op: OpCall, inputs: Buffers, outputs: Buffers, step: Step
+) -> list[Computation]:
     """Fill the result by one step per column, each leaving a smaller matrix."""
     steps = _Steps(op, inputs[0])
     left = inputs[0]
     n = left.shape[-1]
-    if not _unrolled(n):
-        return loops(op, inputs, outputs)
     for k in range(n):
         left = step(steps, k, n, left, outputs[0])
     return steps.made
@@ -125,12 +122,30 @@ def _unrolled(n: int) -> bool:
     return 0 < n <= UNROLLED
 
 
+def _cholesky(op: OpCall, inputs: Buffers, outputs: Buffers) -> Program:
+    x = inputs[0]
+    if _unrolled(x.shape[-1]):
+        return _factored(op, inputs, outputs, _cholesky_step)
+    m = LocalMatrix(x)
+
+    def one(i: Point) -> Stmt:
+        def lower(r: Expr, c: Expr) -> Expr:
+            found = m.matrix[c, r]
+            return Select(c > r, m.zero, found)
+
+        fill = m.fill(i, x, transposed=True)
+        result = m.result(i, outputs[0], lower)
+        return block(fill, m.cholesky(), result)
+
+    return m.kernel(op, inputs, outputs, one)
+
+
 def _cholesky_step(steps: _Steps, k: int, n: int, left: Buffer, out: Buffer) -> Buffer:
     """Column k of the factor, with zeros above its diagonal, and the remaining matrix."""
     column = steps.buffer(f"column{k}", n)
 
     def entry(b: Batch, row: Expr) -> Expr:
-        pivot = factor_loops.root(left[(*b, 0, 0)])
+        pivot = root(left[(*b, 0, 0)])
         found = left[(*b, row - k, 0)] / pivot
         return Select(
             row >= k,
@@ -185,10 +200,31 @@ def _triangular(op: OpCall, inputs: Buffers, outputs: Buffers) -> Program:
 
     backward = upper != transposed
     if not _unrolled(n):
-        return factor_loops.triangular(op, inputs, outputs, entry, backward, unit)
+        return _substituted(op, inputs, outputs)
     for k in reversed(range(n)) if backward else range(n):
         left = _triangular_step(steps, k, left, out, entry, backward, unit)
     return steps.made
+
+
+def _substituted(op: OpCall, inputs: Buffers, outputs: Buffers) -> Program:
+    """The same in loops."""
+    a, b = inputs
+    upper, transposed, unit = _flags(op)
+    backward = upper != transposed
+    m = LocalMatrix(a, b.shape[-1])
+
+    def one(i: Point) -> Stmt:
+        def solved(r: Expr, c: Expr) -> Expr:
+            return m.matrix[r, c + m.size]
+
+        return block(
+            m.fill(i, a, transposed=transposed),
+            m.fill(i, b, m.size),
+            m.substitute(backward, unit),
+            m.result(i, outputs[0], solved),
+        )
+
+    return m.kernel(op, inputs, outputs, one)
 
 
 def _triangular_step(
@@ -249,35 +285,12 @@ def _flags(op: OpCall) -> tuple[bool, bool, bool]:
     return found[0], found[1], found[2]
 
 
-def _cholesky_arrays(op: OpCall, x: Array) -> list[Array]:
-    found = np.full_like(x, np.nan)
-    for i in np.ndindex(x.shape[:-2]):
-        with suppress(np.linalg.LinAlgError):  # it is not definite
-            found[i] = np.linalg.cholesky(x[i])
-    return [found]
-
-
 def _lu_arrays(op: OpCall, x: Array) -> list[Array]:
     found = np.array(x)
     for k in range(x.shape[-1] - 1):
         found[..., k + 1 :, k] /= found[..., k, k, None]
         product = found[..., k + 1 :, k, None] * found[..., k, None, k + 1 :]
         found[..., k + 1 :, k + 1 :] -= product
-    return [found]
-
-
-def _triangular_arrays(op: OpCall, a: Array, b: Array) -> list[Array]:
-    upper, transposed, unit = _flags(op)
-    rows = np.arange(a.shape[-1])
-    if transposed:
-        a = np.swapaxes(a, -1, -2)
-    found = np.array(b)
-    backward = upper != transposed
-    for k in rows[::-1] if backward else rows:
-        rest = rows[:k] if backward else rows[k + 1 :]
-        if not unit:
-            found[..., k, :] /= a[..., k, k, None]
-        found[..., rest, :] -= a[..., rest, k, None] * found[..., k, None, :]
     return [found]
 
 
@@ -294,12 +307,12 @@ def _cholesky_gradient(
     """
     n = extents(y)[-1]
     product = f.op("MatMul", turned(f, y), g)
-    halved = np.tril(np.full((n, n), 0.5), -1) + np.eye(n) / 2
-    rows = f.op("Mul", product, f.constant(halved + np.tril(halved, -1), y.dtype))
+    kept = np.tri(n) - np.eye(n) / 2
+    factor = f.constant(kept / 2, y.dtype)
+    rows = f.op("Mul", product, factor)
     left = _solution(f, y, rows, transpose=1)
-    right = _solution(f, y, turned(f, left), transpose=1)
-    total = f.op("Add", right, turned(f, right))
-    return [f.op("Mul", total, f.constant(0.5, y.dtype))]
+    half = _solution(f, y, turned(f, left), transpose=1)
+    return [f.op("Add", half, turned(f, half))]
 
 
 def _triangular_gradient(
@@ -314,9 +327,12 @@ def _triangular_gradient(
     flags = {"upper": int(upper), "unit": int(unit)}
     by_b = _solution(f, x[0], g, transpose=int(not transposed), **flags)
     left, right = (y, by_b) if transposed else (by_b, y)
-    product = f.op("Neg", f.op("MatMul", left, turned(f, right)))
-    start = f.constant((1 if upper else -1) * int(unit), int64)
-    return [f.op("Trilu", product, start, upper=int(upper)), by_b]
+    product = f.op("MatMul", left, turned(f, right))
+    by_a = f.op("Neg", product)
+    first = int(unit) if upper else -int(unit)
+    start = f.constant(first, int64)
+    by_triangle = f.op("Trilu", by_a, start, upper=int(upper))
+    return [by_triangle, by_b]
 
 
 def _solution(f: Fragment, a: Value, b: Value, **flags: int) -> Value:
@@ -337,8 +353,7 @@ _DEFINITIONS = (
         "Cholesky",
         _factor_type,
         DOMAIN,
-        compute=partial(_factored, step=_cholesky_step, loops=factor_loops.cholesky),
-        reference=_cholesky_arrays,
+        compute=_cholesky,
         flops=_flops,
         gradient=_cholesky_gradient,
     ),
@@ -346,7 +361,7 @@ _DEFINITIONS = (
         "LU",
         _factor_type,
         DOMAIN,
-        compute=partial(_factored, step=_lu_step, loops=factor_loops.lu),
+        compute=partial(_factored, step=_lu_step),
         reference=_lu_arrays,
         flops=lambda op: 2 * _flops(op),
     ),
@@ -355,7 +370,6 @@ _DEFINITIONS = (
         _triangular_type,
         DOMAIN,
         compute=_triangular,
-        reference=_triangular_arrays,
         flops=_triangular_flops,
         gradient=_triangular_gradient,
     ),

@@ -16,15 +16,22 @@ from tilewright.compute.build import cast
 from tilewright.expr.nodes import Buffer, Expr, Select, const
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.derivative import Backward, extents, turned
-from tilewright.graph.ops.elimination import Elimination, square_shape
+from tilewright.graph.ops.elimination import Elimination, Point
 from tilewright.graph.ops.fragment import Fragment
-from tilewright.graph.ops.nests import LoopNests, kernel
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
-from tilewright.loops.nodes import If, Kernel, Stmt, Store, block
+from tilewright.loops.nodes import Kernel, Stmt, Store, block
 
 DOMAIN: Final = "tilewright"
 
 Buffers = Sequence[Buffer]
+
+
+def square_shape(op: OpCall) -> tuple[int, ...]:
+    """The shape of input 0. Raises ModelError unless it holds square matrices."""
+    shape = op.shape(0)
+    if len(shape) < 2 or shape[-1] != shape[-2]:
+        raise op.error(f"{list(shape)} does not hold square matrices")
+    return shape
 
 
 def matrices(op: OpCall) -> None:
@@ -59,53 +66,38 @@ def _type(op: OpCall) -> Sequence[Type]:
 
 def _solve(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Kernel]:
     a, b = inputs
-    nests = LoopNests()
-    e = Elimination(nests, a, b)
+    e = Elimination(a, b.shape[-1])
     singular = e.cell("singular")
-    first = (*outputs, None)[1]
+    number = singular[0]
+    nan = const(np.nan, e.dtype)
 
     def look(t: Expr) -> Stmt:
         """From the last pivot to the first one."""
         k = e.size - 1 - t
-        number = cast(k + 1, e.dtype)
+        counted = cast(k + 1, e.dtype)
         zero = e.matrix[k, k].eq(0)
-        return Store(singular, e.zero, Select(zero, number, singular[0]))
+        return e.set(singular, Select(zero, counted, number))
 
-    def substitute(t: Expr) -> Stmt:
-        """Row k of the solution, and its part in the rows above it."""
-        k = e.size - 1 - t
-        m = e.matrix
-
-        def divide(c: Expr) -> Stmt:
-            at = c + e.size
-            return Store(m, (k, at), m[k, at] / e.held[0])
-
-        def above(r: Expr) -> Stmt:
-            return If(r < k, e.subtract(r, k, m[r, k], e.size), None)
-
-        hold = Store(e.held, e.zero, m[k, k])
-        row = nests.loop(e.columns, divide, "vector")
-        return block(hold, row, nests.loop(e.size, above))
-
-    def one(*i: Expr) -> Stmt:
-        def entry(r: Expr, c: Expr) -> Stmt:
+    def one(i: Point) -> Stmt:
+        def value(r: Expr, c: Expr) -> Expr:
             found = e.matrix[r, c + e.size]
-            value = Select(singular[0] > 0, const(np.nan, e.dtype), found)
-            return Store(outputs[0], (*i, r, c), value)
+            return Select(number > 0, nan, found)
 
         steps = [
-            Store(singular, e.zero, const(0, e.dtype)),
-            nests.loop(e.size, look),
-            nests.loop(e.size, substitute),
-            nests.over((e.size, e.columns), entry),
+            e.fill(i, a),
+            e.fill(i, b, e.size),
+            e.eliminate(),
+            e.set(singular, e.zero),
+            e.nests.loop(e.size, look),
+            e.substitute(backward=True),
+            e.result(i, outputs[0], value),
         ]
-        if first is not None:
-            steps.append(Store(first, i, cast(singular[0], int32)))
-        return e.around(i, block(*steps))
+        for info in outputs[1:]:
+            if info is not None:
+                steps.append(Store(info, i, cast(number, int32)))
+        return block(*steps)
 
-    work = e.size**2 * (e.size + e.columns)
-    body = nests.rows(a.shape[:-2], work, one)
-    return [kernel(op.name, inputs, outputs, body, nests.notes)]
+    return e.kernel(op, inputs, outputs, one)
 
 
 def _gradient(

@@ -6,7 +6,6 @@ A matrix that is singular, or not positive definite, gives NaN where PyTorch rai
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,42 +15,52 @@ from tilewright.frontends.torch.aten.rules import AtenCall, rule
 from tilewright.frontends.torch.aten.terms import TensorTerm
 from tilewright.graph.nodes import Value
 
+Several = list[Value | None]
 
-def _name(c: AtenCall) -> str:
-    return "A" if c.has("A") else "self"
+
+def _own(c: AtenCall, op_type: str, *inputs: Value, **flags: Any) -> list[Value]:
+    """Apply an operator of this compiler: both of its results."""
+    domain = "tilewright"
+    return c.build.ops(op_type, *inputs, count=2, domain=domain, **flags)
+
+
+def _matrix_name(c: AtenCall) -> str:
+    if c.has("A"):
+        return "A"
+    return "self"
 
 
 def _matrix(c: AtenCall) -> Value:
-    return c.tensor(_name(c))
+    name = _matrix_name(c)
+    return c.tensor(name)
 
 
 def _size(c: AtenCall) -> int:
     """The number of rows of the matrices."""
-    rows = c.extent(c.rank(_name(c)) - 1, _name(c))
-    if rows is None:
+    shape = c.of(_matrix_name(c)).shape
+    rows = shape[-1]
+    if type(rows) is not int:
         raise c.refuse("the size of its matrices is known only at run time")
     return rows
 
 
-def _ops(
-    c: AtenCall, op_type: str, *inputs: Value, count: int = 1, **flags: Any
-) -> list[Value]:
-    attributes = {name: int(flag) for name, flag in flags.items()}
-    return c.build.ops(op_type, *inputs, count=count, domain="tilewright", **attributes)
-
-
-def _turned(c: AtenCall, x: Value, rank: int, wanted: bool = True) -> Value:
-    """`x` with its last two axes exchanged, if wanted."""
+def _turned(c: AtenCall, x: Value, wanted: bool) -> Value:
+    """Matrices in the rank of the operator's, transposed if wanted."""
     if not wanted:
         return x
-    *batch, rows, columns = range(rank)
-    return c.op("Transpose", x, perm=[*batch, columns, rows])
+    rank = c.rank(_matrix_name(c))
+    result = len(c.result.shape)
+    *batch, rows, columns = range(max(rank, result))
+    order = [*batch, columns, rows]
+    return c.op("Transpose", x, perm=order)
 
 
 def _unit(c: AtenCall, like: Value) -> Value:
     """Unit matrices in the shape of `like`."""
-    unit = c.number(np.eye(_size(c)), like.dtype)
-    return c.op("Expand", unit, c.op("Shape", like))
+    numbers = np.eye(_size(c))
+    unit = c.number(numbers, like.dtype)
+    shape = c.op("Shape", like)
+    return c.op("Expand", unit, shape)
 
 
 # -- determinants
@@ -59,25 +68,32 @@ def _unit(c: AtenCall, like: Value) -> Value:
 
 @rule("aten.linalg_det", "aten.det")
 def _det(c: AtenCall) -> Value:
-    return c.op("Det", _matrix(c))
+    a = _matrix(c)
+    return c.op("Det", a)
 
 
 @rule("aten._linalg_det")
-def _det_and_factors(c: AtenCall) -> list[Value | None]:
-    return [c.op("Det", _matrix(c)), None, None]
+def _det_and_factors(c: AtenCall) -> Several:
+    a = _matrix(c)
+    found = c.op("Det", a)
+    return [found, None, None]
 
 
 @rule("aten.linalg_slogdet", "aten.slogdet", "aten._linalg_slogdet")
-def _slogdet(c: AtenCall) -> list[Value | None]:
-    log, sign = _ops(c, "LogDet", _matrix(c), count=2)
+def _slogdet(c: AtenCall) -> Several:
+    a = _matrix(c)
+    log, sign = _own(c, "LogDet", a)
     return [sign, log, None, None]
 
 
 @rule("aten.logdet")
 def _logdet(c: AtenCall) -> Value:
-    log, sign = _ops(c, "LogDet", _matrix(c), count=2)
+    a = _matrix(c)
+    log, sign = _own(c, "LogDet", a)
     negative = TensorTerm(c, sign) < 0
-    return negative.chosen(math.nan, TensorTerm(c, log)).value
+    positive = TensorTerm(c, log)
+    found = negative.chosen(math.nan, positive)
+    return found.value
 
 
 # -- systems of equations
@@ -86,7 +102,8 @@ def _logdet(c: AtenCall) -> Value:
 def _inverted(c: AtenCall) -> list[Value]:
     """The inverse, and the number of the first pivot that is zero, or 0."""
     a = _matrix(c)
-    return _ops(c, "Solve", a, _unit(c, a), count=2)
+    unit = _unit(c, a)
+    return _own(c, "Solve", a, unit)
 
 
 @rule("aten.linalg_inv_ex")
@@ -96,7 +113,8 @@ def _inverse_and_info(c: AtenCall) -> list[Value]:
 
 @rule("aten.linalg_inv", "aten.inverse")
 def _inverse(c: AtenCall) -> Value:
-    return _inverted(c)[0]
+    inverse, _ = _inverted(c)
+    return inverse
 
 
 @rule("aten.linalg_matrix_power")
@@ -107,15 +125,14 @@ def _power(c: AtenCall) -> Value:
     if n == 0:
         return _unit(c, a)
     if n < 0:
-        a = _inverted(c)[0]
+        a, _ = _inverted(c)
     found = None
-    rest = abs(n)
-    while rest:
-        if rest % 2:
-            found = a if found is None else c.op("MatMul", found, a)
-        rest //= 2
-        if rest:
-            a = c.op("MatMul", a, a)
+    for bit in reversed(f"{abs(n):b}"):
+        if found is None:
+            found = a if bit == "1" else None
+        elif bit == "1":
+            found = c.op("MatMul", found, a)
+        a = c.op("MatMul", a, a)
     assert found is not None
     return found
 
@@ -125,25 +142,30 @@ def _solved(c: AtenCall) -> list[Value]:
 
     The right-hand sides are vectors if they have one axis less than the matrices.
     """
-    sizes = [str(n) for n in c.of("A").shape]
+    rows = list(map(str, c.of("A").shape))
     shape = list(c.of("B").shape)
-    vectors = len(shape) == 1 or [str(n) for n in shape] == sizes[:-1]
     sides = c.tensor("B")
+    alone = len(shape) == 1
+    vectors = alone or list(map(str, shape)) == rows[:-1]
     if vectors:
         sides = c.unsqueeze(sides, len(shape))
         shape.append(1)
-    a, b, rank = _same_batch(c, "A", sides, shape)
     right = not c["left"]
-    left_side = _turned(c, a, rank, right)
-    found, info = _ops(c, "Solve", left_side, _turned(c, b, rank, right), count=2)
-    found = _turned(c, found, rank, right)
+    matrix = c.tensor("A")
+    size = c.of("A").shape
+    a = _spread(c, matrix, size, vectors)
+    b = _spread(c, sides, shape, vectors)
+    a = _turned(c, a, right)
+    b = _turned(c, b, right)
+    found, info = _own(c, "Solve", a, b)
+    found = _turned(c, found, right)
     if vectors:
         found = c.squeeze(found, -1)
     return [found, info]
 
 
 @rule("aten._linalg_solve_ex")
-def _solve_and_factors(c: AtenCall) -> list[Value | None]:
+def _solve_and_factors(c: AtenCall) -> Several:
     found, info = _solved(c)
     return [found, None, None, info]
 
@@ -155,24 +177,19 @@ def _solve_and_info(c: AtenCall) -> list[Value]:
 
 @rule("aten.linalg_solve")
 def _solve(c: AtenCall) -> Value:
-    return _solved(c)[0]
+    found, _ = _solved(c)
+    return found
 
 
-def _same_batch(
-    c: AtenCall, name: str, sides: Value, shape: Sequence[Any]
-) -> tuple[Value, Value, int]:
-    """A matrix and right-hand sides of this shape with one batch, and their rank."""
-    operands = c.tensor(name), sides
-    shapes = list(c.of(name).shape), list(shape)
-    first, second = ([str(n) for n in held[:-2]] for held in shapes)
-    if first == second:
-        return *operands, len(shape)
-    if not all(type(n) is int for held in shapes for n in held):
-        raise c.refuse("it broadcasts a batch whose extent is known only at run time")
-    batch = np.broadcast_shapes(*(held[:-2] for held in shapes))
-    sizes = [c.ints(*batch, *held[-2:]) for held in shapes]
-    a, b = (c.op("Expand", x, s) for x, s in zip(operands, sizes, strict=True))
-    return a, b, len(batch) + 2
+def _spread(c: AtenCall, x: Value, shape: Any, vectors: bool = False) -> Value:
+    """Matrices of this shape over the batch of the result, if its extents are known."""
+    result = c.fixed()
+    if result is None:
+        return x
+    batch = result[:-1] if vectors else result[:-2]
+    rows, columns = shape[-2:]
+    sizes = c.ints(*batch, rows, columns)
+    return c.op("Expand", x, sizes)
 
 
 # -- triangular matrices
@@ -182,64 +199,86 @@ def _same_batch(
 def _cholesky_and_info(c: AtenCall) -> list[Value]:
     """The info is the number of the first pivot that is not positive, or 0."""
     lower = _lower_factor(c)
-    return [_turned(c, lower, c.rank(), c["upper"]), _first_bad(c, lower)]
+    info = _first_bad(c, lower)
+    factor = _turned(c, lower, c["upper"])
+    return [factor, info]
 
 
 @rule("aten.linalg_cholesky", "aten.cholesky")
 def _cholesky(c: AtenCall) -> Value:
-    return _turned(c, _lower_factor(c), c.rank(), c["upper"])
+    lower = _lower_factor(c)
+    return _turned(c, lower, c["upper"])
 
 
 def _lower_factor(c: AtenCall) -> Value:
-    x = _turned(c, c.tensor(), c.rank(), c["upper"])
-    return _ops(c, "Cholesky", x)[0]
+    x = c.tensor()
+    x = _turned(c, x, c["upper"])
+    return c.op("Cholesky", x, domain="tilewright")
 
 
 def _first_bad(c: AtenCall, lower: Value) -> Value:
     """Counted from the last row, the first pivot is n and the last one 1."""
     n = _size(c)
-    places = c.number(np.diag(np.arange(n, 0, -1)), int32)
+    numbers = np.arange(n, 0, -1)
+    diagonal = np.diag(numbers)
+    constant = c.number(diagonal, int32)
+    places = TensorTerm(c, constant)
     good = TensorTerm(c, lower) > 0
-    bad = (~good).chosen(TensorTerm(c, places), 0)
-    rows = c.op("ReduceMax", bad.value, c.ints(-2, -1), keepdims=0)
-    last = TensorTerm(c, rows)
-    return (last > 0).chosen(n + 1 - last, 0).value
+    bad = (~good).chosen(places, 0)
+    axes = c.ints(-2, -1)
+    first = c.op("ReduceMax", bad.value, axes, keepdims=0)
+    last = TensorTerm(c, first)
+    number = n + 1 - last
+    found = (last > 0).chosen(number, 0)
+    return found.value
 
 
 @rule("aten.linalg_solve_triangular")
 def _solve_triangular(c: AtenCall) -> Value:
-    a, b, rank = _same_batch(c, "self", c.tensor("B"), c.of("B").shape)
     right = not c["left"]
-    how = {"upper": c["upper"], "transpose": right, "unit": c["unitriangular"]}
-    found = _by_triangle(c, a, _turned(c, b, rank, right), **how)
-    return _turned(c, found, rank, right)
+    upper = bool(c["upper"])
+    unit = bool(c["unitriangular"])
+    a = c.tensor()
+    b = c.tensor("B")
+    a = _spread(c, a, c.of("self").shape)
+    b = _spread(c, b, c.of("B").shape)
+    b = _turned(c, b, right)
+    found = _by_triangle(c, a, b, upper, right, unit)
+    return _turned(c, found, right)
 
 
-@rule("aten.triangular_solve")
-def _triangular_solve(c: AtenCall) -> list[Value]:
-    a, b, _ = _same_batch(c, "A", c.tensor(), c.of("self").shape)
-    how = {"transpose": c["transpose"], "unit": c["unitriangular"]}
-    return [_by_triangle(c, a, b, upper=c["upper"], **how), a]
-
-
-def _by_triangle(c: AtenCall, a: Value, b: Value, **flags: bool) -> Value:
-    return _ops(c, "TriangularSolve", a, b, **flags)[0]
+def _by_triangle(
+    c: AtenCall, a: Value, b: Value, upper: bool, transpose: bool, unit: bool = False
+) -> Value:
+    return c.op(
+        "TriangularSolve",
+        a,
+        b,
+        domain="tilewright",
+        upper=int(upper),
+        transpose=int(transpose),
+        unit=int(unit),
+    )
 
 
 @rule("aten.cholesky_solve")
 def _cholesky_solve(c: AtenCall) -> Value:
-    factor, sides, _ = _same_batch(c, "input2", c.tensor(), c.of("self").shape)
+    factor = c.tensor("input2")
+    factor = _spread(c, factor, c.of("input2").shape)
+    sides = c.tensor()
+    sides = _spread(c, sides, c.of("self").shape)
     return _by_factor(c, factor, sides)
 
 
 @rule("aten.cholesky_inverse")
 def _cholesky_inverse(c: AtenCall) -> Value:
     factor = c.tensor()
-    return _by_factor(c, factor, _unit(c, factor))
+    unit = _unit(c, factor)
+    return _by_factor(c, factor, unit)
 
 
 def _by_factor(c: AtenCall, factor: Value, sides: Value) -> Value:
     """First by the lower triangle of the product, then by the upper one."""
     upper = bool(c["upper"])
-    half = _by_triangle(c, factor, sides, upper=upper, transpose=upper)
-    return _by_triangle(c, factor, half, upper=upper, transpose=not upper)
+    half = _by_triangle(c, factor, sides, upper, upper)
+    return _by_triangle(c, factor, half, upper, not upper)
