@@ -7,6 +7,7 @@ import pytest
 
 from tilewright.base.errors import TilewrightWarning
 from tilewright.driver.torch_backend import backend
+from tilewright.frontends.torch.dynamo import CapturedGraph
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
@@ -312,3 +313,58 @@ def test_weights_put_in_place_of_others_and_those_of_inference_mode():
         assert torch.allclose(fast(a), other(a), atol=1e-6)
         other.weight.mul_(2)
         assert torch.allclose(fast(a), other(a), atol=1e-6)
+
+
+def test_linear_algebra_raises_the_errors_of_pytorch():
+    def function(a, b):
+        inverse = torch.linalg.inv(a) * 2
+        return (
+            torch.linalg.solve(a, b),
+            inverse,
+            torch.linalg.cholesky(a @ a.mT),
+            a.det(),
+        )
+
+    a = torch.randn(2, 3, 3) + 3 * torch.eye(3)
+    run = same(function, a, torch.randn(2, 3, 1))
+    same(function, a.mT, torch.randn(2, 3, 1), compiled=run)
+    a[1] = 0
+    for wrong in (function, run):
+        with pytest.raises(torch.linalg.LinAlgError, match=r"inv: \(Batch element 1\)"):
+            wrong(a, torch.randn(2, 3, 1))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [torch.linalg.inv, lambda a: torch.linalg.cholesky(a @ a.mT)],
+    ids=["inv", "cholesky"],
+)
+def test_linear_algebra_is_trained(function):
+    a = torch.randn(2, 3, 3) + 3 * torch.eye(3)
+    weight = torch.randn(2, 3, 3)
+    flows = []
+    for f in (function, torch.compile(function, backend=backend)):
+        x = a.clone().requires_grad_()
+        (f(x) * weight).sum().backward()
+        flows.append(x.grad)
+    torch.testing.assert_close(*flows, rtol=1e-5, atol=1e-5)
+
+
+def test_weights_are_constants_beside_a_check(monkeypatch):
+    built = []
+    make = CapturedGraph._built
+    monkeypatch.setattr(
+        CapturedGraph, "_built", lambda *given: (built.append(1), make(*given))[1]
+    )
+    layer = torch.nn.Linear(3, 3)
+
+    def function(x):
+        return torch.linalg.inv(layer(x) + 5 * torch.eye(3))
+
+    with torch.no_grad():
+        run = same(function, torch.randn(2, 3, 3))
+        same(function, torch.randn(2, 3, 3), compiled=run)
+        assert len(built) == 1
+        layer.weight.mul_(0.5)
+        same(function, torch.randn(2, 3, 3), compiled=run)
+    assert len(built) == 2

@@ -97,8 +97,10 @@ def test_at_another_point():
 
 
 def test_an_operator_without_a_rule_is_named():
-    with pytest.raises(UnsupportedError, match="Det is not defined by Computations"):
-        tw.compile(model("e = Det(x) \n y = Add(e, w)", (2, 2), (1,)))
+    unpool = "MaxUnpool<kernel_shape=[2, 2], strides=[2, 2]>"
+    text = f"i = Cast<to=7>(z) \n e = {unpool}(x, i) \n y = Add(e, w)"
+    with pytest.raises(UnsupportedError, match="MaxUnpool is not defined by Comp"):
+        tw.compile(model(text, (1, 1, 2, 2), (1,)))
 
 
 def test_powers_of_zero_have_finite_slopes() -> None:

@@ -21,6 +21,7 @@ from tilewright.frontends.torch.aten.importer import (
     missing,
     unsupported,
 )
+from tilewright.frontends.torch.checks import checks_last, passed, token_count
 from tilewright.frontends.torch.drawn import check_drawn, draws_first
 from tilewright.frontends.torch.shared import distinct
 from tilewright.graph.nodes import Graph
@@ -43,6 +44,7 @@ def backend(
     core = torch._decomp.core_aten_decompositions()
     table = decompositions(core)
 
+    from torch._functorch import config
     from torch._functorch.aot_autograd import make_boxed_func
 
     def trained(graph: Any, inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -53,20 +55,22 @@ def backend(
         return boxed
 
     def used(graph: Any, inputs: Sequence[Any]) -> Callable[..., Any]:
-        captured = CapturedGraph(graph, _static(), compile, settings)
+        captured = CapturedGraph(graph, _static(graph), compile, settings)
         boxed: Callable[..., Any] = make_boxed_func(captured)
         return boxed
 
-    run: Callable[..., Any] = aot_autograd(
+    prepare = aot_autograd(
         fw_compiler=trained,
         bw_compiler=trained,
         inference_compiler=used,
         decompositions=table,
-    )(module, list(example_inputs))
+    )
+    with config.patch(unlift_effect_tokens=True):  # tokens are no inputs of the graphs
+        run: Callable[..., Any] = prepare(module, list(example_inputs))
     return run
 
 
-def _static() -> Sequence[int]:
+def _static(graph: Any) -> Sequence[int]:
     """The inputs of the graph that are parameters and buffers of a module."""
     from torch._guards import TracingContext
 
@@ -74,7 +78,8 @@ def _static() -> Sequence[int]:
     about = None if context is None else context.fw_metadata
     if about is None:
         return ()
-    return list(about.static_input_indices)
+    tokens = token_count(graph)  # PyTorch counts them, too
+    return [n - tokens for n in about.static_input_indices]
 
 
 class CapturedGraph:
@@ -93,7 +98,8 @@ class CapturedGraph:
     ) -> None:
         self._whole = module
         drawn, self._draws = draws_first(module)
-        self._results = distinct(drawn)
+        checked, self._checks = checks_last(drawn)
+        self._results = distinct(checked)
         self._module = self._results.module
         places = [n for n in self._module.graph.nodes if n.op == "placeholder"]
         self._names = [n.name for n in places]
@@ -151,7 +157,7 @@ class CapturedGraph:
         def call(*args: Any) -> tuple[Any, ...]:
             found = _tensors(run(*[args[n] for n in places]))
             parts = list(map(_laid_out, found, orders))
-            return results.of(parts, args)
+            return passed(self._checks, results.of(parts, args))
 
         return call
 

@@ -13,8 +13,20 @@ from typing import Any, Final
 import numpy as np
 
 from tilewright.base.errors import InputError, ModelError, TilewrightError
+from tilewright.frontends.torch.user_line import user_line
 
 _HINT: Final = "make torch.export.export(module, inputs) succeed first"
+# `  h = 16*_h` below "Suggested fixes:" in PyTorch's errors.
+_FIX: Final = re.compile(r"^ +(\w+) = (.+)$", re.MULTILINE)
+# A dimension is named by the user, or by the tensor that has it.
+_CONSTANT: Final = re.compile(
+    r"You marked (.+) as dynamic but .* constant \((\d{1,18})\)"
+)
+_SPECIALIZED: Final = re.compile(
+    r"generated for (\w+) = .* specialized value of (\d{1,18})\."
+)
+_OF_TENSOR: Final = re.compile(r"L\['(\w+)'\](\S*)\.size\(\)\[(\d{1,9})\]")
+_LOGS: Final = re.compile(r"!? For more information, ")
 
 
 @contextmanager
@@ -118,18 +130,42 @@ def exported(
         except Exception as error:
             raise ModelError(
                 f"PyTorch cannot export the module: {reason(error)}",
-                where=type(module).__name__,
-                hint=_HINT,
+                where=_place(module, error),
+                hint=advice(error) or _HINT,
             ) from error
     return program, _symbols(module, program, (positional, named), dynamic_shapes)
 
 
 def reason(error: Exception) -> str:
-    """The first informative line, without colors."""
+    """The first informative line, without colors and the names of PyTorch's logs."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()
     if text:
-        return text.splitlines()[0]
+        return _LOGS.split(text.splitlines()[0])[0]
     return repr(error)
+
+
+def advice(error: Exception) -> str | None:
+    """What to write in `dynamic_shapes`, if PyTorch says which dimensions do not fit."""
+    text = str(error)
+    stated = [*_CONSTANT.findall(text), *_SPECIALIZED.findall(text)]
+    constants = {_OF_TENSOR.sub(r"dimension \3 of \1\2", name): n for name, n in stated}
+    fixes = _FIX.findall(text.partition("Suggested fixes:")[2])
+    wanted = [
+        f"{name} = {meaning.replace(', max=oo', '')}"
+        for name, meaning in fixes
+        if name not in constants
+    ]
+    parts = [f"write {', '.join(wanted)} in dynamic_shapes"] if wanted else []
+    for name, n in constants.items():
+        parts.append(f"leave {name} out of dynamic_shapes: the module fixes it at {n}")
+    return "; ".join(parts) or None
+
+
+def _place(module: Any, error: Exception) -> str:
+    """The module, and the line of the user's program if PyTorch names one."""
+    name = type(module).__name__
+    line = user_line(str(error))
+    return name if line is None else f"{name}, {line[0]}:{line[1]}"
 
 
 def _symbols(

@@ -3,22 +3,37 @@
 Right-looking, column by column: step k takes the final entries from the remaining matrix and
 updates the rest, which is one row smaller (for factorizations also one column). Golub, Van Loan,
 "Matrix Computations", sections 3.1, 3.2 and 4.2. LU does not pivot, so it is for matrices that need
-no pivoting, such as definite or diagonally dominant ones.
+no pivoting, such as definite or diagonally dominant ones. The columns of small matrices are
+unrolled; larger ones take loops, but for LU.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
+from tilewright.base.dtypes import int64
 from tilewright.compute.nodes import CC, Computation, Dim, Output
-from tilewright.expr.nodes import INDEX, Buffer, Expr, Select, Var, as_expr, call, const
-from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
+from tilewright.expr.nodes import INDEX, Buffer, Expr, Select, Var, as_expr, const
+from tilewright.graph.nodes import Value
+from tilewright.graph.ops.derivative import Backward, extents, turned
+from tilewright.graph.ops.elimination import LocalMatrix, Point, root
+from tilewright.graph.ops.fragment import Fragment
+from tilewright.graph.ops.registry import (
+    Array,
+    OpCall,
+    OpDef,
+    Program,
+    Type,
+    register,
+)
+from tilewright.graph.ops.solve import DOMAIN, matrices, right_sides
+from tilewright.loops.nodes import Stmt, block
 
-DOMAIN = "tilewright"
+UNROLLED: Final = 16  # rows of the largest matrix whose columns are unrolled
 
 Buffers = Sequence[Buffer]
 Batch = tuple[Expr, ...]
@@ -103,12 +118,34 @@ def _factored(
     return steps.made
 
 
+def _unrolled(n: int) -> bool:
+    return 0 < n <= UNROLLED
+
+
+def _cholesky(op: OpCall, inputs: Buffers, outputs: Buffers) -> Program:
+    x = inputs[0]
+    if _unrolled(x.shape[-1]):
+        return _factored(op, inputs, outputs, _cholesky_step)
+    m = LocalMatrix(x)
+
+    def one(i: Point) -> Stmt:
+        def lower(r: Expr, c: Expr) -> Expr:
+            found = m.matrix[c, r]
+            return Select(c > r, m.zero, found)
+
+        fill = m.fill(i, x, transposed=True)
+        result = m.result(i, outputs[0], lower)
+        return block(fill, m.cholesky(), result)
+
+    return m.kernel(op, inputs, outputs, one)
+
+
 def _cholesky_step(steps: _Steps, k: int, n: int, left: Buffer, out: Buffer) -> Buffer:
     """Column k of the factor, with zeros above its diagonal, and the remaining matrix."""
     column = steps.buffer(f"column{k}", n)
 
     def entry(b: Batch, row: Expr) -> Expr:
-        pivot = call("sqrt", left[(*b, 0, 0)])
+        pivot = root(left[(*b, 0, 0)])
         found = left[(*b, row - k, 0)] / pivot
         return Select(
             row >= k,
@@ -152,7 +189,7 @@ def _lu_step(steps: _Steps, k: int, n: int, left: Buffer, out: Buffer) -> Buffer
     return steps.update(k, left, (1, 1), (size, size), product)
 
 
-def _triangular(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
+def _triangular(op: OpCall, inputs: Buffers, outputs: Buffers) -> Program:
     (a, left), (out,) = inputs, outputs
     upper, transposed, unit = _flags(op)
     steps = _Steps(op, a)
@@ -162,9 +199,32 @@ def _triangular(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computati
         return a[(*b, j, i) if transposed else (*b, i, j)]
 
     backward = upper != transposed
+    if not _unrolled(n):
+        return _substituted(op, inputs, outputs)
     for k in reversed(range(n)) if backward else range(n):
         left = _triangular_step(steps, k, left, out, entry, backward, unit)
     return steps.made
+
+
+def _substituted(op: OpCall, inputs: Buffers, outputs: Buffers) -> Program:
+    """The same in loops."""
+    a, b = inputs
+    upper, transposed, unit = _flags(op)
+    backward = upper != transposed
+    m = LocalMatrix(a, b.shape[-1])
+
+    def one(i: Point) -> Stmt:
+        def solved(r: Expr, c: Expr) -> Expr:
+            return m.matrix[r, c + m.size]
+
+        return block(
+            m.fill(i, a, transposed=transposed),
+            m.fill(i, b, m.size),
+            m.substitute(backward, unit),
+            m.result(i, outputs[0], solved),
+        )
+
+    return m.kernel(op, inputs, outputs, one)
 
 
 def _triangular_step(
@@ -203,36 +263,15 @@ def _triangular_step(
     return left
 
 
-def _square(op: OpCall) -> None:
-    shape = op.shape(0)
-    if len(shape) < 2 or shape[-1] != shape[-2] or shape[-1] < 1:
-        raise op.error(f"{list(shape)} does not hold square matrices")
-    if op.dtype(0).name not in ("float32", "float64"):
-        raise op.error(
-            f"a matrix of {op.dtype(0).name}: only float32 and float64 are supported"
-        )
-
-
 def _factor_type(op: OpCall) -> Sequence[Type]:
-    _square(op)
+    matrices(op)
     return [(op.dtype(0), op.shape(0))]
 
 
 def _triangular_type(op: OpCall) -> Sequence[Type]:
-    _square(op)
+    matrices(op)
     _flags(op)
-    a = op.shape(0)
-    b = op.shape(1)
-    if len(b) != len(a) or b[:-1] != a[:-1]:
-        expected = ", ".join(map(str, a[:-1]))
-        raise op.error(
-            f"right-hand sides {list(b)} for matrices {list(a)}: expected [{expected}, m]"
-        )
-    if op.dtype(1) is not op.dtype(0):
-        raise op.error(
-            f"right-hand sides of {op.dtype(1).name}, a matrix of {op.dtype(0).name}"
-        )
-    return [(op.dtype(1), b)]
+    return [right_sides(op)]
 
 
 def _flags(op: OpCall) -> tuple[bool, bool, bool]:
@@ -246,19 +285,6 @@ def _flags(op: OpCall) -> tuple[bool, bool, bool]:
     return found[0], found[1], found[2]
 
 
-def _cholesky_arrays(op: OpCall, x: Array) -> list[Array]:
-    return [
-        np.linalg.cholesky(
-            np.tril(x)
-            + np.swapaxes(
-                np.tril(x, -1),
-                -1,
-                -2,
-            )
-        ).astype(x.dtype)
-    ]
-
-
 def _lu_arrays(op: OpCall, x: Array) -> list[Array]:
     found = np.array(x)
     for k in range(x.shape[-1] - 1):
@@ -268,17 +294,50 @@ def _lu_arrays(op: OpCall, x: Array) -> list[Array]:
     return [found]
 
 
-def _triangular_arrays(op: OpCall, a: Array, b: Array) -> list[Array]:
-    upper, transposed, unit = _flags(op)
-    if upper:
-        kept = np.triu(a, int(unit))
-    else:
-        kept = np.tril(a, -int(unit))
-    if unit:
-        kept = kept + np.eye(a.shape[-1], dtype=a.dtype)
-    if transposed:
-        kept = np.swapaxes(kept, -1, -2)
-    return [np.linalg.solve(kept, b).astype(b.dtype)]
+def _cholesky_gradient(
+    f: Fragment,
+    call: Backward,
+    x: Sequence[Value],
+    y: Value,
+    g: Value,
+) -> list[Value]:
+    """Symmetric, for a factorization of symmetric matrices.
+
+    Murray, "Differentiation of the Cholesky decomposition" (2016), equation 10.
+    """
+    n = extents(y)[-1]
+    product = f.op("MatMul", turned(f, y), g)
+    kept = np.tri(n) - np.eye(n) / 2
+    factor = f.constant(kept / 2, y.dtype)
+    rows = f.op("Mul", product, factor)
+    left = _solution(f, y, rows, transpose=1)
+    half = _solution(f, y, turned(f, left), transpose=1)
+    return [f.op("Add", half, turned(f, half))]
+
+
+def _triangular_gradient(
+    f: Fragment,
+    call: Backward,
+    x: Sequence[Value],
+    y: Value,
+    g: Value,
+) -> list[Value]:
+    """By the right-hand sides, the solution of the transposed system."""
+    upper, transposed, unit = _flags(call)
+    flags = {"upper": int(upper), "unit": int(unit)}
+    by_b = _solution(f, x[0], g, transpose=int(not transposed), **flags)
+    left, right = (y, by_b) if transposed else (by_b, y)
+    product = f.op("MatMul", left, turned(f, right))
+    by_a = f.op("Neg", product)
+    first = int(unit) if upper else -int(unit)
+    start = f.constant(first, int64)
+    by_triangle = f.op("Trilu", by_a, start, upper=int(upper))
+    return [by_triangle, by_b]
+
+
+def _solution(f: Fragment, a: Value, b: Value, **flags: int) -> Value:
+    made = f.ops("TriangularSolve", a, b, domain=DOMAIN, count=1, **flags)
+    return made[0]
 
 
 def _flops(op: OpCall) -> int:
@@ -294,9 +353,9 @@ _DEFINITIONS = (
         "Cholesky",
         _factor_type,
         DOMAIN,
-        compute=partial(_factored, step=_cholesky_step),
-        reference=_cholesky_arrays,
+        compute=_cholesky,
         flops=_flops,
+        gradient=_cholesky_gradient,
     ),
     OpDef(
         "LU",
@@ -311,8 +370,8 @@ _DEFINITIONS = (
         _triangular_type,
         DOMAIN,
         compute=_triangular,
-        reference=_triangular_arrays,
         flops=_triangular_flops,
+        gradient=_triangular_gradient,
     ),
 )
 

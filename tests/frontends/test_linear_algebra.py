@@ -1,0 +1,207 @@
+"""Linear algebra on batches of matrices, compiled and compared with PyTorch."""
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright.base.errors import UnsupportedError
+from tilewright.graph import gradient
+from tilewright.graph.interp import evaluate
+from tilewright.graph.ops.fragment import Fragment
+from tilewright.graph.passes.differentiate import extended
+
+torch = pytest.importorskip("torch")
+linalg = torch.linalg
+
+from tilewright.frontends.torch.aten.importer import ImportSettings  # noqa: E402
+from tilewright.frontends.torch.aten.program import import_program  # noqa: E402
+
+
+class Function(torch.nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args):
+        return self.function(*args)
+
+
+def triangular(a, b, *, left=True, **how):
+    return linalg.solve_triangular(a, b if left else b.mT, left=left, **how)
+
+
+# Of a matrix, a positive definite one, and right-hand sides. Rolled, it needs row exchanges.
+FUNCTIONS = {
+    "det": lambda a, c, b: (torch.det(a.roll(1, -2)), linalg.det(a.mT)),
+    "slogdet": lambda a, c, b: (torch.slogdet(a.roll(1, -2)), linalg.slogdet(-a)),
+    "logdet": lambda a, c, b: (torch.logdet(c), torch.logdet(a)),
+    "inv": lambda a, c, b: (linalg.inv(a), torch.inverse(a.mT), *linalg.inv_ex(c)),
+    "solve": lambda a, c, b: (linalg.solve(a.roll(1, -2), b), *linalg.solve_ex(a, b)),
+    "solve vectors": lambda a, c, b: linalg.solve(a, b[..., 0]),
+    "solve from the right": lambda a, c, b: linalg.solve(a, b.mT, left=False),
+    "power": lambda a, c, b: [linalg.matrix_power(a / 9, n) for n in (5, -3, 0)],
+    "cholesky": lambda a, c, b: (linalg.cholesky(c), linalg.cholesky(c, upper=True)),
+    "cholesky_ex": lambda a, c, b: linalg.cholesky_ex(c),
+    "cholesky_solve": lambda a, c, b: [
+        torch.cholesky_solve(b, a, upper=upper) for upper in (False, True)
+    ],
+    "cholesky_solve of a triangle": lambda a, c, b: torch.cholesky_solve(b, a.tril()),
+    "cholesky_inverse": lambda a, c, b: torch.cholesky_inverse(a, upper=True),
+    "lower": lambda a, c, b: triangular(a, b, upper=False),
+    "lower from the right": lambda a, c, b: triangular(a, b, upper=False, left=False),
+    "upper": lambda a, c, b: triangular(a, b, upper=True),
+    "unit": lambda a, c, b: triangular(a / 40, b, upper=True, unitriangular=True),
+}
+SHAPES = [(2, 3, 2), (2, 33), (4, 0), (0, 7), (1,), (3, 7)]  # of batches, and rows
+
+
+def matrices(*shape, dtype=torch.float64):
+    """A well conditioned matrix, a positive definite one, and three right-hand sides."""
+    generator = torch.Generator().manual_seed(len(shape) + shape[-1])
+    n = shape[-1]
+    made = torch.randn(*shape, n + 3, generator=generator, dtype=dtype)
+    a = made[..., :n] + 2 * n**0.5 * torch.eye(n, dtype=dtype)
+    return a, a @ a.mT + torch.eye(n, dtype=dtype), made[..., n:]
+
+
+def compiled(function, *inputs):
+    return tw.compile(Function(function), inputs, threads=1, cache=False)(*inputs)
+
+
+@pytest.mark.covering(1)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_as_in_pytorch(name, shape):
+    function = FUNCTIONS[name]
+    dtype = torch.float32 if shape[-1] == 7 else torch.float64
+    inputs = matrices(*shape, dtype=dtype)  # views: the memory has gaps
+    found = torch.utils._pytree.tree_leaves(compiled(function, *inputs))
+    want = torch.utils._pytree.tree_leaves(function(*inputs))
+    for got, expected in zip(found, want, strict=True):
+        torch.testing.assert_close(got, expected, equal_nan=True)
+
+
+def test_batches_are_broadcast():
+    a, _, _ = matrices(3)
+    _, _, b = matrices(2, 3)
+
+    def function(a, b):
+        first = linalg.solve(a, b), linalg.solve(b @ b.mT + 9 * a, b[0, :, 0])
+        return *first, linalg.solve_triangular(a, b, upper=True)
+
+    for got, expected in zip(compiled(function, a, b), function(a, b), strict=True):
+        torch.testing.assert_close(got, expected)
+
+
+def test_an_open_batch():
+    batch = torch.export.Dim("batch")
+    inputs = matrices(2, 3)
+    dynamic = (tuple({0: batch} for _ in inputs),)
+
+    def function(a, c, b):
+        return linalg.inv(a), linalg.solve(c, b), linalg.cholesky(c)
+
+    exe = tw.compile(Function(function), inputs, dynamic_shapes=dynamic, threads=1)
+    other = matrices(5, 3)
+    for got, expected in zip(exe(*other), function(*other), strict=True):
+        torch.testing.assert_close(got, expected)
+
+
+# Two that are singular and two that are not, one of which begins with 0.
+SINGULAR = torch.tensor(
+    [[[1, 2], [2, 4]], [[2, 1], [1, 3]], [[0, 0], [0, 0]], [[0, 1], [1, 0]]],
+    dtype=torch.float64,
+)
+
+
+def test_a_singular_matrix_gives_nan_and_the_pivot_that_is_zero():
+    """PyTorch raises an error for the whole batch."""
+
+    def function(a):
+        found = linalg.inv_ex(a)
+        return linalg.inv(a), found.info, *torch.slogdet(a), linalg.det(a)
+
+    inverse, info, sign, log, det = compiled(function, SINGULAR)
+    assert inverse[[0, 2]].isnan().all()
+    torch.testing.assert_close(inverse[1::2], linalg.inv(SINGULAR[1::2]))
+    assert info.tolist() == [2, 0, 1, 0] == linalg.inv_ex(SINGULAR).info.tolist()
+    assert sign.tolist() == [0, 1, 0, -1] and log[0] == -torch.inf and det[0] == 0
+
+
+@pytest.mark.parametrize("n", [3, 20])
+def test_a_matrix_that_is_not_definite_gives_nan_and_the_pivot(n):
+    a = torch.eye(n).repeat(3, 1, 1)
+    a[0, 1, 1] = -1
+    a[1, n - 1, n - 1] = 0
+    factor, info = compiled(linalg.cholesky_ex, a)
+    assert info.tolist() == [2, n, 0] == linalg.cholesky_ex(a).info.tolist()
+    assert factor.isnan().flatten(1).any(1).tolist() == [True, True, False]
+
+
+def test_constants_are_singular_in_the_same_way():
+    known = torch.tensor([[1.0, 1.0], [1.0, 1.0]])
+    program = torch.export.export(
+        Function(lambda x: x * linalg.cholesky(known)), (torch.ones(2, 2),)
+    )
+    graph = import_program(program, ImportSettings(1 << 32))
+    (found,) = evaluate(graph, {graph.inputs[0].name: np.ones((2, 2), "f")}).values()
+    assert np.isnan(found).any()
+
+
+DIFFERENTIABLE = (
+    "det",
+    "slogdet",
+    "logdet",
+    "solve",
+    "solve from the right",
+    "cholesky",
+    "cholesky_solve of a triangle",
+    "lower",
+    "lower from the right",
+    "upper",
+    "unit",
+)
+
+
+@pytest.mark.sampled(5)
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+def test_derivatives(name):
+    generator = torch.Generator().manual_seed(3)
+
+    def function(*inputs):
+        found = torch.utils._pytree.tree_leaves(FUNCTIONS[name](*inputs))
+        return sum((y * weights[y.shape]).sum() for y in found if y.is_floating_point())
+
+    inputs = [x.contiguous().requires_grad_() for x in matrices(2, 4)]
+    shapes = [
+        y.shape for y in torch.utils._pytree.tree_leaves(FUNCTIONS[name](*inputs))
+    ]
+    weights = {
+        s: torch.randn(s, generator=generator, dtype=torch.float64) for s in shapes
+    }
+    want = torch.autograd.grad(function(*inputs), inputs, allow_unused=True)
+    given = tuple(x.detach() for x in inputs)
+    graph = import_program(
+        torch.export.export(Function(function), given), ImportSettings(1 << 32)
+    )
+    f = Fragment("gradient", graph.constants)
+    found = gradient.gradients(graph.operations, graph.outputs[0], graph.inputs, f)
+    named = {v.name: x.numpy() for v, x in zip(graph.inputs, given, strict=True)}
+    results = list(evaluate(extended(graph, f, found), named).values())[-len(found) :]
+    for got, expected in zip(results, want, strict=True):
+        wanted = 0 if expected is None else expected.numpy()
+        np.testing.assert_allclose(got, wanted, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("function", "pattern"),
+    [
+        (linalg.matrix_exp, "aten.linalg_matrix_exp"),
+        (linalg.pinv, "aten.linalg_pinv"),
+        (lambda a: linalg.lu_factor(a)[0], "aten.linalg_lu_factor"),
+    ],
+)
+def test_other_decompositions_are_refused_by_name(function, pattern):
+    program = torch.export.export(Function(function), (torch.eye(3),))
+    with pytest.raises(UnsupportedError, match=pattern):
+        import_program(program, ImportSettings(1 << 32))
