@@ -57,6 +57,7 @@ from tilewright.loops.nodes import (
 from tilewright.loops.passes import gaps
 from tilewright.loops.passes.copy_groups import (
     MOST,
+    Ages,
     group_ends,
     groups_ended,
     groups_in_flight,
@@ -133,12 +134,25 @@ def _meetings(
         mine = [n for n in needs if n.flight == of]
         some = _waits(mine, scopes)
         ends = group_ends(tree, of) if some else frozenset[Gap]()
-        left = groups_in_flight([n.way for n in mine], some, ends)
+        left = groups_in_flight([_ages(n, some, scopes, ends) for n in mine], some)
         for gap, pending in left.items():
             waits.setdefault(gap, {})[of] = pending
         for gap in ends if any(left.values()) or of in COMMITTED else ():
             commits.setdefault(gap, []).append(of)
     return Meetings(scopes, waits, commits)
+
+
+def _ages(
+    n: NeededBarrier,
+    waits: Collection[Gap],
+    scopes: Mapping[Gap, str],
+    ends: Collection[Gap],
+) -> Ages:
+    """How many groups end up to each wait that serves a need: a wait behind its last barrier does
+    not. Accumulators are there only when no product is in flight: that no number of groups says."""
+    serving = {gap for gap in waits if scopes[gap] or not n.scope}
+    is_own = n.flight == PRODUCTS and not n.scope
+    return groups_ended(n.way, serving, () if is_own else ends)
 
 
 def _distinct(s: Stmt) -> Stmt:
@@ -148,7 +162,7 @@ def _distinct(s: Stmt) -> Stmt:
     made: Stmt = s.map(
         lambda child: _distinct(child) if isinstance(child, Stmt) else child
     )
-    return made.replace() if made is s else made
+    return made.twin() if made is s else made
 
 
 def _check_combined(tree: Sequences) -> None:
