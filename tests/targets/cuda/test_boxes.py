@@ -261,6 +261,10 @@ REFUSED = [
     (nest(X[R, C], columns=16), "rows of the box are not 128 bytes"),
     (nest(X[R, C], at=(R, 0, C)), "does not have the order of the box"),
     (nest(X[R, C], at=(0, R + 4, C), rows=4), "does not begin where the order"),
+    (
+        nest(X[R, C], at=(0, Var("k", INDEX) * 4 + R, C), rows=4),
+        "does not begin where the order",
+    ),
     (nest(padded(C + 40 < 63)), "does not say where the tensor ends"),
 ]
 

@@ -90,6 +90,9 @@ def test_who_has_it():
     p = product_of(classify(turned(64, 64, 64)))
     assert p is not None
     assert not TensorCores(SM89, False).refusal(p)
+    alone = product_of(classify(turned(64, 64, 1)))
+    assert alone is not None
+    assert "one value only" in TensorCores(SM89, False).refusal(alone)
     reasons = [
         (
             machine("sm_80"),

@@ -22,7 +22,7 @@ COUNT = SIDE * SIDE
 
 
 class Products:
-    """Statements of a block: products of shared tiles `t` and `u`, each in accumulators of its own,
+    """Statements of a block: products of shared tiles, each in accumulators of its own,
     and results of them."""
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Products:
         self.held = next(s.buffer for s in found if isinstance(s, Alloc))
         self.x = Buffer("x", (COUNT,), float32)
         self.y = Buffer("y", (COUNT,), float32)
-        self.t, self.u = (Buffer(n, (COUNT,), float32, "shared") for n in "tu")
+        self.t, self.u, self.w = (Buffer(n, (COUNT,), float32, "shared") for n in "tuw")
         self.v = Buffer("v", (COUNT,), float32, "shared")
         self.sums: list[Buffer] = []
         self.results: list[Buffer] = []
@@ -80,8 +80,9 @@ class Products:
         fills = [
             moved(self.fill, {self.held: lambda at, b=b: (b, at)}) for b in self.sums
         ]
-        body = block(*fills, self.copy(self.t), self.copy(self.u), *stmts)
-        for b in (*self.sums, self.t, self.u, self.v):
+        tiles = (self.t, self.u, self.w)
+        body = block(*fills, *map(self.copy, tiles), *stmts)
+        for b in (*self.sums, *tiles, self.v):
             body = Alloc(b, body)
         outputs = (*self.results, self.y)
         body = loop(Var("one", INDEX), 1, body, "blockIdx.x")
@@ -95,10 +96,10 @@ class Products:
 def test_a_wait_behind_a_barrier_does_not_serve_other_threads():
     """The one before the barrier has to: threads overwrite t that a product of others reads."""
     p = Products()
-    before = [p.multiply(tile) for tile in (p.u, p.t, p.u)]
+    before = [p.multiply(tile) for tile in (p.w, p.t, p.u)]
     apart = [s for product in before for s in (product, p.copy(p.v))]
     meet = p.threads(lambda i: Store(p.y, (i,), p.v[const(COUNT - 1) - i]))
-    last = [p.multiply(p.u), p.result(3), p.copy(p.t)]
+    last = [p.multiply(p.u), p.result(3), p.copy(p.t), p.copy(p.w)]
     made = p.launches(*apart, meet, *last, *(p.result(n) for n in range(3)))
     assert waits(made) == [1, 0]
 
