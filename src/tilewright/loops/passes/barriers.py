@@ -220,9 +220,10 @@ def _conflict(
     same: Collection[For],
     carrier: For | None = None,
     distance: str = ">= 1",
+    is_later: bool = False,
 ) -> Conflict:
-    """Whether b, after a, needs a barrier between."""
-    own = bool(flight(a)) and a is not b
+    """Whether b, after a, needs a barrier between. is_later: b is in a later iteration."""
+    own = bool(flight(a)) and (a is not b or is_later)
     return threads_conflict(a, b, same, carrier, distance, own)
 
 
@@ -288,10 +289,13 @@ def _distance(
 ) -> int | None:
     """The least distance of two iterations that conflict, if it is less than `most`, else `most`;
     None if there are no such iterations."""
-    if _conflict(a, b, outside, by) is None:
+    if _conflict(a, b, outside, by, is_later=True) is None:
         return None
-    distances = range(1, most)
-    near = (n for n in distances if _conflict(a, b, outside, by, f"= {n}") is not None)
+    near = (
+        n
+        for n in range(1, most)
+        if _conflict(a, b, outside, by, f"= {n}", is_later=True) is not None
+    )
     return next(near, most)
 
 
