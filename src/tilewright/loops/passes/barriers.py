@@ -21,9 +21,9 @@ dependence. A barrier is "global" only if a dependence on memory of the caller n
 What is in flight (`in_flight.py`). What an `async` loop writes is there for no thread before the
 thread that copies has waited: a dependence on such a write is one of the same thread, too, and one
 of its barriers has a wait in front. So has a dependence on what a unit beside the threads reads;
-one on its accumulators, which are the thread's own, needs the wait alone, and so does one on a box
-that one thread copies, for which all threads wait. A wait leaves later
-groups in flight where the dependences are so many iterations apart (`copy_groups.py`).
+one on its accumulators, which are the thread's own, needs a wait for all products and no barrier. A
+wait alone serves one on a box that one thread copies, for which all threads wait. A wait leaves
+later groups in flight where the dependences are so many iterations apart (`copy_groups.py`).
 
 A dependence that no gap serves is a race, and is refused with the two threads; so is one between
 blocks.
