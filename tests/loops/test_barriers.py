@@ -38,6 +38,14 @@ CASES = {
         FILL + "for j in 16 threadIdx.x:\n  t[15 - j] = x[b * 16 + j]",
         ["shared"],
     ),
+    "the same statement twice": (
+        FILL
+        + "for j in 16 threadIdx.x:\n  u[j] = t[15 - j]\n"
+        + "for l in 16 threadIdx.x:\n  t[l] = x[b * 16 + l]\n"
+        + OUT
+        + "t[15 - o]",
+        ["shared", "shared", "shared"],
+    ),
     "one serves two": (
         FILL
         + "for j in 16 threadIdx.x:\n  u[j] = x[j]\n"

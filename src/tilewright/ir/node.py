@@ -292,6 +292,14 @@ class Node(metaclass=NodeMeta):
             raise TypeError(f"{type(self).__name__} has no field {sorted(unknown)}")
         return type(self)(*(fields.get(f, getattr(self, f)) for f in self._fields))
 
+    def twin(self) -> Self:
+        """Another node with the same fields, which is not interned."""
+        made = object.__new__(type(self))
+        derived = () if self._derive is None else ("derived",)
+        for f in (*self._fields, *derived):
+            object.__setattr__(made, f, getattr(self, f))
+        return made
+
 
 keep_fact: Callable[[Node, object], None] = Node.fact.__set__  # type: ignore[attr-defined]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -17,7 +17,7 @@ from tests.targets.cuda.test_group_tiles import CORES, work_of
 from tests.targets.cuda.test_tensor_tiles import launches, rounded, scheduled, turned
 from tests.targets.cuda.test_wgmma import run, waits
 from tests.targets.simt.products import Case, arrays, expected, product
-from tilewright.base.dtypes import bfloat16, float32
+from tilewright.base.dtypes import bfloat16, bool_, float32
 from tilewright.base.errors import CompileError, ScheduleError
 from tilewright.compute.build import map_
 from tilewright.expr.nodes import (
@@ -37,11 +37,14 @@ from tilewright.loops.launch import Barrier, Commit, LaunchProgram, Wait
 from tilewright.loops.lower import lower
 from tilewright.loops.nodes import (
     BULK,
+    Alloc,
     Block,
     For,
+    If,
     Kernel,
     Stmt,
     Store,
+    While,
     block,
     loop,
 )
@@ -258,6 +261,10 @@ REFUSED = [
     (nest(X[R, C], columns=16), "rows of the box are not 128 bytes"),
     (nest(X[R, C], at=(R, 0, C)), "does not have the order of the box"),
     (nest(X[R, C], at=(0, R + 4, C), rows=4), "does not begin where the order"),
+    (
+        nest(X[R, C], at=(0, Var("k", INDEX) * 4 + R, C), rows=4),
+        "does not begin where the order",
+    ),
     (nest(padded(C + 40 < 63)), "does not say where the tensor ends"),
 ]
 
@@ -282,6 +289,22 @@ def test_a_note_at_another_loop_is_refused():
         to_launches(s.kernel, bulk_copies=True)
 
 
+def test_a_box_for_each_of_several_threads_is_refused():
+    x, y = Buffer("x", (8, 64), float32), Buffer("y", (8, 64), float32)
+    made = map_("m", y, lambda i, j: x[i, j])
+    s = Schedule(lower("f", [made], params=[x, y], outputs=[y]))
+    part, _ = s.split("m.j", 32)
+    s.reorder(part, "m.i")
+    tile = s.cache_read("x", part, "shared")
+    s.swizzle(tile)
+    s.annotate(f"{tile}.r0", BULK, 1)
+    s.bind(part, "threadIdx.y")
+    with pytest.raises(
+        ScheduleError, match=r"each thread of loop m\.j\.o would copy one"
+    ):
+        to_launches(s.kernel, bulk_copies=True)
+
+
 def test_the_ring_has_a_place_for_each_group_at_a_time():
     step = [Commit(BOXES), Wait(BOXES, 2), Barrier("shared")]
     assert groups_at_once(loop(Var("k", INDEX), 9, block(*step))) == 3
@@ -289,6 +312,53 @@ def test_the_ring_has_a_place_for_each_group_at_a_time():
         ScheduleError, match="more than 8 groups of boxes are in flight"
     ):
         groups_at_once(loop(Var("k", INDEX), 99, block(Commit(BOXES), Wait(BOXES, 0))))
+
+
+def test_the_ring_has_a_place_where_threads_may_not_wait():
+    n, yes = Var("n", INDEX), const(True, bool_)
+    wait = If(yes, Wait(BOXES, 0), None)
+    assert (
+        groups_at_once(block(Commit(BOXES), wait, Barrier("shared"), Commit(BOXES)))
+        == 2
+    )
+    one = [Wait(BOXES, 0), Barrier("shared")]
+    assert (
+        groups_at_once(
+            block(Commit(BOXES), If(yes, block(*one), block(*one)), Commit(BOXES))
+        )
+        == 1
+    )
+    turns = loop(n, Var("m", INDEX), Commit(BOXES))
+    for endless in (turns, While(yes, Commit(BOXES))):
+        with pytest.raises(ScheduleError, match="more than 8 groups"):
+            groups_at_once(endless)
+    # A copy has begun in front of a barrier inside of its group.
+    copy = nest(X[R, C]).replace(kind=BULK)
+    begun = block(Commit(BOXES), Wait(BOXES, 0), copy, Barrier("shared"), Commit(BOXES))
+    assert groups_at_once(begun) == 2
+
+
+def test_a_box_may_overwrite_what_threads_wrote():
+    x, y, z = (Buffer(n, (8, 32), float32) for n in "xyz")
+    t = Buffer("t", (8, 32), float32, "shared", 128)
+
+    def rows(name: str, body: Callable[[Expr, Expr], Stmt]) -> Stmt:
+        i, r = Var(name, INDEX), Var(f"{name}r", INDEX)
+        return loop(i, 32, loop(r, 8, body(r, i)), "threadIdx.x")
+
+    body = block(
+        rows("a", lambda r, i: Store(t, (r, i), x[r, i] + x[r, i])),
+        rows("b", lambda r, i: Store(y, (r, i), t[r, const(31) - i])),
+        loop(R, 8, loop(C, 32, Store(t, (R, C), x[R, C]))),
+        rows("d", lambda r, i: Store(z, (r, i), t[r, const(31) - i])),
+    )
+    whole = loop(Var("o", INDEX), 1, Alloc(t, body), "blockIdx.x")
+    kernel = Kernel("f", (x, y, z), (y, z), whole, {"r": {BULK: 1}})
+    p = to_launches(kernel, 32, bulk_copies=True)
+    judged(kernel, p)
+    given = np.arange(256, dtype=np.float32).reshape(8, 32)
+    _, made = load_counted(p, SM90A, {p.params[0]: given})
+    assert np.array_equal(made, [2 * given[:, ::-1], given[:, ::-1]])
 
 
 def test_an_older_gpu_has_no_such_copies():

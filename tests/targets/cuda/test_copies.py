@@ -24,7 +24,7 @@ from tilewright.ir.node import transform
 from tilewright.loops import launch_interp
 from tilewright.loops.launch import Barrier, Commit, LaunchProgram, Wait
 from tilewright.loops.lower import lower
-from tilewright.loops.nodes import ASYNC, Stmt, block
+from tilewright.loops.nodes import ASYNC, Alloc, Kernel, Stmt, Store, block, loop
 from tilewright.loops.parser import parse_program
 from tilewright.loops.passes.to_launches import to_launches
 from tilewright.loops.shared_memory import (
@@ -424,3 +424,19 @@ def test_more_stages_are_the_default_where_one_step_is_too_short_for_a_copy():
     few = replace(SM80, block_shared=64 << 10)
     assert stage_counts(t, few) == [1, 2]
     assert best_stages(t, few) == 2
+
+
+def test_a_copy_to_the_place_of_the_one_before_waits_for_it():
+    """Else the last one of a loop might arrive first."""
+    x, y = Buffer("x", (4, 16), float32), Buffer("y", (16,), float32)
+    t = Buffer("t", (16,), float32, "shared")
+    k, i, lane, j = (Var(name, INDEX) for name in "kilj")
+    copy = loop(lane, 4, Store(t, (i * 4 + lane,), x[k, i * 4 + lane]), "vector")
+    steps = loop(k, 4, loop(i, 4, copy, "threadIdx.x"))
+    read = loop(j, 4, Store(y, (j,), t[j]), "threadIdx.x")
+    body = loop(Var("b", INDEX), 1, Alloc(t, block(steps, read)), "blockIdx.x")
+    made = Kernel("f", (x, y), (y,), body, {"l": {ASYNC: 1}})
+    p = to_launches(made, async_copies=True)
+    judged(made, p)
+    waits = [at for at in walk(p.launches[0].body) if isinstance(at.stmt, Wait)]
+    assert [f.var.name for at in waits for f in at.loops] == ["k"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx.parser
 import pytest
 from onnx import TensorProto, helper
 
@@ -90,6 +91,9 @@ def test_who_has_it():
     p = product_of(classify(turned(64, 64, 64)))
     assert p is not None
     assert not TensorCores(SM89, False).refusal(p)
+    alone = product_of(classify(turned(64, 64, 1)))
+    assert alone is not None
+    assert "one value only" in TensorCores(SM89, False).refusal(alone)
     reasons = [
         (
             machine("sm_80"),
@@ -156,3 +160,23 @@ def test_float8_of_onnx_is_multiplied_as_it_is(monkeypatch):
     devices.find.cache_clear()
     assert np.array_equal(found, np.asarray(tw.compile(model, cache=False)(given)))
     assert found[0, 0] == given.clip(-448, 448).astype(E4M3.numpy)[0] @ weight[:, 0]
+
+
+PRODUCT = """<ir_version: 10, opset_import: ["": 21]> g
+    (float8e4m3fn[4, 8] x, %s[8, 4] w) => (%s[4, 4] y, %s[4, 8] a)
+    { a = Cast<to = %d>(x) b = Cast<to = %d>(w) y = MatMul(a, b) }"""
+
+
+@pytest.mark.parametrize(
+    ("right", "wide", "is_rewritten"),
+    [("float8e5m2", "float", 1), ("float16", "float", 0), ("float8e5m2", "float16", 0)],
+)
+def test_only_products_of_two_float8_in_float32_are_rewritten(
+    right, wide, is_rewritten
+):
+    """A cast that something else reads stays, too."""
+    to = {"float": TensorProto.FLOAT, "float16": TensorProto.FLOAT16}[wide]
+    model = onnx.parser.parse_model(PRODUCT % (right, wide, wide, to, to))
+    found = text(model, "graph", target="cuda", mcpu="sm_89")
+    assert found.count("MixedMatMul") == is_rewritten
+    assert found.count("Cast") == 2 - is_rewritten

@@ -260,9 +260,7 @@ def small(by_proxy: bool = False) -> Schedule:
     by_proxy: a warp does it, it runs beside these threads, and overlaps the steps: there are three
     tiles of each factor.
     """
-    name_of_product = f"tests.product_of_a_group.{by_proxy}"
-    if name_of_product not in INTRINSICS:
-        _small_intrinsics(name_of_product, by_proxy)
+    product, store = small_intrinsics(by_proxy)
     rows, depth = (4, 16) if by_proxy else (8, 8)
     a, b = Buffer("a", (rows, depth), float32), Buffer("b", (4, depth), float32)
     c = Buffer("c", (rows, 4), float32)
@@ -276,12 +274,20 @@ def small(by_proxy: bool = False) -> Schedule:
     for name in "ab":
         part = s.cache_read(name, ko, "shared")
         s.bind(s.fuse(f"{part}.r0", f"{part}.r1"), "threadIdx.x")
-    s.tensorize(row, name_of_product)
-    s.tensorize(f"{acc}.w0", f"{name_of_product}.store")
+    s.tensorize(row, product)
+    s.tensorize(f"{acc}.w0", store)
     if by_proxy:
         s.pipeline(ko, 0, 0, 1, spare=1)
     s.bind(block, "blockIdx.x")
     return s
+
+
+def small_intrinsics(by_proxy: bool) -> tuple[str, str]:
+    """The names of a product of 4 x 4 x 4 and of a store of it."""
+    name = f"tests.product_of_a_group.{by_proxy}"
+    if name not in INTRINSICS:
+        _small_intrinsics(name, by_proxy)
+    return name, f"{name}.store"
 
 
 def _small_intrinsics(

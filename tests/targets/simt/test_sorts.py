@@ -76,6 +76,17 @@ def test_the_best_of_parts_are_sorted_again(few, largest):
     np.testing.assert_array_equal(arrays[places], expected(arrays[x], 2, largest, 1))
 
 
+def test_a_part_with_fewer_elements_than_are_kept_gives_these(few):
+    """All are below the zeros that stand for the missing one."""
+    program = kernel(model(1, 17, 2))
+    x, values, places = program.params
+    arrays = inputs(program, {})
+    arrays[x][0] = np.arange(17) - 50
+    interp.run(program, arrays)
+    assert arrays[places].tolist() == [[16, 15]]
+    assert arrays[values].tolist() == [[-34, -35]]
+
+
 def test_all_of_a_long_row_is_sorted_by_one_block(few):
     program = kernel(model(1, 21, 21))
     x, _, places = program.params

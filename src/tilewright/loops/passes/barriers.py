@@ -21,9 +21,9 @@ dependence. A barrier is "global" only if a dependence on memory of the caller n
 What is in flight (`in_flight.py`). What an `async` loop writes is there for no thread before the
 thread that copies has waited: a dependence on such a write is one of the same thread, too, and one
 of its barriers has a wait in front. So has a dependence on what a unit beside the threads reads;
-one on its accumulators, which are the thread's own, needs the wait alone, and so does one on a box
-that one thread copies, for which all threads wait. A wait leaves later
-groups in flight where the dependences are so many iterations apart (`copy_groups.py`).
+one on its accumulators, which are the thread's own, needs a wait for all products and no barrier. A
+wait alone serves one on a box that one thread copies, for which all threads wait. A wait leaves
+later groups in flight where the dependences are so many iterations apart (`copy_groups.py`).
 
 A dependence that no gap serves is a race, and is refused with the two threads; so is one between
 blocks.
@@ -57,6 +57,7 @@ from tilewright.loops.nodes import (
 from tilewright.loops.passes import gaps
 from tilewright.loops.passes.copy_groups import (
     MOST,
+    Ages,
     group_ends,
     groups_ended,
     groups_in_flight,
@@ -133,12 +134,25 @@ def _meetings(
         mine = [n for n in needs if n.flight == of]
         some = _waits(mine, scopes)
         ends = group_ends(tree, of) if some else frozenset[Gap]()
-        left = groups_in_flight([n.way for n in mine], some, ends)
+        left = groups_in_flight([_ages(n, some, scopes, ends) for n in mine], some)
         for gap, pending in left.items():
             waits.setdefault(gap, {})[of] = pending
         for gap in ends if any(left.values()) or of in COMMITTED else ():
             commits.setdefault(gap, []).append(of)
     return Meetings(scopes, waits, commits)
+
+
+def _ages(
+    n: NeededBarrier,
+    waits: Collection[Gap],
+    scopes: Mapping[Gap, str],
+    ends: Collection[Gap],
+) -> Ages:
+    """How many groups end up to each wait that serves a need: a wait behind its last barrier does
+    not. Accumulators are there only when no product is in flight: that no number of groups says."""
+    serving = {gap for gap in waits if scopes[gap] or not n.scope}
+    is_own = n.flight == PRODUCTS and not n.scope
+    return groups_ended(n.way, serving, () if is_own else ends)
 
 
 def _distinct(s: Stmt) -> Stmt:
@@ -148,7 +162,7 @@ def _distinct(s: Stmt) -> Stmt:
     made: Stmt = s.map(
         lambda child: _distinct(child) if isinstance(child, Stmt) else child
     )
-    return made.replace() if made is s else made
+    return made.twin() if made is s else made
 
 
 def _check_combined(tree: Sequences) -> None:
@@ -206,9 +220,10 @@ def _conflict(
     same: Collection[For],
     carrier: For | None = None,
     distance: str = ">= 1",
+    is_later: bool = False,
 ) -> Conflict:
-    """Whether b, after a, needs a barrier between."""
-    own = bool(flight(a)) and a is not b
+    """Whether b, after a, needs a barrier between. is_later: b is in a later iteration."""
+    own = bool(flight(a)) and (a is not b or is_later)
     return threads_conflict(a, b, same, carrier, distance, own)
 
 
@@ -274,10 +289,13 @@ def _distance(
 ) -> int | None:
     """The least distance of two iterations that conflict, if it is less than `most`, else `most`;
     None if there are no such iterations."""
-    if _conflict(a, b, outside, by) is None:
+    if _conflict(a, b, outside, by, is_later=True) is None:
         return None
-    distances = range(1, most)
-    near = (n for n in distances if _conflict(a, b, outside, by, f"= {n}") is not None)
+    near = (
+        n
+        for n in range(1, most)
+        if _conflict(a, b, outside, by, f"= {n}", is_later=True) is not None
+    )
     return next(near, most)
 
 

@@ -21,15 +21,16 @@ from tilewright.expr.swizzle import BLOCK, CHUNKS
 from tilewright.ir.node import transform
 from tilewright.loops.analysis.terms import variables
 from tilewright.loops.launch import Barrier, Commit, Wait
-from tilewright.loops.nodes import BULK, For, Kernel, Stmt, Store
+from tilewright.loops.nodes import BULK, GPU_AXES, For, If, Kernel, Stmt, Store, While
 from tilewright.loops.operands import position
 from tilewright.loops.passes.async_copies import copied
 from tilewright.loops.passes.copy_groups import MOST
 from tilewright.loops.passes.thread_registers import refusal
-from tilewright.loops.walk import below, loops_of
+from tilewright.loops.walk import StatementPlace, below, loops_of, walk
 
 SIDE: Final = 256  # the most elements of a box along a dimension
 RANK: Final = 5
+THREADS: Final = tuple(axis for axis in GPU_AXES if axis.startswith("threadIdx"))
 STEP: Final = 16  # bytes: what the distance of a tensor's rows is a multiple of
 
 
@@ -57,6 +58,9 @@ def with_bulk_copies(kernel: Kernel, body: Stmt) -> Stmt:
     """The body with the copies that notes ask for. Raises ScheduleError (TW-LAUNCH) for a loop that
     is no such copy."""
     noted = {name for name, notes in kernel.notes.items() if BULK in notes}
+    for at in walk(body) if noted else ():
+        if isinstance(at.stmt, For) and at.stmt.var.name in noted:
+            _check_alone(at)
 
     def rewritten(node: Any) -> Any:
         if not isinstance(node, For) or node.var.name not in noted:
@@ -69,6 +73,17 @@ def with_bulk_copies(kernel: Kernel, body: Stmt) -> Stmt:
 
     made: Stmt = transform(body, rewritten) if noted else body
     return made
+
+
+def _check_alone(at: StatementPlace) -> None:
+    """Raise ScheduleError (TW-LAUNCH) where several threads would copy boxes."""
+    assert isinstance(at.stmt, For)
+    for g in at.loops:
+        if g.kind in THREADS:
+            what = f"each thread of loop {g.var.name} would copy one"
+            hint = "copy it outside of the loops over threads"
+            where = f"loop {at.stmt.var.name}"
+            raise refusal(f"no copy of a box: {what}", where, hint)
 
 
 def bulk_refusal(f: For) -> str:
@@ -232,20 +247,37 @@ def _walked(s: Stmt, g: _Groups) -> _Groups:
             return g._replace(own=min(g.own, pending))
         case Barrier():
             return g._replace(block=g.own)
-    if not isinstance(s, For):
-        for inner in below(s):
-            g = _walked(inner, g)
-        return g
-    for _ in range(min(s.trips or MOST, 2 * MOST)):
+        case For(kind="bulk"):
+            return g._replace(most=max(g.most, g.block + 1))  # of a group that goes on
+        case If():
+            ways = [_walked(inner, g) for inner in below(s)]
+            return _either(*ways, *([g] if s.otherwise is None else []))
+        case For() | While():
+            return _in_turns(s, g)
+    for inner in below(s):
+        g = _walked(inner, g)
+    return g
+
+
+def _in_turns(s: For | While, g: _Groups) -> _Groups:
+    trips = s.trips if isinstance(s, For) else None
+    for _ in range(2 * MOST if trips is None else min(trips, 2 * MOST)):
         after = _walked(s.body, g)
+        if trips is None:
+            after = _either(g, after)
         if after == g:
             return g
         g = after
-    if g.most > MOST and (s.trips is None or s.trips > 2 * MOST):
+    if g.most > MOST and (trips is None or trips > 2 * MOST):
         raise ScheduleError(
             f"more than {MOST} groups of boxes are in flight",
             code="TW-LAUNCH",
-            where=f"loop {s.var.name}",
+            where=f"loop {s.var.name}" if isinstance(s, For) else "a while loop",
             hint="let threads use what they have copied before they copy more",
         )
     return g
+
+
+def _either(*ways: _Groups) -> _Groups:
+    """What there is at most behind the end of several ways."""
+    return _Groups(*map(max, zip(*ways, strict=True)))

@@ -28,7 +28,7 @@ from tilewright.loops.walk import walk
 MOST: Final = 8  # iterations that are looked ahead for the one that uses what is copied
 
 # Of a copy: the groups that end from there to the last time that a thread comes to each wait.
-_Ages = Mapping[Gap, int]
+Ages = Mapping[Gap, int]
 
 
 def group_ends(tree: Sequences, of: str) -> frozenset[Gap]:
@@ -70,15 +70,12 @@ def _written(part: Stmt, of: str) -> tuple[set[Buffer], set[Buffer]]:
     return started, others
 
 
-def groups_in_flight(
-    ways: Sequence[Way], waits: Collection[Gap], ends: Collection[Gap]
-) -> dict[Gap, int]:
+def groups_in_flight(ages: Sequence[Ages], waits: Collection[Gap]) -> dict[Gap, int]:
     """How many groups each wait leaves in flight: as many as possible, in inner loops first.
 
-    ways: of each copy or product that has to be over, the gaps up to the access that needs it; at
-    least one of them has a wait.
+    ages: of each copy or product that has to be over, those at the waits that may be enough for it,
+    of which there is at least one.
     """
-    ages = [groups_ended(way, waits, ends) for way in ways]
     found = dict.fromkeys(waits, 0)
     for gap in sorted(found, key=lambda gap: (-gap.depth, gap.rank)):
         possible = {age[gap] - 1 for age in ages if gap in age}
@@ -90,7 +87,7 @@ def groups_in_flight(
     return found
 
 
-def groups_ended(way: Way, waits: Collection[Gap], ends: Collection[Gap]) -> _Ages:
+def groups_ended(way: Way, waits: Collection[Gap], ends: Collection[Gap]) -> Ages:
     """How many groups end on a way up to each wait, the last time that it comes there."""
     ended = 0
     found: dict[Gap, int] = {}
@@ -101,6 +98,6 @@ def groups_ended(way: Way, waits: Collection[Gap], ends: Collection[Gap]) -> _Ag
     return found
 
 
-def _arrived(ages: _Ages, left: Mapping[Gap, int]) -> bool:
+def _arrived(ages: Ages, left: Mapping[Gap, int]) -> bool:
     """Whether one of the waits that a copy comes to is enough for it."""
     return any(left[gap] == 0 or ended > left[gap] for gap, ended in ages.items())

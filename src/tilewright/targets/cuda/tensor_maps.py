@@ -10,7 +10,7 @@ from tilewright.targets.cuda.driver import Driver
 from tilewright.targets.simt.code import TensorMap
 
 # By the size of an element: no type is converted, so that only this counts.
-_TYPES: Final = {1: "UINT8", 2: "UINT16", 4: "UINT32"}
+_TYPES: Final = {1: "UINT8", 2: "UINT16", 4: "UINT32", 8: "UINT64"}
 
 
 def encoded(driver: Driver, m: TensorMap, address: int) -> Any:

@@ -98,6 +98,8 @@ class TensorCores:
             return f"{self.machine.name} has no {found.name}: it needs {missing[0]}"
         if self.exact and found.tolerance:
             return f"{found.name} is not exact: it {found.rounding}"
+        if not p.sums:
+            return "it sums over one value only"
         work = with_one_column(p)
         if len(work.columns) != 1:
             return "it has several row dimensions and several column dimensions"

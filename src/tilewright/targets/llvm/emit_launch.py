@@ -185,7 +185,7 @@ class LaunchThread(Statements):
         """One statement at the current place."""
         if isinstance(s, Barrier):
             self.changed(b for b in self.written if b.scope != "register")
-            if self.accumulators:
+            if self.accumulators or self.ring is not None:
                 self.line(self.dialect.fence)
             for line in self.dialect.barrier:
                 self.line(line)
