@@ -45,6 +45,8 @@ MODELS: Final[Mapping[str, str]] = {
     "scan": """(float[64,512] x) => (float[64,512] y)
         { axis = Constant<value = int64 {1}>() y = CumSum(x, axis) }""",
     "softmax": "(float[64,256] x) => (float[64,256] y) { y = Softmax<axis=-1>(x) }",
+    "layer_norm": """(float[64,512] x, float[512] w) => (float[64,512] y)
+        { y = LayerNormalization(x, w) }""",
     "softmax_large": "(float[512,1024] x) => (float[512,1024] y) { y = Softmax<axis=-1>(x) }",
     "softmax_wide": "(float[16,8192] x) => (float[16,8192] y) { y = Softmax<axis=-1>(x) }",
     "total": "(float[256,256] x) => (float y) { y = ReduceSum<keepdims=0>(x) }",
@@ -293,6 +295,7 @@ CASES: Final[Mapping[str, Case]] = {
     "strip_rows": Case("transpose"),
     "long_sum": Case("column_sums_short"),
     "short_row": Case("softmax"),
+    "chained_row": Case("layer_norm"),
     "many_rows": Case("softmax_few"),
     "row_blocks": Case("softmax"),
     "window_rows": Case("pooling"),

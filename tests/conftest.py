@@ -23,7 +23,6 @@ from hypothesis.internal.conjecture import providers
 
 from tests import shared_objects
 from tests.conformance import lists, node_cases
-from tests.roomy import roomy
 from tests.selection import (
     draw_fewer,
     mark_covering,
@@ -31,6 +30,7 @@ from tests.selection import (
     mark_sampled,
 )
 from tilewright.base import collector, flags
+from tilewright.base.roomy import roomy
 from tilewright.runtime.threads import available
 from tilewright.targets.cpu import compile as cpu
 
@@ -124,10 +124,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
-    roomy(_run_and_report)(item, nextitem)
+    _run_and_report(item, nextitem)
     return True
 
 
+@roomy
 def _run_and_report(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """As pytest does, but a worker of xdist sends one report of a test that passes, not three.
 

@@ -68,6 +68,44 @@ def test_one_missing_term_of_a_long_sum_is_outside_of_the_bound():
     assert (np.abs(short - value) > error).all()
 
 
+def one_by_one(terms: np.ndarray) -> np.ndarray:
+    """Each row's sum in float32, in order."""
+    return np.cumsum(terms, 1, np.float32)[:, -1]
+
+
+@pytest.mark.parametrize("different", [1, 9])
+def test_equal_terms_are_rounded_alike(different: int):
+    x, y = Buffer("x", (20, 768), dtypes.float32), Buffer("y", (20,), dtypes.float32)
+    c = reduce_("sum", y, (768,), "add", lambda i, r: x[i, r])
+    # From 1024 on, sums in float32 lose 0.45 of a unit of theirs, 2**-13, with each term.
+    terms = 2.5 + np.arange(different) / 64 + 0.45 * 2**-13
+    drawn = RNG.choice(terms.astype(np.float32), (20, 768))
+    value, error = everything(ReferenceTensors([c], {x: drawn}), y)
+    off = np.abs(one_by_one(drawn) - value)
+    independent = np.sqrt(768) * format_of(dtypes.float32).unit * value
+    assert (2 * independent < off).all() and (off < error).all()
+    drawn[:, 5] = 0
+    assert (np.abs(one_by_one(drawn) - value) > error).all()
+
+
+def test_sums_of_zeros_round_nothing():
+    x, y = Buffer("x", (1, 768), dtypes.float32), Buffer("y", (1,), dtypes.float32)
+    c = reduce_("sum", y, (768,), "add", lambda i, r: x[i, r])
+    sparse = np.zeros((1, 768), np.float32)
+    sparse[:, ::8] = np.repeat(RNG.random(48) + 1, 2)
+    value, error = everything(ReferenceTensors([c], {x: sparse}), y)
+    unit = format_of(dtypes.float32).unit
+    assert error <= 1.01 * np.sqrt(768) * unit * value
+
+
+def test_a_sum_of_one_term_rounds_nothing():
+    x, y = Buffer("x", (4, 1), dtypes.float32), Buffer("y", (4,), dtypes.float32)
+    c = reduce_("sum", y, (1,), "add", lambda i, r: x[i, r])
+    single = RNG.random((4, 1)).astype(np.float32)
+    value, error = everything(ReferenceTensors([c], {x: single}), y)
+    assert not error.any() and (value == single[:, 0]).all()
+
+
 def test_few_points_of_a_chain_cost_little():
     x, w, y, c = product(200, 100)
     z = Buffer("z", (200, 200), dtypes.float32)

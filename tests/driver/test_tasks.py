@@ -211,6 +211,24 @@ def test_a_default_schedule_that_is_wrong_is_no_reference(
         task.reference()
 
 
+def test_a_sum_in_sequence_of_few_different_values_is_right(tmp_path: Path) -> None:
+    norm = model(
+        "(float[8,768] x, float[768] w) => (float[8,768] y)"
+        " { y = LayerNormalization <epsilon=0.0> (x, w) }"
+    )
+    [task] = tasks(norm, **V3)
+    in_sequence = task.schedule(Candidate("plain", {}))
+    program = loaded(task.build(in_sequence), tmp_path)
+    _, case = unpack(task.reference())  # of small integers
+    [got] = ran(program, case)
+    [result] = case.results
+    assert result.wrong(got) is None
+    n = int(np.argmax(np.abs(result.value)))
+    for share, right in [(0.99, True), (1.01, False)]:
+        got[n] = result.value[n] + share * result.error[n]
+        assert (result.wrong(got) is None) == right
+
+
 def test_features_are_read_from_what_runs_in_each_call() -> None:
     """Weights are packed once: the program that a model of costs sees has no loops for that."""
     task = tasks(layers(), **V3)[0]

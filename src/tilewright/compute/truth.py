@@ -7,8 +7,10 @@ order instead.
 
 A reduction of n values adds sqrt(n) units in the last place of its accumulators, of the sum of
 magnitudes: the usual bound n with the square root that independent roundings allow (N. Higham and
-T. Mary, A new approach to probabilistic rounding error analysis, 2019). Sums of small numbers of
-few binary places are exact in every order: there nothing is allowed.
+T. Mary, A new approach to probabilistic rounding error analysis, 2019). Equal values are rounded
+alike: of a value that occurs c times, c roundings add up, and only those of different values are
+independent. Sums of small numbers of few binary places are exact in every order: there nothing is
+allowed.
 """
 
 from __future__ import annotations
@@ -27,13 +29,11 @@ from tilewright.compute.nodes import CC, PS, Computation, Dim
 from tilewright.compute.reducer import Reducer, is_sum
 from tilewright.expr.nodes import INDEX, Buffer, Cast, Expr, Load, Var
 from tilewright.expr.rounding import (
-    STEPS,
     LoadNear,
     RoundingBounds,
-    format_of,
     near,
     rounded,
-    steps,
+    rounding_of_sums,
 )
 from tilewright.ir.node import postorder
 
@@ -522,14 +522,6 @@ def _sum(reducer: Reducer, x: RoundingBounds, scale: float) -> RoundingBounds:
     dtype = reducer.dtypes[0]
     with np.errstate(all="ignore"):
         value = x.value.sum(1)
-        size = np.abs(x.value).sum(1)
         error = np.asarray(x.error).sum(1)
-        whole = steps(x.value).all(1) & (size <= format_of(dtype).whole / STEPS)
-        single = x.value.shape[1] == 1
-        added = np.where(
-            whole | single,
-            0.0,
-            format_of(dtype).unit * scale * size,
-        )
-        added = np.where(np.isfinite(size), added, 0.0)
+        added = rounding_of_sums(x.value, dtype, scale)
         return rounded(value, error + added, dtype, 0.0)

@@ -25,6 +25,7 @@ from typing import IO, BinaryIO, Final, NoReturn, Protocol, cast
 
 from tilewright.base import events
 from tilewright.base.errors import CompileError
+from tilewright.base.roomy import roomy
 from tilewright.driver import processes
 from tilewright.driver.compile_lock import exclusive
 from tilewright.runtime import bundle
@@ -75,6 +76,7 @@ class _CompilingThread:
             self.begin()
             self._work(build)
 
+    @roomy
     def _work(self, build: Build) -> None:
         self._told.wait(DELAY)
         try:

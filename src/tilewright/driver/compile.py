@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from tilewright.base import events, flags, limits
 from tilewright.base.errors import InputError, ModelError
+from tilewright.base.roomy import roomy
 from tilewright.base.text import listing
 from tilewright.driver import model_cache, version
 from tilewright.driver.compile_lock import exclusive
@@ -140,6 +141,7 @@ def _form(
     return found
 
 
+@roomy
 def _compiled(
     source: Any,
     example_inputs: Sequence[Any],
@@ -221,6 +223,7 @@ def _in_tiers(ready: Executable) -> TieredExecutable:
     return TieredExecutable(ready, None)
 
 
+@roomy
 def text(
     source: Any,
     kind: str,
@@ -245,6 +248,7 @@ def text(
         return steps.text(source, kind, example_inputs, dims, chosen, kernel)
 
 
+@roomy
 def schedules(
     source: Any,
     example_inputs: Sequence[Any] = (),

@@ -114,10 +114,10 @@ def _case(
     results = []
     for b, array in zip(outputs, made, strict=True):
         result = _result(signature, b, arrays[b], array.reshape(-1), judge)
-        if (n := result.misjudged(result.whole)) is not None:
-            place = [int(i) for i in np.unravel_index(n, b.shape)]
+        if (off := result.misjudged(result.whole)) is not None:
+            place = [int(i) for i in np.unravel_index(off.place, b.shape)]
             raise ExecutionError(
-                f"the kernel is wrong before it is tuned: {b.name}{place} is {result.whole[n]}",
+                f"the kernel is wrong before it is tuned: {b.name}{place} {off}",
                 where=f"kernel {signature.group or signature.name}",
                 code="TW-CHECK",
                 hint="tilewright verify --kernels has details; please report it",

@@ -42,6 +42,7 @@ from tilewright.expr.nodes import (
 from tilewright.ir.node import postorder
 
 STEPS: Final = 16.0
+_SAMPLE: Final = 512  # terms of sums that show whether many are equal
 # Units in the last place of a function; `targets/llvm/math` keeps within half of it.
 FUNCTION: Final = 8.0
 _EXACT: Final = frozenset(
@@ -266,9 +267,41 @@ def _known(error: Any, value: Any) -> Any:
     return np.where(np.isnan(error), unknown, error)
 
 
-def steps(value: Any) -> Any:
+def _steps(value: Any) -> Any:
     """Where values are multiples of 1 / STEPS: what small integers and their halves make."""
     return np.rint(value * STEPS) == value * STEPS
+
+
+def rounding_of_sums(terms: Any, dtype: DType, scale: float) -> Any:
+    """The bound for the rounding of each row's sum; scale: of a sum of different terms."""
+    size = np.abs(terms).sum(1)
+    whole = _steps(terms).all(1) & (size <= format_of(dtype).whole / STEPS)
+    rounds = ~whole & np.isfinite(size) & (terms.shape[1] > 1)
+    found = np.zeros(len(size))
+    unit = format_of(dtype).unit * scale
+    found[rounds] = unit * size[rounds] * _alike(terms[rounds])
+    return found
+
+
+def _alike(terms: Any) -> Any:
+    """By how much equal terms increase the roundings of sums, one for each row; at least 1.
+
+    Of n terms, of which each occurs c times, sqrt(sum of c * c) roundings add up, not sqrt(n).
+    Adding 0 rounds nothing.
+    """
+    rows, n = terms.shape
+    flat = terms.reshape(-1)
+    some = flat[:: max(1, flat.size // _SAMPLE)]
+    some = some[some != 0]
+    if len(np.unique(some)) == len(some):
+        return np.ones(rows)  # most differ: they need not be sorted
+    order = np.sort(terms, 1).reshape(-1)
+    changes = np.flatnonzero(np.diff(order, prepend=np.nan))
+    starts = np.union1d(changes, np.arange(0, flat.size, n))
+    counts = np.diff(starts, append=flat.size)
+    counts[order[starts] == 0] = 0
+    roundings = np.bincount(starts // n, counts.astype(float) ** 2, rows)
+    return np.sqrt(np.maximum(roundings / n, 1))
 
 
 def rounded(
@@ -291,7 +324,7 @@ def rounded(
     added = np.where(finite, rounding, 0.0)
     most, reach = f.most, np.asarray(error, float)
     if exact:
-        held = steps(value) & (size <= f.whole / STEPS)
+        held = _steps(value) & (size <= f.whole / STEPS)
         added = np.where(held, 0.0, added)
     error = _known(np.where(finite, reach + added, reach), value)
     if exact and units <= 1:

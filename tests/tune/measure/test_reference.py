@@ -20,6 +20,12 @@ def result(whole: np.ndarray, bound: float = 0.0) -> ReferenceResult:
     )
 
 
+def place(found: ReferenceResult, got: np.ndarray) -> int:
+    off = found.wrong(got)
+    assert off is not None
+    return off.place
+
+
 def test_what_is_sent_is_what_was_there() -> None:
     [one, two] = unpack(reference())
     for n, found in enumerate((one, two)):
@@ -37,7 +43,7 @@ def test_an_element_that_differs_is_found_in_every_dtype(name: str) -> None:
     got = whole.copy()
     assert result(whole).wrong(got) is None
     got[97] = 1
-    assert result(whole).wrong(got) == 97
+    assert place(result(whole), got) == 97
 
 
 def test_values_may_differ_by_the_bound_and_no_more() -> None:
@@ -45,7 +51,7 @@ def test_values_may_differ_by_the_bound_and_no_more() -> None:
     got = whole.copy()
     got[3] += 0.25
     assert result(whole, 0.25).wrong(got) is None
-    assert result(whole, 0.2).wrong(got) == 3
+    assert place(result(whole, 0.2), got) == 3
 
 
 def test_values_that_were_computed_otherwise_have_bounds_of_their_own() -> None:
@@ -57,9 +63,14 @@ def test_values_that_were_computed_otherwise_have_bounds_of_their_own() -> None:
         error=np.array([0.1]),
     )
     got = whole + np.float32(0.3)
-    assert sharp.wrong(got) == 4
+    assert place(sharp, got) == 4
+    assert str(sharp.wrong(got)) == "is 1.3, expected 1.0 within 0.1"
     got[4] = 1.05
     assert sharp.wrong(got) is None
+    got[4] = 1.101
+    assert str(sharp.wrong(got)) == "is 1.101, expected 1.0 within 0.1"
+    got[2] = 1.501
+    assert str(sharp.wrong(got)) == "is 1.501, expected 1.0 within 0.5"
 
 
 def test_nan_and_infinity_are_right_where_they_are_expected() -> None:
@@ -70,7 +81,7 @@ def test_nan_and_infinity_are_right_where_they_are_expected() -> None:
     for n, bad in enumerate([0.0, -np.inf, np.nan, np.inf]):
         got = whole.copy()
         got[n] = bad
-        assert result(whole, 1.0).wrong(got) == n
+        assert place(result(whole, 1.0), got) == n
 
 
 @pytest.mark.parametrize(

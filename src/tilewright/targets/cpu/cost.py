@@ -309,6 +309,9 @@ class CostModel:
     short_row: int = _constant(
         256, "elements", "of a row whose reductions' ends take as long as the rest"
     )
+    chained_row: int = _constant(
+        896, "elements", "of a row whose reductions wait for one another, likewise"
+    )
     many_rows: int = _constant(
         16, "rows", "that justify longer code, or a separate part, at least"
     )

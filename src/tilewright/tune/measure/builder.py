@@ -21,6 +21,7 @@ from typing import Any, Final, NoReturn
 
 from tilewright.base import events, signals
 from tilewright.base.dataclass import dataclass
+from tilewright.base.roomy import roomy
 from tilewright.runtime.threads import available, choose_cpus
 from tilewright.tune.measure.options import Limits
 
@@ -126,6 +127,7 @@ class ProgramBuilder:
         end = os.pidfd_open(pid)
         self._running.append(_Build(number, pid, result, end, begun))
 
+    @roomy
     def _work(self, parent: int, job: Callable[[], bytes], result: int) -> NoReturn:
         """The child's part. It handles no signal, as in `driver.processes`."""
         try:

@@ -24,6 +24,20 @@ _ALIGNMENT: Final = 64
 _ARRAY: Final = {"dtype": schema.Text, "at": schema.Count, "count": schema.Count}
 
 
+@dataclass(frozen=True, slots=True)
+class WrongElement:
+    """An element of flattened contents that differs from its `right` value by more than a bound."""
+
+    place: int
+    got: Any
+    right: Any
+    bound: float
+
+    def __str__(self) -> str:
+        within = f" within {self.bound:.3g}" if self.bound else ""
+        return f"is {self.got!s}, expected {self.right!s}{within}"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ReferenceResult:
     """An expected output. All arrays are one-dimensional.
@@ -41,28 +55,30 @@ class ReferenceResult:
     value: Array
     error: Array
 
-    def wrong(self, got: Array) -> int | None:
+    def wrong(self, got: Array) -> WrongElement | None:
         """The first wrong element of flattened contents; None if all are right."""
         if np.array_equal(got.view(np.uint8), self.whole.view(np.uint8)):
             return None
-        off = _off(got, self.whole, self.bound)
-        found = np.flatnonzero(off)
-        return int(found[0]) if len(found) else self.misjudged(got)
+        everywhere = np.arange(len(got))
+        found = _first(everywhere, got, self.whole, np.full(len(got), self.bound))
+        return self.misjudged(got) if found is None else found
 
-    def misjudged(self, got: Array) -> int | None:
+    def misjudged(self, got: Array) -> WrongElement | None:
         """The first element that differs from the other computation's value; None if none does."""
-        off = _off(got[self.places], self.value, self.error)
-        found = self.places[off]
-        return int(found[0]) if len(found) else None
+        return _first(self.places, got[self.places], self.value, self.error)
 
 
-def _off(got: Array, right: Array, bound: float | Array) -> Array:
-    """Where values differ by more than a bound; NaN and infinities must match."""
+def _first(
+    places: Array, got: Array, right: Array, bound: Array
+) -> WrongElement | None:
+    """The first value that differs by more than its bound; NaN and infinities must match."""
     wide, value = got.astype(np.float64), right.astype(np.float64)
     with np.errstate(invalid="ignore"):
         near = np.abs(wide - value) <= bound
-    found: Array = ~(near | (wide == value) | (np.isnan(wide) & np.isnan(value)))
-    return found
+    off = ~(near | (wide == value) | (np.isnan(wide) & np.isnan(value)))
+    for n in np.flatnonzero(off)[:1]:
+        return WrongElement(int(places[n]), got[n], right[n], float(bound[n]))
+    return None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -132,12 +132,9 @@ def _compared(
     program: Executable, case: ReferenceCase, outputs: Sequence[Array]
 ) -> dict[str, Any] | None:
     for t, result, array in zip(program.outputs, case.results, outputs):
-        got = array.reshape(-1)
-        if (n := result.wrong(got)) is not None:
-            place = [int(i) for i in np.unravel_index(n, t.extents)]
-            bound = f" within {result.bound:.3g}" if result.bound else ""
-            expected = f"expected {result.whole[n]}{bound}"
-            return _wrong(f"{t.name}{place} is {got[n]}, {expected}")
+        if (off := result.wrong(array.reshape(-1))) is not None:
+            place = [int(i) for i in np.unravel_index(off.place, t.extents)]
+            return _wrong(f"{t.name}{place} {off}")
     return None
 
 

@@ -32,9 +32,37 @@ def softmax(rows: int, width: int) -> list[Computation]:
     return [*e.steps, map_("div", y, lambda i, j: e.terms[i, j] / e.total[i, 0])]
 
 
+def layer_norm(rows: int, width: int, added: bool = False) -> list[Computation]:
+    """With another tensor added first, or not."""
+    x, z, y = (Buffer(name, (rows, width), float32) for name in "xzy")
+    both = Buffer("both", x.shape, float32)
+    total, squares = (Buffer(name, (rows,), float32) for name in ("total", "squares"))
+    mean = lambda i: total[i] / float(width)  # noqa: E731
+    row = both if added else x
+    first = [map_("both", both, lambda i, j: x[i, j] + z[i, j])] if added else []
+    off = lambda i, j: row[i, j] - mean(i)  # noqa: E731
+    return [
+        *first,
+        reduce_("total", total, (width,), "add", lambda i, j: row[i, j]),
+        reduce_(
+            "squares", squares, (width,), "add", lambda i, j: off(i, j) * off(i, j)
+        ),
+        map_("y", y, lambda i, j: off(i, j) / call("sqrt", squares[i])),
+    ]
+
+
+def root_mean_square(rows: int, width: int) -> list[Computation]:
+    x, y = (Buffer(name, (rows, width), float32) for name in "xy")
+    squares = Buffer("squares", (rows,), float32)
+    return [
+        reduce_("squares", squares, (width,), "add", lambda i, j: x[i, j] * x[i, j]),
+        map_("y", y, lambda i, j: x[i, j] / call("sqrt", squares[i])),
+    ]
+
+
 def best(steps: list[Computation], at: Context) -> Sketch:
-    x, y = steps[0].inputs[0], steps[-1].outputs[0].tensor
-    return sketches(lower("k", steps, params=[x, y], outputs=[y]), steps, at)[0]
+    given, y = steps[0].inputs, steps[-1].outputs[0].tensor
+    return sketches(lower("k", steps, params=[*given, y], outputs=[y]), steps, at)[0]
 
 
 @pytest.mark.sampled(5)
@@ -138,6 +166,26 @@ def test_short_rows_in_a_cache_are_interleaved(
 ) -> None:
     sketch = best(softmax(*shape), Context(machine(level)))
     assert sketch.default().values["div.rows"] == rows
+
+
+@pytest.mark.parametrize(
+    ("steps", "level", "rows"),
+    [
+        (layer_norm(64, 768), "x86-64-v4", 4),
+        (layer_norm(64, 768), "x86-64-v3", 2),  # half the registers
+        (layer_norm(32, 1024), "x86-64-v4", 1),  # long
+        (layer_norm(1024, 768), "x86-64-v4", 1),  # from memory
+        (layer_norm(64, 384, added=True), "x86-64-v4", 4),
+        (layer_norm(32, 768, added=True), "x86-64-v4", 2),  # rows of four tensors
+        (root_mean_square(64, 384), "x86-64-v4", 1),  # no reduction waits
+        (softmax(64, 384), "x86-64-v4", 1),  # functions take longer
+    ],
+)
+def test_longer_rows_are_interleaved_where_reductions_wait_for_one_another(
+    steps: list[Computation], level: str, rows: int
+) -> None:
+    values = best(steps, Context(machine(level))).default().values
+    assert values[f"{steps[-1].name}.rows"] == rows
 
 
 def test_long_rows_are_not_offered_together() -> None:

@@ -171,17 +171,44 @@ def _together(
     partial = costs.in_flight if width >= 2 * at.machine.lanes(dtype) else 1
     in_registers = at.machine.registers // (2 * partial)
     in_cache = at.machine.l1 // (costs.half * itemsize * width)
-    most = min(in_cache, in_registers)
+    along = sum(b.size >= widest for b in _tensors(computations))
+    along_in_cache = at.machine.l1 // (max(1, along) * itemsize * width)
+    most = min(in_cache, in_registers, along_in_cache)
     if not outer:
         return 1
     count = extents(s.kernel)[outer[-1]]
-    worth = near and width <= costs.short_row and count >= costs.many_rows
+    longest = _longest_row(computations, costs)
+    worth = near and width <= longest and count >= costs.many_rows
     good = most if worth else 1
     limit = in_cache if len(computations) > 1 else count
     possible = [n for n in ROWS if n <= max(1, min(limit, count))]
     usual = max(n for n in USUAL_ROWS if n <= max(1, min(most, count, good)))
     name = f"{computations[-1].name}.rows"
     return choose(name, possible, usual)
+
+
+def _tensors(computations: Sequence[Computation]) -> set[Buffer]:
+    read = {b for c in computations for b in c.inputs}
+    return read | {o.tensor for c in computations for o in c.outputs}
+
+
+def _longest_row(computations: Sequence[Computation], costs: CostModel) -> int:
+    """Elements of a row that is worth interleaving with others.
+
+    Where one reduction waits for another, as a variance for the mean, their ends take more of the
+    time, unless functions of the row take most of it.
+    """
+    small = _row_values(computations)
+    if any(a.buffer not in small for c in computations for a in arguments(c)):
+        return costs.short_row
+    later: set[Buffer] = set()  # what is computed from reductions
+    for c in computations:
+        waits = not later.isdisjoint(c.inputs)
+        if waits and not c.is_map:
+            return costs.chained_row
+        if waits or not c.is_map:
+            later |= {o.tensor for o in c.outputs}
+    return costs.short_row
 
 
 def _vectors(
