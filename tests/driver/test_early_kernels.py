@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import time
+import warnings
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from tests.driver.test_kernel_cache import NATIVE, TARGETS, chosen, named, produ
 from tests.driver.test_processes import CHAIN, are_gone, made  # noqa: F401
 from tests.waiting import PATIENCE, until
 from tilewright.base import events
+from tilewright.base.errors import TilewrightWarning
 from tilewright.base.store import FileStore
 from tilewright.driver import early_kernels, kernels
 from tilewright.driver.early_kernels import EarlyKernel, EarlyKernels, parts
@@ -104,6 +107,15 @@ def test_where_no_other_process_begins(
     monkeypatch.setattr(early_kernels, "FEWEST", groups)
 
 
+def test_sanitized_code_names_tensors_as_without_another_process(
+    shared: list[int],
+    made: list[int],  # noqa: F811
+) -> None:
+    """In a part of a plan, other groups come first, and give their names."""
+    compiled(cache=False, sanitize=True)
+    assert not made
+
+
 class Made(EarlyKernels):
     """What another process is said to have made."""
 
@@ -149,6 +161,23 @@ def test_the_code_of_the_very_kernel_is_taken_and_kept(tmp_path: Path) -> None:
     compiler._made = None  # type: ignore[assignment, method-assign]
     (found,) = compiler.compile_all([product()], (), 1, Made(key, code))
     assert found.to_bytes() == code == store.peek(key)
+
+
+class AtWork(Made):
+    """Another process that does not end."""
+
+    def rest(self) -> dict[str, EarlyKernel]:
+        raise AssertionError("nobody needs what it is making")
+
+
+@pytest.mark.parametrize("started", ["other", "very"])
+def test_what_is_not_needed_is_not_waited_for(started: str) -> None:
+    """The kernel that it is making is not of the plan, or it has made all of the plan's."""
+    compiler = KernelCompiler(NATIVE, NATIVE, None)
+    ((key, job),) = compiler.jobs([product()], ()).items()
+    early = AtWork(key, job()) if started == "very" else AtWork("0", None)
+    (found,) = compiler.compile_all([product()], (), 1, early)
+    assert found == KernelCompiler(NATIVE, NATIVE, None).compile(product(), ())
 
 
 def test_a_kernel_that_the_other_process_could_not_make_is_made_here() -> None:
@@ -212,6 +241,66 @@ def test_a_system_that_permits_no_more_processes(
 
     monkeypatch.setattr(os, "fork", refuse)
     assert compiled(cache=False) == alone and not shared
+
+
+def begun(jobs: dict[str, Job]) -> EarlyKernels:
+    """Another process that finds these jobs in each part of a plan."""
+    early = EarlyKernels(lambda part: jobs)
+    early.begin(lower(load(MODEL)), Pipeline("none", ()))
+    return early
+
+
+@pytest.mark.usefixtures("shared")
+def test_it_stops_after_the_kernel_that_it_is_making() -> None:
+    out, into = os.pipe()
+    with closing(begun({"a": lambda: os.read(out, 1), "b": lambda: b"b"})) as early:
+        until(lambda: "a" in early._found())
+        assert list(early.stop()) == ["a"]
+        os.write(into, b"x")
+        assert early.rest() == {"a": EarlyKernel("a", b"x")}
+    os.close(out), os.close(into)
+
+
+@pytest.mark.usefixtures("shared")
+def test_a_kernel_of_several_parts_is_made_once() -> None:
+    out, into = os.pipe()
+    os.write(into, b"123456789")  # more than there are parts
+    with closing(begun({"a": lambda: os.read(out, 1)})) as early:
+        assert early.rest() == {"a": EarlyKernel("a", b"1")}
+    os.close(out), os.close(into)
+
+
+@pytest.mark.usefixtures("shared")
+def test_it_makes_nothing_for_a_parent_that_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "getppid", lambda: 0)
+    with closing(begun({"a": lambda: b"a"})) as early:
+        assert early.rest() == {}
+
+
+@pytest.mark.usefixtures("shared")
+def test_it_reports_to_nobody_but_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+    out, into = os.pipe()
+
+    def hear(*heard: Any) -> None:
+        os.write(into, f"{heard[0]}".encode())
+
+    def job() -> bytes:
+        events.emit("made")
+        warnings.warn("made", TilewrightWarning, stacklevel=1)
+        return b"a"
+
+    monkeypatch.setattr(warnings, "showwarning", hear)
+    events.subscribe(hear)
+    try:
+        with closing(begun({"a": job})) as early:
+            (event,) = early.rest()["a"].happened
+    finally:
+        events.unsubscribe(hear)
+    os.close(into)
+    assert event.kind == "made" and os.read(out, 1) == b""
+    os.close(out)
 
 
 def test_the_parts_of_a_plan_are_its_steps_and_keep_what_others_read() -> None:

@@ -226,6 +226,7 @@ def build(
     graph, substitutions = passed(graph, options, compiling.multiplies)
     known["substitutions"] = list(map(asdict, substitutions))
     observe = _plan_dumps()
+    host = compiling.host
     with early_kernels(_early_jobs(compiling)) as early:
         plan = compiling.planned(graph, observe, lowered=early.begin)
         _report_reference_kernels(plan, options)
@@ -233,12 +234,12 @@ def build(
             warn_of_emulation(graph, target)
         if observe is not None:
             observe.stages(plan, compiling)
-        store = store_for(compiling.host, options)
-        choose = chosen_schedules(plan, compiling.host, options)
+        store = store_for(host, options)
+        choose = chosen_schedules(plan, host, options)
         aliases = aliased_buffers(plan, options.aliases)
         steps = kernels(
             plan,
-            compiling.host,
+            host,
             store,
             options.sanitize,
             choose,
@@ -251,13 +252,7 @@ def build(
     plan = place_buffers(plan, steps, observe)
     with events.span("assemble"):
         assembler = Assembler(
-            plan,
-            steps,
-            compiling.host,
-            _describe_host,
-            options.limit,
-            aliases,
-            constants,
+            plan, steps, host, _describe_host, options.limit, aliases, constants
         )
         placed = final(placements, compiling.device)
         known["placements"] = [astuple(p) for p in placed]
@@ -276,15 +271,18 @@ def _plan_dumps() -> PlanDumps | None:
 
 
 def _early_jobs(compiling: Compilation) -> Jobs | None:
-    """What compiles the kernels of a part of the plan; None if a device takes some groups."""
-    if compiling.device is not None:
-        return None
+    """What compiles the kernels of a part of the plan; None if a device takes some groups.
+
+    None for sanitized code, too: it names tensors, those of the first group that it is for.
+    """
     host, options = compiling.host, compiling.options
+    if compiling.device is not None or options.sanitize:
+        return None
     store = store_for(host, options)
 
     def jobs(part: Plan) -> Mapping[str, Job]:
         choose = chosen_schedules(part, host, options)
-        compiler = _compiler(host, store, options.sanitize, choose)
+        compiler = _compiler(host, store, False, choose)
         return compiler.jobs(_signatures(part, choose.named), part.data)
 
     return jobs
