@@ -199,6 +199,17 @@ def test_group_normalization(groups, shape, dtype):
           expected=expected)  # fmt: skip
 
 
+def test_group_normalization_had_a_scale_per_group():
+    """ONNX withdrew version 18 for 21, but models have it, and ONNX Runtime runs them."""
+    x, scale, bias = real(2, 6, 3, 5), real(2), real(2, seed=1)
+    each = (np.repeat(a, 3) for a in (scale, bias))
+    expected = [in_groups(x, 2, *each).astype(np.float32)]
+    operands = [x, scale, bias]
+    agree("GroupNormalization", operands, num_groups=2, opset=18, expected=expected)
+    with pytest.raises(ModelError, match=r"scale has the shape \[2\], expected \[6\]"):
+        tw.compile(model_of("GroupNormalization", operands, num_groups=2))
+
+
 def test_group_normalization_does_not_cancel():
     """By the difference of the means of ONNX's function the deviations are rounding, or NaN."""
     x, scale, bias = real(2, 4, 6, 5) + np.float32(1e3), real(4), real(4, seed=1)

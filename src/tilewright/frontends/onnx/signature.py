@@ -15,6 +15,8 @@ from tilewright.base.text import plural
 from tilewright.graph.nodes import Value
 
 _OPTION = OpSchema.FormalParameterOption
+# Versions that ONNX withdrew for a later one; models have them, and ONNX Runtime runs them.
+_WITHDRAWN = frozenset({("GroupNormalization", 18)})
 
 
 def check_signature(
@@ -31,7 +33,7 @@ def check_signature(
     Attributes that the operator never had are accepted, as exporters leave notes in them. An
     attribute of another version is rejected, as its meaning would be lost.
     """
-    if schema.deprecated:
+    if schema.deprecated and (schema.name, schema.since_version) not in _WITHDRAWN:
         raise ModelError(
             f"{schema.name} is not an operator since version {schema.since_version}",
             where=where,

@@ -108,7 +108,7 @@ def gives_statistics(norm: Operation) -> bool:
     return any(v is not None for v in norm.outputs[1:])
 
 
-def check_channels(op: OpCall, *names: str) -> None:
+def _check_channels(op: OpCall, *names: str) -> None:
     """Raise ModelError unless the operands after the first have a number for each channel."""
     x = op.shape(0)
     each = x[1:] if op.attr("spatial", 1) == 0 else x[1:2] or (1,)
@@ -119,7 +119,7 @@ def check_channels(op: OpCall, *names: str) -> None:
 
 
 def _batch_norm_types(op: OpCall) -> Sequence[Type]:
-    check_channels(op, "scale", "B", "mean", "var")
+    _check_channels(op, "scale", "B", "mean", "var")
     if op.wants(3) or op.wants(4):
         raise UnsupportedError(
             "ONNX does not define what it saves for a gradient",
@@ -401,7 +401,7 @@ register(
 
 
 def _instance_types(op: OpCall) -> Sequence[Type]:
-    check_channels(op, "scale", "B")
+    _check_channels(op, "scale", "B")
     return _same(op)
 
 
