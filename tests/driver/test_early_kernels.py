@@ -151,6 +151,23 @@ def test_the_code_of_the_very_kernel_is_taken_and_kept(tmp_path: Path) -> None:
     assert found.to_bytes() == code == store.peek(key)
 
 
+class AtWork(Made):
+    """Another process that does not end."""
+
+    def rest(self) -> dict[str, EarlyKernel]:
+        raise AssertionError("nobody needs what it is making")
+
+
+@pytest.mark.parametrize("started", ["other", "very"])
+def test_what_is_not_needed_is_not_waited_for(started: str) -> None:
+    """The kernel that it is making is not of the plan, or it has made all of the plan's."""
+    compiler = KernelCompiler(NATIVE, NATIVE, None)
+    ((key, job),) = compiler.jobs([product()], ()).items()
+    early = AtWork(key, job()) if started == "very" else AtWork("0", None)
+    (found,) = compiler.compile_all([product()], (), 1, early)
+    assert found == KernelCompiler(NATIVE, NATIVE, None).compile(product(), ())
+
+
 def test_a_kernel_that_the_other_process_could_not_make_is_made_here() -> None:
     compiler = KernelCompiler(NATIVE, NATIVE, None)
     (key,) = compiler.jobs([product()], ())

@@ -156,6 +156,14 @@ def test_constants_of_code_that_is_dropped_take_no_place() -> None:
     assert set(found[:20]) == {1} and set(found[size // 4 :][:20]) == {2}
 
 
+def test_constants_before_dropped_ones_stay_though_they_end_where_those_begin() -> None:
+    pool = ConstantPool()
+    (at, end) = pool.place("b", (4, 0), lambda views: views[0].fill(9))
+    assert end == pool.size
+    pool.forget(end)
+    assert pool.block()[at : at + 4].tolist() == [9] * 4
+
+
 def poisoned(value: int) -> Callable[..., Any]:
     def make(nbytes: int) -> Any:
         found = arena(nbytes)

@@ -63,6 +63,12 @@ def test_without_processes_all_is_done_here(monkeypatch: pytest.MonkeyPatch) -> 
     assert share([lambda: b"a", lambda: b"b"], 2) == [b"a", b"b"]
 
 
+def test_one_process_does_any_number_of_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than a pipe takes before somebody reads it."""
+    monkeypatch.delattr(os, "pipe")
+    assert share([lambda: b"a"] * 3, 1) == [b"a"] * 3
+
+
 def test_a_job_that_fails_has_no_result() -> None:
     def fails() -> bytes:
         raise ValueError("no")

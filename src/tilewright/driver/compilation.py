@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tilewright.base import events, flags
 from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import bfloat16, float8_e4m3fn, float32, int8, int32, uint8
-from tilewright.base.errors import UnsupportedError, placed
+from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.base.modes import UNSEARCHED
 from tilewright.base.store import FileStore
 from tilewright.driver.options import Options
@@ -113,8 +113,7 @@ def target_of(options: Options) -> Target:
     """The target to compile for. Raises InputError for one that does not exist."""
     exact = options.math == "exact"
     threads = thread_count(options.threads)
-    # The error is in the description; only here its file is known.
-    with placed(str(options.machine)):
+    try:
         return find_target(
             options.target,
             options.mcpu,
@@ -123,6 +122,9 @@ def target_of(options: Options) -> Target:
             options.description,
             options.named_machine,
         )
+    except InputError as error:
+        # The error is in the description; only here its file is known.
+        raise error.at(str(options.machine)) from error.__cause__
 
 
 def optimize(

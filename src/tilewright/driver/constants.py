@@ -102,12 +102,12 @@ class ConstantPool:
 
     def forget(self, size: int) -> None:
         """Drop the constants that were placed since the pool had a size."""
-        dropped = [k for k, at in self._offsets.items() if at and at[-1] >= size]
+        dropped = [k for k, at in self._offsets.items() if at and at[0] >= size]
         for key in dropped:
             del self._offsets[key]
         self._plain = {k: at for k, at in self._plain.items() if at < size}
         self._packed = [item for item in self._packed if item[0] < size]
-        self._fills = [item for item in self._fills if max(item[0], default=0) < size]
+        self._fills = [item for item in self._fills if item[0] and item[0][0] < size]
         self._size = size
 
     def held(self) -> Constants:

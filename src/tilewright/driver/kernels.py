@@ -183,15 +183,17 @@ class KernelCompiler:
         self, requests: Sequence[CompileRequest], processors: int, early: EarlyKernels
     ) -> None:
         wanted = self._jobs(requests)
-        started = early.stop().keys() & wanted.keys()
-        jobs = {key: job for key, job in wanted.items() if key not in started}
+        made = early.stop()
+        started = [key for key in wanted if key in made]
+        jobs = {key: job for key, job in wanted.items() if key not in made}
         count = workers(len(jobs), processors)
         if count > 1 or started:
             for key, data in zip(jobs, share(list(jobs.values()), count), strict=True):
                 self._take(key, data)
-        for key, made in early.rest().items():
-            if key in started:
-                self._take(key, made.code, made.happened)
+        if any(made[key].code is None for key in started):
+            made = early.rest()
+        for key in started:
+            self._take(key, made[key].code, made[key].happened)
 
     def _take(
         self, key: str, data: bytes | None, happened: Iterable[events.Event] = ()

@@ -45,6 +45,8 @@ def share(jobs: Sequence[Job], count: int) -> list[bytes | None]:
 
     None for a job that raised an Exception: run it again here to see the exception.
     """
+    if count == 1:  # of any number of jobs, more than fit into the queue
+        return [_done(job) for job in jobs]
     running: list[int] = []
     found: list[bytes | None] = [None] * len(jobs)
     with ExitStack() as stack:
