@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import time
+import warnings
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from tests.driver.test_kernel_cache import NATIVE, TARGETS, chosen, named, produ
 from tests.driver.test_processes import CHAIN, are_gone, made  # noqa: F401
 from tests.waiting import PATIENCE, until
 from tilewright.base import events
+from tilewright.base.errors import TilewrightWarning
 from tilewright.base.store import FileStore
 from tilewright.driver import early_kernels, kernels
 from tilewright.driver.early_kernels import EarlyKernel, EarlyKernels, parts
@@ -229,6 +232,66 @@ def test_a_system_that_permits_no_more_processes(
 
     monkeypatch.setattr(os, "fork", refuse)
     assert compiled(cache=False) == alone and not shared
+
+
+def begun(jobs: dict[str, Job]) -> EarlyKernels:
+    """Another process that finds these jobs in each part of a plan."""
+    early = EarlyKernels(lambda part: jobs)
+    early.begin(lower(load(MODEL)), Pipeline("none", ()))
+    return early
+
+
+@pytest.mark.usefixtures("shared")
+def test_it_stops_after_the_kernel_that_it_is_making() -> None:
+    out, into = os.pipe()
+    with closing(begun({"a": lambda: os.read(out, 1), "b": lambda: b"b"})) as early:
+        until(lambda: "a" in early._found())
+        assert list(early.stop()) == ["a"]
+        os.write(into, b"x")
+        assert early.rest() == {"a": EarlyKernel("a", b"x")}
+    os.close(out), os.close(into)
+
+
+@pytest.mark.usefixtures("shared")
+def test_a_kernel_of_several_parts_is_made_once() -> None:
+    out, into = os.pipe()
+    os.write(into, b"12")
+    with closing(begun({"a": lambda: os.read(out, 1)})) as early:
+        assert early.rest() == {"a": EarlyKernel("a", b"1")}
+    os.close(out), os.close(into)
+
+
+@pytest.mark.usefixtures("shared")
+def test_it_makes_nothing_for_a_parent_that_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "getppid", lambda: 0)
+    with closing(begun({"a": lambda: b"a"})) as early:
+        assert early.rest() == {}
+
+
+@pytest.mark.usefixtures("shared")
+def test_it_reports_to_nobody_but_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+    out, into = os.pipe()
+
+    def hear(*heard: Any) -> None:
+        os.write(into, f"{heard[0]}".encode())
+
+    def job() -> bytes:
+        events.emit("made")
+        warnings.warn("made", TilewrightWarning, stacklevel=1)
+        return b"a"
+
+    monkeypatch.setattr(warnings, "showwarning", hear)
+    events.subscribe(hear)
+    try:
+        with closing(begun({"a": job})) as early:
+            (event,) = early.rest()["a"].happened
+    finally:
+        events.unsubscribe(hear)
+    os.close(into)
+    assert event.kind == "made" and os.read(out, 1) == b""
+    os.close(out)
 
 
 def test_the_parts_of_a_plan_are_its_steps_and_keep_what_others_read() -> None:
