@@ -255,7 +255,7 @@ def test_it_stops_after_the_kernel_that_it_is_making() -> None:
 @pytest.mark.usefixtures("shared")
 def test_a_kernel_of_several_parts_is_made_once() -> None:
     out, into = os.pipe()
-    os.write(into, b"12")
+    os.write(into, b"123456789")  # more than there are parts
     with closing(begun({"a": lambda: os.read(out, 1)})) as early:
         assert early.rest() == {"a": EarlyKernel("a", b"1")}
     os.close(out), os.close(into)

@@ -164,6 +164,21 @@ def test_constants_before_dropped_ones_stay_though_they_end_where_those_begin() 
     assert pool.block()[at : at + 4].tolist() == [9] * 4
 
 
+def test_a_file_has_nothing_of_weights_that_are_dropped() -> None:
+    """Neither their packings, nor their old places for those that are packed again."""
+    thrice = Packing((PackingPart((3, 4096), (0,), (0, 1), (), ((0, 0),), (4096, 1)),))
+    weight, other = (np.arange(4096, dtype=np.float32) + n for n in (0, 1))
+    pool = ConstantPool()
+    for w in (other, weight):
+        pool.place_array(w)
+        pool.place_packed(PackedWeight(w, thrice, "float32"))
+    pool.forget(0)
+    at = pool.place_packed(PackedWeight(weight, thrice, "float32"))
+    held = pool.held()
+    assert [(p.at, p.weight) for p in held.packed] == [(at, -1)]
+    assert bytes(held.weights[0]) == weight.tobytes()
+
+
 def poisoned(value: int) -> Callable[..., Any]:
     def make(nbytes: int) -> Any:
         found = arena(nbytes)
