@@ -19,9 +19,10 @@ from tilewright.base.errors import VerifyError
 from tilewright.compute.build import map_, reduce_
 from tilewright.compute.nodes import Computation
 from tilewright.driver import constants
+from tilewright.driver.compiled import CompiledGroup, Preparation
 from tilewright.driver.constants import ConstantPool, PackedWeight
 from tilewright.driver.kernels import KernelCompiler
-from tilewright.driver.prepare import ConstantPacker
+from tilewright.driver.prepare import ConstantPacker, place_prepared
 from tilewright.expr.nodes import Buffer, Expr
 from tilewright.graph.nodes import Operation
 from tilewright.plan.nodes import FusionGroup, HostFallback
@@ -247,6 +248,21 @@ def test_packed_constants_are_written_whole(
 
 
 # -- work on constants
+
+
+def test_a_packed_weight_and_what_is_made_of_it_have_places_once() -> None:
+    back = Packing((PackingPart((5,), (4,), (-1,), (), ((0, 0),), (1,)),))
+    made = tuple(Preparation(f"p{n}", (n,), (5,), "float32", 0, back) for n in (0, -1))
+    group = CompiledGroup("k", (-1, -2), 0, 0, made, b"", (b"", b""))
+    pool, weight = ConstantPool(), np.arange(5, dtype=np.float32)
+    places, again = (
+        place_prepared(pool, group, [w], lambda: ConstantPacker([group]))
+        for w in (weight, weight.copy())
+    )
+    assert places == again
+    block = pool.block()
+    first, second = (block[places[n] :][:20].view(np.float32).tolist() for n in (0, 1))
+    assert first == [4, 3, 2, 1, 0] and second == [0, 1, 2, 3, 4]
 
 
 def test_work_on_constants_reads_constants() -> None:

@@ -214,6 +214,15 @@ def test_groups_that_do_not_divide_the_channels_are_refused(groups):
         tw.compile(model_of("GroupNormalization", operands, num_groups=groups))
 
 
+@pytest.mark.parametrize("name", ["scale", "bias"])
+def test_groups_are_scaled_and_shifted_by_channel(name):
+    """As of version 21; before, by group."""
+    sizes = {"scale": 6, "bias": 6, name: 2}
+    operands = [real(2, 6, 5), *(real(n) for n in sizes.values())]
+    with pytest.raises(ModelError, match=f"{name}.*6"):
+        tw.compile(model_of("GroupNormalization", operands, num_groups=2))
+
+
 @pytest.mark.parametrize("shape", [(0, 3, 4, 5), (2, 0, 4, 5), (2, 3, 0, 5)])
 def test_mean_variance_normalization_of_nothing(shape):
     x = np.zeros(shape, np.float32)
