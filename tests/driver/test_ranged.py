@@ -13,6 +13,7 @@ from tests.plan.test_open_extents import positives, rows
 from tilewright.base import events
 from tilewright.base.errors import (
     InputError,
+    MemoryLimitError,
     TilewrightError,
     TilewrightWarning,
     UnsupportedError,
@@ -21,8 +22,11 @@ from tilewright.driver import steps
 from tilewright.driver.constants import ConstantPool
 from tilewright.driver.generalize import is_corner
 from tilewright.driver.open_model import open_model, ranged_model
-from tilewright.driver.ranged import _check_few, _without_odd
+from tilewright.driver.ranged import _check_few, _check_memory, _without_odd
+from tilewright.plan.nodes import Plan
+from tilewright.runtime.open_model import OpenModel
 from tilewright.runtime.ranged import RangedExecutable
+from tilewright.targets.base import Target
 from tilewright.targets.registry import target
 
 RNG = np.random.default_rng(0)
@@ -164,6 +168,39 @@ def test_a_short_range_that_cannot_share_code_has_code_for_each_size() -> None:
         events.unsubscribe(told.append)
     (apart,) = (e.fields for e in told if e.kind == "range-apart")
     assert apart["codes"] == 6 and apart["reason"]
+
+
+@pytest.mark.filterwarnings("ignore:.*share none")
+@pytest.mark.parametrize("allowed", [(1, 6), list(range(3, 54, 3))])
+def test_nothing_is_left_of_shared_code_that_is_given_up(
+    allowed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A short range has code for each size then, values in steps have it by their numbers."""
+    failed: list[bool] = []
+
+    def opened(plan: Plan, cpu: Target, pool: ConstantPool, *how: Any) -> OpenModel:
+        if not failed:
+            pool.place_array(np.ones(1000, np.float32))
+            failed.append(True)
+            raise UnsupportedError("not this one")
+        return open_model(plan, cpu, pool, *how)
+
+    monkeypatch.setattr("tilewright.driver.open_model.open_model", opened)
+    source = model(MODELS["products"])
+    exe: Any = tw.compile(source, dims={"n": allowed}, jit=False, cache=False)
+    assert failed and not any(m.constants.nbytes >= 4000 for m in exe.model.models)
+    x = fed(source, 6)
+    same = tw.compile(source, dims={"n": 6}, cache=False)
+    np.testing.assert_allclose(exe(x), same(x), rtol=1e-5, atol=1e-5)
+
+
+def test_code_for_all_sizes_takes_half_of_the_memory_limit_at_most(
+    opened: RangedExecutable,
+) -> None:
+    arenas = sum(m.arena_bytes for m in opened.model.models)
+    _check_memory(opened.model, 1000, 2 * (arenas + 1000))
+    with pytest.raises(MemoryLimitError, match="over half of the memory limit"):
+        _check_memory(opened.model, 1001, 2 * (arenas + 1000))
 
 
 def test_a_wide_range_is_one_code_although_some_sizes_alone_are_compared() -> None:
