@@ -107,6 +107,15 @@ def test_where_no_other_process_begins(
     monkeypatch.setattr(early_kernels, "FEWEST", groups)
 
 
+def test_sanitized_code_names_tensors_as_without_another_process(
+    shared: list[int],
+    made: list[int],  # noqa: F811
+) -> None:
+    """In a part of a plan, other groups come first, and give their names."""
+    compiled(cache=False, sanitize=True)
+    assert not made
+
+
 class Made(EarlyKernels):
     """What another process is said to have made."""
 

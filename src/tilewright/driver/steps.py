@@ -270,15 +270,18 @@ def build(
 
 
 def _early_jobs(compiling: Compilation) -> Jobs | None:
-    """What compiles the kernels of a part of the plan; None if a device takes some groups."""
-    if compiling.device is not None:
-        return None
+    """What compiles the kernels of a part of the plan; None if a device takes some groups.
+
+    None for sanitized code, too: it names tensors, those of the first group that it is for.
+    """
     host, options = compiling.host, compiling.options
+    if compiling.device is not None or options.sanitize:
+        return None
     store = store_for(host, options)
 
     def jobs(part: Plan) -> Mapping[str, Job]:
         choose = chosen_schedules(part, host, options)
-        compiler = _compiler(host, store, options.sanitize, choose)
+        compiler = _compiler(host, store, False, choose)
         return compiler.jobs(_signatures(part, choose.named), part.data)
 
     return jobs
