@@ -230,6 +230,7 @@ def build(
         from tilewright.driver.show import PlanDumps, dump
 
         observe = PlanDumps(folder)
+    host = compiling.host
     with early_kernels(_early_jobs(compiling)) as early:
         plan = compiling.planned(graph, observe, lowered=early.begin)
         _report_reference_kernels(plan, options)
@@ -237,12 +238,12 @@ def build(
             warn_of_emulation(graph, target)
         if folder is not None:
             dump(folder, plan, compiling)
-        store = store_for(compiling.host, options)
-        choose = chosen_schedules(plan, compiling.host, options)
+        store = store_for(host, options)
+        choose = chosen_schedules(plan, host, options)
         aliases = aliased_buffers(plan, options.aliases)
         steps = kernels(
             plan,
-            compiling.host,
+            host,
             store,
             options.sanitize,
             choose,
@@ -255,13 +256,7 @@ def build(
     plan = place_buffers(plan, steps, observe)
     with events.span("assemble"):
         assembler = Assembler(
-            plan,
-            steps,
-            compiling.host,
-            _describe_host,
-            options.limit,
-            aliases,
-            constants,
+            plan, steps, host, _describe_host, options.limit, aliases, constants
         )
         placed = final(placements, compiling.device)
         known["placements"] = [astuple(p) for p in placed]
