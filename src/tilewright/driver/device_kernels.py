@@ -8,7 +8,7 @@ from typing import Final
 
 from tilewright.base import events, limits
 from tilewright.base.dataclass import dataclass
-from tilewright.base.errors import CompileError, placed
+from tilewright.base.errors import CompileError, ScheduleError, placed
 from tilewright.base.store import FileStore
 from tilewright.compute.canonical import canonical, canonical_tree
 from tilewright.compute.nodes import Computation
@@ -165,8 +165,11 @@ class DeviceCompiler:
         Raises CompileError if the target cannot compile it, and ScheduleError if the target's
         default schedule is illegal, which is a bug in the target.
         """
-        with placed(f"default schedule of target {self.target.name}"):
+        try:
             return self.target.default_schedule(group.plain, group.computations, ())
+        except ScheduleError as error:
+            place = f"default schedule of target {self.target.name}"
+            raise error.at(place) from error.__cause__
 
     def _made(self, group: DeviceGroup) -> bytes:
         limits.check()
