@@ -114,7 +114,9 @@ def test_no_work_is_left_of_what_flows_back() -> None:
 
 
 def test_what_has_no_derivative_is_refused() -> None:
-    with pytest.raises(UnsupportedError, match="Det is not defined by Computations"):
-        tw.jvp(model("y = Det(x)", "double[3, 3] x", "double y"))
+    unpool = "y = MaxUnpool<kernel_shape = [2]>(x, i)"
+    operands = "float[1, 1, 3] x, int64[1, 1, 3] i"
+    with pytest.raises(UnsupportedError, match="MaxUnpool is not defined by Comp"):
+        tw.jvp(model(unpool, operands, "float[1, 1, 6] y"))
     with pytest.raises(InputError, match="no input 'z'"):
         tw.jvp(CASES["products"], "z")

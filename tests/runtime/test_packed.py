@@ -1,7 +1,6 @@
 """Constants that are packed from weights when a file is read."""
 
 import dataclasses
-import json
 import zipfile
 
 import numpy as np
@@ -154,16 +153,6 @@ def test_a_file_of_a_cache_has_all_and_nothing_is_packed(
 def test_much_is_packed_in_several_threads(monkeypatch, artifact):
     monkeypatch.setattr(packed, "_ALONE", 0)
     np.testing.assert_array_equal(bundle.load(artifact).constants, model().constants)
-
-
-def test_models_share_what_the_same_description_makes(artifact):
-    with open(artifact, "rb") as file:
-        head, _, stored = bundle.contents(file, True, {bundle.FORMAT: lambda _: None})
-        one, two = (stored.read(head["constants"]) for _ in range(2))
-        assert one.block is two.block
-        other = json.loads(json.dumps(head["constants"]))
-        other["packings"][0][0][3][0][2] = 3.0
-        assert stored.read(other).block is not one.block
 
 
 def change(**values):
