@@ -61,9 +61,15 @@ def test_turns_are_right_on_each_machine(text, machine):
         check(k, to_launches(made, MACHINES[machine].warp), inputs(k, {}))
 
 
+RANDOM = [
+    pytest.param(text, marks=pytest.mark.slow) if text == "boxes" else text
+    for text in TURNS
+]
+
+
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("text", TURNS)
+@pytest.mark.parametrize("text", RANDOM)
 def test_each_point_is_right(text, seed):
     k = steps(TURNS[text])
     point = families(k, GENERIC)[0].random(random.Random(seed))
