@@ -13,6 +13,7 @@ a barrier behind that; where they are follows from the dependences (`barriers.py
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from tilewright.expr.nodes import Const, Expr, Load, Select, Var
@@ -32,16 +33,27 @@ def with_async_copies(kernel: Kernel, body: Stmt) -> Stmt:
     of what is loaded from memory of the caller into shared memory of the same type, or zero where a
     condition says so; element by element in both; 4, 8 or 16 bytes in all.
     """
-    noted = {name for name, notes in kernel.notes.items() if ASYNC in notes}
+    return with_copies(kernel, body, ASYNC, _refusal, "asynchronous copy")
+
+
+def with_copies(
+    kernel: Kernel, body: Stmt, kind: str, why_not: Callable[[For], str], what: str
+) -> Stmt:
+    """The body with the loops that are noted `kind` of this kind.
+
+    why_not: why a loop cannot be such a copy, empty where it can; what: its name in the error.
+    Raises ScheduleError (TW-LAUNCH) for a loop that cannot.
+    """
+    noted = {name for name, notes in kernel.notes.items() if kind in notes}
 
     def rewritten(node: Any) -> Any:
         if not isinstance(node, For) or node.var.name not in noted:
             return node
-        why = _refusal(node)
+        why = why_not(node)
         if why:
             hint = "leave the note out: the threads copy it then"
-            raise refusal(f"no asynchronous copy: {why}", f"loop {node.var.name}", hint)
-        return node.replace(kind=ASYNC)
+            raise refusal(f"no {what}: {why}", f"loop {node.var.name}", hint)
+        return node.replace(kind=kind)
 
     made: Stmt = transform(body, rewritten) if noted else body
     return made

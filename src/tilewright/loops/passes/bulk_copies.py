@@ -12,18 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import prod
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.affine import Affine, affine
 from tilewright.expr.nodes import And, Buffer, Expr, Le, Load, Lt, Select, Var
 from tilewright.expr.swizzle import BLOCK, CHUNKS
-from tilewright.ir.node import transform
 from tilewright.loops.analysis.terms import variables
 from tilewright.loops.launch import Barrier, Commit, Wait
 from tilewright.loops.nodes import BULK, GPU_AXES, For, If, Kernel, Stmt, Store, While
 from tilewright.loops.operands import position
-from tilewright.loops.passes.async_copies import copied
+from tilewright.loops.passes.async_copies import copied, with_copies
 from tilewright.loops.passes.copy_groups import MOST
 from tilewright.loops.passes.thread_registers import refusal
 from tilewright.loops.walk import StatementPlace, below, loops_of, walk
@@ -61,18 +60,7 @@ def with_bulk_copies(kernel: Kernel, body: Stmt) -> Stmt:
     for at in walk(body) if noted else ():
         if isinstance(at.stmt, For) and at.stmt.var.name in noted:
             _check_alone(at)
-
-    def rewritten(node: Any) -> Any:
-        if not isinstance(node, For) or node.var.name not in noted:
-            return node
-        why = bulk_refusal(node)
-        if why:
-            hint = "leave the note out: the threads copy it then"
-            raise refusal(f"no copy of a box: {why}", f"loop {node.var.name}", hint)
-        return node.replace(kind=BULK)
-
-    made: Stmt = transform(body, rewritten) if noted else body
-    return made
+    return with_copies(kernel, body, BULK, bulk_refusal, "copy of a box")
 
 
 def _check_alone(at: StatementPlace) -> None:
