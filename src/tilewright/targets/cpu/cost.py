@@ -23,6 +23,7 @@ from tilewright.targets.cpu.machine import CpuMachine
 CALIBRATE: Final = "python -m benchmarks.calibrate"
 SWEEP: Final = "python -m benchmarks.sweep"
 RANGES: Final = "python -m benchmarks.shape_range"
+PREDICTIONS: Final = "python -m benchmarks.predictions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +164,12 @@ class CostModel:
         "that one core reads from beyond the second cache",
         CALIBRATE,
     )
+    third_bytes: float = _constant(
+        16,
+        "bytes per cycle",
+        "that one core reads and writes in the last cache",
+        PREDICTIONS,
+    )
     # A third of what a core takes that gets 10 bytes per cycle.
     far_byte: float = _constant(
         1 / 32,
@@ -260,6 +267,15 @@ class CostModel:
     # Copies, transpositions, sums, rows.
     in_flight: int = _constant(
         4, "vectors", "in loops without reuse: enough to hide a load's latency"
+    )
+    function: int = _constant(
+        10, "operations", "on vectors, of a division or a function", PREDICTIONS
+    )
+    crossed: float = _constant(
+        0.6,
+        "cycles",
+        "an element that is read or written across the order of vectors",
+        PREDICTIONS,
     )
     cheap_calls: int = _constant(
         2, "functions and divisions", "of a map that waits for memory, at most"
@@ -497,6 +513,12 @@ class CostModel:
             rate = self.constant_byte_ns if b in constants else self.byte_ns
             taken += b.size * b.dtype.itemsize * rate
         return taken
+
+    def arriving(self, size: float) -> float:
+        """Bytes per cycle that arrive at a core from the cache that holds so many."""
+        if size <= self.kept:
+            return self.second_bytes
+        return self.third_bytes if size <= self.machine.l3 else self.far_bytes
 
     def streams(self, size: int) -> bool:
         """Whether a result of this many bytes bypasses the caches, if its kernel never reads it."""

@@ -1,44 +1,40 @@
 """How long a group of Computations will take as one kernel: a roofline of the cost model.
 
-Each part of the kernel takes the its own cycles rule (`sketches/rules.py`), the kernel at least
-what its data takes to arrive, and a call and a region of threads come on top. Unlike
-`estimated_cost`, which compares forms of one thing, these numbers can be added up over a network.
+Parts with products take the cycles of their sketch's rule (`sketches/rules.py`), others those of
+their elements (`element_time.py`); the kernel takes at least what its data takes to arrive, and a
+call and a region of threads come on top. Unlike `estimated_cost`, which compares forms of one
+thing, these numbers can be added up over a network: `python -m benchmarks.predictions`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from tilewright.compute.nodes import Computation
-from tilewright.expr.nodes import Buffer
-from tilewright.schedule.space.patterns import classify, parts
+from tilewright.schedule.space.patterns import KernelPattern, classify, parts
+from tilewright.targets.cpu.element_time import arrival, element_cycles
 from tilewright.targets.cpu.sketches.context import Context
 from tilewright.targets.cpu.sketches.rules import RULES
+from tilewright.targets.cpu.sketches.traffic import products
+
+# Patterns whose rules count products.
+PRODUCTS = {"blocked", "block_scaled", "attention", "streaming_attention", "winograd"}
 
 
-def predicted_time(
-    computations: Sequence[Computation],
-    constants: Collection[Buffer],
-    at: Context,
-) -> float:
+def predicted_time(computations: Sequence[Computation], at: Context) -> float:
     """Expected nanoseconds of one run of these as one kernel, on the threads that it gets."""
     costs, machine = at.costs, at.machine
-    work = predicted_work(computations, at)
-    made = dict.fromkeys(o.tensor for c in computations for o in c.outputs)
-    read = {b for c in computations for b in c.inputs}.difference(made)
-    inner = {b for c in computations for b in c.inputs if b in made}
-    moved = costs.moving((*read, *(b for b in made if b not in inner)), constants)
-    alone = max(work, moved) + costs.call_ns
-    if machine.cores == 1 or not costs.worth_sharing(work):
+    work = sum(_cycles(p, at) for p in _pieces(computations)) / machine.clock
+    alone = max(work, arrival(computations, at)) + costs.call_ns
+    if machine.cores == 1 or not costs.worth_sharing(alone):
         return alone
     return alone / machine.cores + costs.region_ns
 
 
 def predicted_work(computations: Sequence[Computation], at: Context) -> float:
-    """Expected nanoseconds of the arithmetic of these as one kernel, on one core."""
-    pattern = classify(computations)
-    pieces = [pattern] if pattern.name != "plain" else list(parts(computations))
-    cycles = sum(RULES[p.name].cycles(p, at) for p in pieces)
+    """Expected nanoseconds of the arithmetic of these as one kernel, on one core, for comparing
+    kernels that differ in their extents alone."""
+    cycles = sum(RULES[p.name].cycles(p, at) for p in _pieces(computations))
     return cycles / at.machine.clock
 
 
@@ -48,3 +44,18 @@ def predicted_given(elements: int, at: Context) -> float:
     if at.machine.cores > 1 and at.costs.worth_sharing(alone):
         return alone / at.machine.cores + at.costs.region_ns
     return alone
+
+
+def _pieces(computations: Sequence[Computation]) -> Sequence[KernelPattern]:
+    pattern = classify(computations)
+    return [pattern] if pattern.name != "plain" else list(parts(computations))
+
+
+def _cycles(pattern: KernelPattern, at: Context) -> float:
+    if pattern.name in PRODUCTS:
+        return RULES[pattern.name].cycles(pattern, at)
+    made = products(pattern, at) if pattern.name == "tiled" else None
+    if made is None:
+        return element_cycles(pattern, at)
+    after = [pattern.epilogue] if pattern.epilogue else []
+    return made + element_cycles(KernelPattern("map", tuple(after)), at)

@@ -123,7 +123,7 @@ class CpuTarget(Target):
     ) -> float:
         """Expected nanoseconds of one run of these as one kernel."""
         return predicted_time(
-            computations, constants, Context(self.machine, constants, self.exact)
+            computations, Context(self.machine, constants, self.exact)
         )
 
     def predicted_work(
