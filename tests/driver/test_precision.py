@@ -109,3 +109,42 @@ def test_weights_beyond_float16():
 def test_what_cannot_be(options, kind, said):
     with pytest.raises(kind, match=said):
         tw.compile(product(1, 64, 32)[0], **options)
+
+
+def images(width: int = 32) -> tuple[Any, Any]:
+    """A network with a shortcut, pooling and concatenation, and its input."""
+    from tilewright.testing.networks.builder import Net
+
+    n = Net("images")
+    x = n.input(1, 16, 13, 11)
+    a = x.conv(width).max_pool()
+    b = a.conv(width)
+    case = n.case([n.cat((a + b).conv(width, 1), a).conv(16)])
+    return case.graph, dict(case.inputs)
+
+
+@pytest.mark.parametrize(
+    ("mcpu", "is_lower"), [("x86-64-v3", False), ("x86-64-v4", False), ("znver4", True)]
+)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_convolutions_round_where_pairs_are_multiplied(mcpu, is_lower, threads):
+    graph, inputs = images()
+    options = {"mcpu": mcpu, "threads": threads, "cache": False}
+    exe = tw.compile(graph, precision="bfloat16", **options)
+    error = share(exe(inputs), tw.compile(graph, math="exact", **options)(inputs))
+    assert (EPS["bfloat16"] / 4 < error < 3 * EPS["bfloat16"]) == is_lower
+    assert is_lower or error < 1e-6
+    found = text(graph, "kernel", precision="bfloat16", mcpu=mcpu)
+    assert ("vdpbf16ps" in found) == is_lower
+
+
+def test_convolutions_use_tiles_of_amx():
+    graph, _ = images(64)
+    found = text(graph, "kernel", precision="bfloat16", mcpu="sapphirerapids")
+    assert "tdpbf16ps" in found or "vdpbf16ps" in found
+
+
+def test_convolutions_sanitized():
+    graph, inputs = images()
+    exe = tw.compile(graph, precision="bfloat16", sanitize=True, mcpu="znver4", cache=False)  # fmt: skip
+    assert share(exe(inputs), tw.compile(graph)(inputs)) < 3 * EPS["bfloat16"]

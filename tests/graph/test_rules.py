@@ -103,6 +103,7 @@ def test_which_rows_may_round_otherwise() -> None:
         "batchnorm-into-conv",
         "conv-of-few-positions-as-product",
         "conv-without-padding-taps",
+        "convolution-of-bfloat16",
         "group-norm-by-channels",
         "sum-of-filters",
         "dequantized-blocks",

@@ -261,7 +261,7 @@ _COMPILE: Final[tuple[Callable[[Verb], Verb], ...]] = (
     click.option(
         "--precision",
         type=click.Choice(modes.PRECISION),
-        help="Store constant matrices of products in a lower precision.",
+        help="Store the weights of products in a lower precision; bfloat16 convolves in it, too.",
     ),
     click.option(
         "--cache/--no-cache",

@@ -84,7 +84,7 @@ def compile(
     - math: "exact", "default" or "fast"
     - precision: "bfloat16" or "float16", the type to store constant matrices of products in; sums
       stay in float32, but if the processor multiplies pairs of bfloat16, activations are rounded to
-      it, too
+      it, too, and convolutions run in it
     - cache: False neither reads nor writes the kernel cache
     - memory_limit: in bytes
     - trust: read a .pt2 with PyTorch's own reader, which runs code from the file

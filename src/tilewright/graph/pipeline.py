@@ -10,6 +10,7 @@ from tilewright.graph.infer import FallbackProvider, specialize
 from tilewright.graph.nodes import Graph
 from tilewright.graph.passes import simplify
 from tilewright.graph.passes.decompose import decompose
+from tilewright.graph.passes.round_once import round_once
 from tilewright.graph.rules import registry
 from tilewright.graph.rules.attention import ATTENTION_RULE
 from tilewright.graph.rules.batchnorm import BATCHNORM
@@ -18,6 +19,7 @@ from tilewright.graph.rules.driver import rewrite
 from tilewright.graph.rules.eight_bits import EIGHT_BITS
 from tilewright.graph.rules.group_norm import GROUP_NORM
 from tilewright.graph.rules.layer_norm import LAYER_NORM
+from tilewright.graph.rules.lower_convolutions import CONVOLUTION
 from tilewright.graph.rules.lower_precision import precision_rules
 from tilewright.graph.rules.no_ops import NO_OPS
 from tilewright.graph.rules.padding_taps import PADDING_TAPS
@@ -101,6 +103,15 @@ class LowerPrecision(Pass[Graph]):
 
     def run(self, program: Graph) -> Graph:
         return rewrite(program, precision_rules(self.precision, self.pairs))
+
+
+@dataclass(frozen=True)
+class LowerConvolutions(Pass[Graph]):
+    """Multiply pairs of bfloat16 in convolutions."""
+
+    def run(self, program: Graph) -> Graph:
+        lowered = rewrite(program, [CONVOLUTION])
+        return program if lowered is program else round_once(lowered)
 
 
 @dataclass(frozen=True)
@@ -253,6 +264,8 @@ def graph_pipeline(
         passes += [FoldBatchnorm(), SumFilters(), TrimWindows()]
     if less is not None:
         passes.append(less)
+    if lower is not None and lower.pairs and lower.precision == "bfloat16":
+        passes.append(LowerConvolutions())
     passes.append(Decompose())
     if not signed:
         passes.append(UnsignedData(fallback))
