@@ -17,19 +17,29 @@ from functools import cache
 from tilewright.base.dtypes import DType
 from tilewright.compute.nodes import PW, Computation, Output
 from tilewright.compute.reducer import Reducer, is_sum
-from tilewright.expr.nodes import Buffer, Expr, Load, Lt, Select, Var, call, const
+from tilewright.expr.nodes import Buffer, Expr, Select, Var, call, const
 
 
 @cache
 def sum_and_error(dtype: DType) -> Reducer:
     """Sums of numbers as two components: the rounded sum, and what was rounded away."""
-    a, e = Var("a", dtype), Var("e", dtype)
-    b, f = Var("b", dtype), Var("f", dtype)
+    a = Var("a", dtype)
+    e = Var("e", dtype)
+    b = Var("b", dtype)
+    f = Var("f", dtype)
     total = a + b
     added = total - a
-    lost = (a - (total - added)) + (b - added)
+    kept = total - added
+    lost = (a - kept) + (b - added)
+    error = e + (f + lost)
     zero = const(0, dtype)
-    return Reducer("sum2", (a, e), (b, f), (total, e + (f + lost)), (zero, zero))
+    return Reducer(
+        "sum2",
+        lhs=(a, e),
+        rhs=(b, f),
+        result=(total, error),
+        identity=(zero, zero),
+    )
 
 
 def compensated(c: Computation) -> tuple[Computation, Computation] | None:
@@ -44,7 +54,7 @@ def compensated(c: Computation) -> tuple[Computation, Computation] | None:
     (dtype,) = c.reducer.dtypes
     if not dtype.is_float or out.value.dtype is not dtype:
         return None
-    if c.combined_dims != tuple(d for d in c.dims if d.combine == PW):
+    if any(d.combine != PW for d in c.combined_dims):
         return None
     free = c.parallel_dims
     place = tuple(d.var for d in free)
@@ -52,19 +62,28 @@ def compensated(c: Computation) -> tuple[Computation, Computation] | None:
     name = out.tensor.name
     rounded = Buffer(f"{name}_rounded", shape, dtype)
     error = Buffer(f"{name}_error", shape, dtype)
-    terms = Output(rounded, place, out.value), Output(error, place, const(0, dtype))
-    both = replace(c, outputs=terms, reducer=sum_and_error(dtype))
-    whole = _whole(Load(rounded, place), Load(error, place))
-    return both, replace(
-        c,
-        name=f"{c.name}_whole",
-        dims=free,
-        outputs=(replace(out, value=whole),),
-        reducer=None,
+    zero = const(0, dtype)
+    terms = (
+        Output(rounded, place, out.value),
+        Output(error, place, zero),
     )
+    both = replace(
+        c,
+        outputs=terms,
+        reducer=sum_and_error(dtype),
+    )
+    value = _whole(rounded[place], error[place])
+    whole = Computation(
+        f"{c.name}_whole",
+        free,
+        (replace(out, value=value),),
+    )
+    return both, whole
 
 
 def _whole(total: Expr, error: Expr) -> Expr:
     """Both parts; where a sum is infinite or NaN, its error is no number."""
-    finite = Lt(call("abs", error), const(math.inf, error.dtype))
+    size = call("abs", error)
+    infinity = const(math.inf, error.dtype)
+    finite = size < infinity
     return Select(finite, total + error, total)

@@ -6,6 +6,7 @@ rounds to the precision of the sum so far.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -32,20 +33,23 @@ def compensate(steps: Sequence[Step]) -> list[Step]:
 def _compensated(group: FusionGroup) -> FusionGroup:
     found: list[Computation] = []
     for c in group.computations:
-        found += (_is_long(c) and compensated(c)) or (c,)
+        made = compensated(c) if _is_long(c) else None
+        found += made or (c,)
     if len(found) == len(group.computations):
         return group
     return replace(group, computations=tuple(found))
 
 
 def _is_long(c: Computation) -> bool:
-    terms = 1
-    for d in c.dims:
-        if d.combine == PW:
-            terms *= d.size if isinstance(d.size, int) else SHORT + 1
-    return terms > SHORT and not (is_contraction(c) and not _sums_squares(c))
+    summed = [d for d in c.dims if d.combine == PW]
+    terms = math.prod(d.extent for d in summed if d.static)
+    open_extents = not all(d.static for d in summed)
+    if is_contraction(c) and not _sums_squares(c):
+        return False
+    return open_extents or terms > SHORT
 
 
 def _sums_squares(c: Computation) -> bool:
     values = [n for o in c.outputs for n in postorder(o.value)]
-    return all(n.lhs is n.rhs for n in values if isinstance(n, Mul))
+    products = [n for n in values if isinstance(n, Mul)]
+    return all(n.lhs is n.rhs for n in products)
