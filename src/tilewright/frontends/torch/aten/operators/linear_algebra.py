@@ -75,7 +75,8 @@ def _det(c: AtenCall) -> Value:
 
 @rule("aten._linalg_det")
 def _det_and_factors(c: AtenCall) -> Several:
-    found = _det(c)
+    a = _matrix(c)
+    found = c.op("Det", a)
     return [found, *_factors_of_turned(c, 1)]
 
 

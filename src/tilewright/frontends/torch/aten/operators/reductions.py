@@ -256,7 +256,7 @@ def _log_cumsum_exp(c: AtenCall) -> Value:
         return [found.value] * 2
 
     body = c.build.body(inputs, step)
-    how = {"body": body, "num_scan_inputs": 1}
+    how: dict[str, Any] = {"body": body, "num_scan_inputs": 1}
     _, found = c.build.ops("Scan", start, rows, count=2, **how)
     back = sorted(range(c.rank()), key=order.__getitem__)
     return c.op("Transpose", found, perm=back)
