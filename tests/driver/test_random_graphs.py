@@ -10,7 +10,7 @@ from tilewright.testing.differential import check
 from tilewright.testing.random_graphs import random_case
 
 SEEDS = range(100)
-SLOW = range(1000, 4000)
+SLOW = range(1000, 2000)
 
 
 @pytest.mark.sampled(26)

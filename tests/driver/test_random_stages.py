@@ -24,7 +24,7 @@ from tilewright.testing import guarded, random_stages
 from tilewright.testing.random_stages import difference, run
 
 SEEDS = range(300)
-SLOW = range(1000, 4000)
+SLOW = range(1000, 2000)
 EIGHTH = 8  # every so many lists is compiled, too
 
 

@@ -334,20 +334,31 @@ def test_linear_algebra_raises_the_errors_of_pytorch():
             wrong(a, torch.randn(2, 3, 1))
 
 
-@pytest.mark.parametrize(
-    "function",
-    [torch.linalg.inv, lambda a: torch.linalg.cholesky(a @ a.mT)],
-    ids=["inv", "cholesky"],
-)
-def test_linear_algebra_is_trained(function):
-    a = torch.randn(2, 3, 3) + 3 * torch.eye(3)
-    weight = torch.randn(2, 3, 3)
+TRAINED = {
+    "inv": torch.linalg.inv,
+    "cholesky": lambda a: torch.linalg.cholesky(a @ a.mT),
+    "det": lambda a: a.det() * a.mT.det(),
+    "slogdet": lambda a: a.slogdet()[1] + (a.mT @ a).logdet(),
+    "solve": lambda a: torch.linalg.solve(a, a[..., :1] ** 2),
+    "solve of a transposed matrix": lambda a: torch.linalg.solve(a.mT, a[..., 0] ** 2),
+    "solve from the right": lambda a: torch.linalg.solve(a, a[:, :1] ** 2, left=False),
+    "lu_factor": lambda a: torch.linalg.lu_factor(a)[0],
+}
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_linear_algebra_is_trained(name):
+    """By our kernels: that PyTorch runs a graph would be a warning, which is an error here."""
+    function = TRAINED[name]
+    a = torch.randn(2, 3, 3, generator=torch.Generator().manual_seed(1))
+    a += 3 * torch.eye(3)
+    weight = torch.randn(function(a).shape)
     flows = []
     for f in (function, torch.compile(function, backend=backend)):
         x = a.clone().requires_grad_()
         (f(x) * weight).sum().backward()
         flows.append(x.grad)
-    torch.testing.assert_close(*flows, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(*flows, rtol=1e-4, atol=1e-4)
 
 
 def test_weights_are_constants_beside_a_check(monkeypatch):

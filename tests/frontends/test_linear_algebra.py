@@ -47,6 +47,19 @@ FUNCTIONS = {
     ],
     "cholesky_solve of a triangle": lambda a, c, b: torch.cholesky_solve(b, a.tril()),
     "cholesky_inverse": lambda a, c, b: torch.cholesky_inverse(a, upper=True),
+    "lu_factor": lambda a, c, b: (
+        *linalg.lu_factor(a.roll(1, -2)),
+        *linalg.lu_factor_ex(c),
+        *linalg.lu(a.roll(1, -2)),
+    ),
+    "lu_solve": lambda a, c, b: [
+        linalg.lu_solve(*linalg.lu_factor(a.roll(1, -2)), b, adjoint=adjoint)
+        for adjoint in (False, True)
+    ],
+    "lu_solve from the right": lambda a, c, b: [
+        linalg.lu_solve(*linalg.lu_factor(a), b.mT, left=False, adjoint=adjoint)
+        for adjoint in (False, True)
+    ],
     "lower": lambda a, c, b: triangular(a, b, upper=False),
     "lower from the right": lambda a, c, b: triangular(a, b, upper=False, left=False),
     "upper": lambda a, c, b: triangular(a, b, upper=True),
@@ -128,6 +141,13 @@ def test_a_singular_matrix_gives_nan_and_the_pivot_that_is_zero():
     assert sign.tolist() == [0, 1, 0, -1] and log[0] == -torch.inf and det[0] == 0
 
 
+def test_singular_matrices_have_factors_and_a_pivot_that_is_zero():
+    factors, pivots, info = compiled(linalg.lu_factor_ex, SINGULAR)
+    want = linalg.lu_factor_ex(SINGULAR)
+    torch.testing.assert_close(factors, want.LU)
+    assert torch.equal(pivots, want.pivots) and torch.equal(info, want.info)
+
+
 @pytest.mark.parametrize("n", [3, 20])
 def test_a_matrix_that_is_not_definite_gives_nan_and_the_pivot(n):
     a = torch.eye(n).repeat(3, 1, 1)
@@ -198,7 +218,10 @@ def test_derivatives(name):
     [
         (linalg.matrix_exp, "aten.linalg_matrix_exp"),
         (linalg.pinv, "aten.linalg_pinv"),
-        (lambda a: linalg.lu_factor(a)[0], "aten.linalg_lu_factor"),
+        (
+            lambda a: linalg.lu_factor_ex(a[1:])[0],
+            "its matrices of .2, 3. are not square",
+        ),
     ],
 )
 def test_other_decompositions_are_refused_by_name(function, pattern):

@@ -13,6 +13,8 @@ import pytest
 
 import tilewright as tw
 from tilewright.base.errors import TilewrightWarning
+from tilewright.driver import early_kernels
+from tilewright.driver.processes import can_fork
 from tilewright.frontends.onnx.export import to_model
 from tilewright.testing.graphs import Case
 from tilewright.testing.networks import FAMILIES, NETWORKS
@@ -39,6 +41,14 @@ def run(case: Case, math: str = "default", threads: int = 2) -> list[str]:
     return lines(judge, (exe(*arrays) for _ in range(2)))
 
 
+@pytest.fixture
+def early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process makes kernels, as it does for users; workers of xdist have none."""
+    monkeypatch.setattr(early_kernels, "FEWEST", 0)
+    monkeypatch.setattr(early_kernels, "can_fork", can_fork)
+
+
+@pytest.mark.usefixtures("early")
 @pytest.mark.parametrize("name", FORMS)
 def test_a_network_gives_what_it_gives_in_float64(name: str) -> None:
     assert not run(NETWORKS[name]())

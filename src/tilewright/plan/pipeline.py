@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
@@ -15,6 +15,7 @@ from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.ir.passes import Pass, Pipeline
 from tilewright.plan.nodes import HOST, Plan, Step
+from tilewright.plan.passes.compensate import compensate
 from tilewright.plan.passes.concat_in_place import concat_in_place
 from tilewright.plan.passes.fuse import fuse, inline_views
 from tilewright.plan.passes.halo import add_halos
@@ -40,6 +41,14 @@ WINOGRAD: Final[dict[str, tuple[int, ...]]] = {
     "default": (2,),
     "fast": (2, 4),
 }
+
+
+@dataclass(frozen=True)
+class Compensate(Pass[Plan]):
+    """Keep the rounding errors of long sums, and add them at the end."""
+
+    def run(self, program: Plan) -> Plan:
+        return replace(program, steps=tuple(compensate(program.steps)))
 
 
 @dataclass(frozen=True)
@@ -283,9 +292,8 @@ def plan_pipeline(
     and Kernels of any form, with their targets' answers.
     """
     exact, costs = math == "exact", ask.costs
-    passes: list[Pass[Plan]] = [
-        Partition(d, why, any_form=d in fused) for d, why in refuses.items()
-    ]
+    passes: list[Pass[Plan]] = [Compensate()] if exact else []
+    passes += [Partition(d, why, any_form=d in fused) for d, why in refuses.items()]
     for device, asked in fused.items():
         gain = asked.costs.weights_gain
         passes.append(WeightsLast(asked.estimated_cost, device, gain))

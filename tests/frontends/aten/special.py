@@ -58,6 +58,71 @@ CASES = {
         torch.digamma,
         torch.cat([LINE[:100] + 0.3, POSITIVE, T([0.0, -0.0, -2.0])]),
     ),
+    "modified Bessel functions": (
+        lambda a: (
+            torch.special.i0(a),
+            torch.special.i1(a),
+            torch.special.i0e(a),
+            torch.special.i1e(a),
+            torch.special.modified_bessel_i1(a),
+        ),
+        torch.cat([LINE, T([-80.0, 88.0, 8.0, -8.0])]),
+    ),
+    "modified Bessel functions of integers": (torch.i0, i(9)),
+    "Bessel functions": (
+        lambda a: (
+            torch.special.bessel_j0(a),
+            torch.special.bessel_j1(a),
+            torch.special.spherical_bessel_j0(a),
+        ),
+        torch.cat([LINE[:241], T([INF, -INF, NAN, 0.0])]),
+    ),
+    "counts": (
+        lambda a, b: (
+            torch.bincount(a),
+            torch.bincount(a, minlength=9),
+            torch.bincount(a[:0], minlength=2),
+            torch.bincount(a.int(), b),
+        ),
+        T([1, 2, 2, 5]),
+        T([0.5, 1.0, 2.0, 3.0]),
+    ),
+    "distinct elements": (
+        lambda a, b: (
+            *torch.unique(a, return_inverse=True, return_counts=True),
+            *torch.unique(b, return_inverse=True, return_counts=True),
+            torch.unique(a > 2),
+            torch.unique(b[:0]),
+        ),
+        T([[3, 1, 2], [2, 2, 9]]),
+        T([3.0, NAN, 1.0, -INF, NAN, 0.0, -0.0, 3.0]),
+    ),
+    "distinct slices": (
+        lambda a, b: (
+            *torch.unique(a, dim=1, return_inverse=True, return_counts=True),
+            *torch.unique(b, dim=0, return_inverse=True, return_counts=True),
+        ),
+        T([[3, 1, 3, 1], [2, 2, 2, 3]]),
+        T([[3.0, -INF], [1.0, 2.0], [3.0, -INF], [1.0, 1.0]]),
+    ),
+    "runs of equal elements": (
+        lambda a: (
+            *torch.unique_consecutive(a, return_inverse=True, return_counts=True),
+            *torch.unique_consecutive(a, True, True, dim=0),
+            *torch.unique_consecutive(a, True, True, dim=1),
+        ),
+        T([[3.0, 3.0, NAN], [NAN, 2.0, 2.0], [1.0, 1.0, 4.0], [1.0, 1.0, 4.0]]),
+    ),
+    "logarithms of running sums": (
+        lambda a, b: (
+            torch.logcumsumexp(a, 0),
+            torch.logcumsumexp(a, -1),
+            torch.logcumsumexp(b, 0),
+            torch.logcumsumexp(b[0], 0),
+        ),
+        x(3, 4, 2) * 40,
+        T([-INF, -INF, -1000.0, 0.0, 1e-9, 2.0, INF, 3.0, NAN, 1.0]),
+    ),
     "left and right shifts of int64": shifts(torch.int64),
     "shifts of int8": shifts(torch.int8),
     "shifts of uint8": shifts(torch.uint8),

@@ -17,7 +17,7 @@ from tilewright.base.errors import UnsupportedError, placed
 from tilewright.base.guarded import Guarded, poison
 from tilewright.base.text import plural
 from tilewright.driver.compiled import CompiledGroup
-from tilewright.driver.guard.feeds import Feeds, index_limit
+from tilewright.driver.guard.feeds import FED_BACK, Feeds, index_limit
 from tilewright.driver.guard.judges import (
     STEPS,
     ComputationJudge,
@@ -185,7 +185,8 @@ class _Job:
         else:
             limit = min((n for b in self.inputs for n in b.shape if n > 1), default=1)
             read = set()
-        feeds = Feeds(self.seed, limit, self.known)
+        unit = 1 if group else FED_BACK
+        feeds = Feeds(self.seed, limit, self.known, unit)
         given = [*self.inputs, *(b for b in self.outputs if b in read)]
         return {b: feeds.array(n, b, data) for n, b in enumerate(given)}
 

@@ -60,13 +60,16 @@ def _det_gradient(
     g: Value,
 ) -> list[Value]:
     """The determinant times the transposed inverse."""
-    return [_times_inverse(f, x[0], f.op("Mul", g, y))]
+    factor = f.term(g) * y
+    return [_times_inverse(f, x[0], factor.value)]
 
 
 def _times_inverse(f: Fragment, a: Value, factor: Value) -> Value:
     """The transposed inverses of `a`, each times a number."""
     column = reshaped(f, factor, (*extents(factor), 1, 1))
-    return f.op("Mul", inverse_transposed(f, a), column)
+    inverse = f.term(inverse_transposed(f, a))
+    found = inverse * column
+    return found.value
 
 
 register(

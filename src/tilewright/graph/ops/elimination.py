@@ -131,15 +131,23 @@ class LocalMatrix:
         factor: Callable[[Expr], Expr],
         first: int = 0,
         backward: bool = False,
+        keep: bool = False,
     ) -> Stmt:
-        """Subtract multiples of row `k` from the rows behind it, or from those before it."""
+        """Subtract multiples of row `k` from the rows behind it, or from those before it.
+
+        keep: leave the columns before `k`, and put the factors in column `k`.
+        """
         m = self.matrix
         held = self.held[0]
 
         def row(r: Expr) -> Stmt:
             def rest(at: Expr) -> Expr:
                 product = held * m[k, at]
-                return m[r, at] - product
+                less = m[r, at] - product
+                if not keep:
+                    return less
+                before = Select(at < k, m[r, at], held)
+                return Select(at > k, less, before)
 
             follows = r < k if backward else r > k
             changed = self.change(r, first, factor(r), rest)
@@ -205,8 +213,12 @@ class Elimination(LocalMatrix):
         self.pivot = Buffer("pivot", (1,), INDEX)
         self.local.append(self.pivot)
 
-    def eliminate(self) -> Stmt:
-        """Clear what is below the diagonal."""
+    def eliminate(self, chosen: Callable[[Expr], Stmt] | None = None) -> Stmt:
+        """Clear what is below the diagonal.
+
+        chosen: what to do with the pivot of a step. Then the factors of rows are kept below the
+        diagonal, where they are those of the lower triangle.
+        """
         m = self.matrix
         one = const(1, self.dtype)
 
@@ -220,8 +232,10 @@ class Elimination(LocalMatrix):
 
             choose = self._choose(k)
             exchange = self._exchange(k)
-            clear = self.clear(k, factor)
-            return block(choose, exchange, clear)
+            clear = self.clear(k, factor, keep=chosen is not None)
+            if chosen is None:
+                return block(choose, exchange, clear)
+            return block(choose, chosen(k), exchange, clear)
 
         start = self.set(self.sign, one)
         steps = self.nests.loop(self.size, step)

@@ -306,13 +306,13 @@ def _cholesky_gradient(
     Murray, "Differentiation of the Cholesky decomposition" (2016), equation 10.
     """
     n = extents(y)[-1]
-    product = f.op("MatMul", turned(f, y), g)
+    product = f.term(turned(f, y)).op("MatMul", g)
     kept = np.tri(n) - np.eye(n) / 2
-    factor = f.constant(kept / 2, y.dtype)
-    rows = f.op("Mul", product, factor)
-    left = _solution(f, y, rows, transpose=1)
+    rows = product * f.constant(kept / 2, y.dtype)
+    left = _solution(f, y, rows.value, transpose=1)
     half = _solution(f, y, turned(f, left), transpose=1)
-    return [f.op("Add", half, turned(f, half))]
+    both = f.term(half) + turned(f, half)
+    return [both.value]
 
 
 def _triangular_gradient(
@@ -327,12 +327,11 @@ def _triangular_gradient(
     flags = {"upper": int(upper), "unit": int(unit)}
     by_b = _solution(f, x[0], g, transpose=int(not transposed), **flags)
     left, right = (y, by_b) if transposed else (by_b, y)
-    product = f.op("MatMul", left, turned(f, right))
-    by_a = f.op("Neg", product)
+    product = f.term(left).op("MatMul", turned(f, right))
     first = int(unit) if upper else -int(unit)
     start = f.constant(first, int64)
-    by_triangle = f.op("Trilu", by_a, start, upper=int(upper))
-    return [by_triangle, by_b]
+    by_triangle = (-product).op("Trilu", start, upper=int(upper))
+    return [by_triangle.value, by_b]
 
 
 def _solution(f: Fragment, a: Value, b: Value, **flags: int) -> Value:

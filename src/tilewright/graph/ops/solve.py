@@ -109,8 +109,9 @@ def _gradient(
 ) -> list[Value]:
     """By b, the solution of the transposed system; by a, minus its product with x."""
     by_b = solution(f, turned(f, x[0]), g)
-    product = f.op("MatMul", by_b, turned(f, y))
-    return [f.op("Neg", product), by_b]
+    product = f.term(by_b).op("MatMul", turned(f, y))
+    by_a = -product
+    return [by_a.value, by_b]
 
 
 def solution(f: Fragment, a: Value, b: Value) -> Value:

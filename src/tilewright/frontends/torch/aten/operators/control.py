@@ -35,9 +35,9 @@ def _while(c: AtenCall) -> list[Value]:
         (found,) = c.run(condition, [*values, *others])
         return c.reshape(c.cast(found, bool_), [])
 
-    number = _input(c, Value("number", int64, ()))
-    before = _input(c, Value("going", bool_, ()))
-    inputs = [_input(c, v) for v in state]
+    number = body_input(c, Value("number", int64, ()))
+    before = body_input(c, Value("going", bool_, ()))
+    inputs = [body_input(c, v) for v in state]
 
     def iteration() -> list[Value]:
         after = c.run(program, [*inputs, *others])
@@ -69,11 +69,11 @@ def _scanned(
 ) -> list[Value]:
     """The subprogram on each row of the tensors, with a state that it passes on."""
     state = [c.value(v) for v in start]
-    inputs = [_input(c, v) for v in state]
+    inputs = [body_input(c, v) for v in state]
     for v in rows:
         assert v.shape is not None
         row = replace(v, shape=v.shape[1:])
-        inputs.append(_input(c, row))
+        inputs.append(body_input(c, row))
     body: Graph = c.build.body(inputs, lambda: c.run(program, [*inputs, *others]))
     operands = [*state, *rows]
     count = len(body.outputs)
@@ -83,7 +83,7 @@ def _scanned(
     )
 
 
-def _input(c: AtenCall, like: Value) -> Value:
+def body_input(c: AtenCall, like: Value) -> Value:
     """A subgraph's input of that type."""
     name = fresh(c.build.names, f"{c.build.prefix}/{like.name}")
     return Value(name, like.dtype, like.shape)

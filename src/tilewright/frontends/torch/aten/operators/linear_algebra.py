@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.base.dtypes import int32
+from tilewright.frontends.torch.aten.operators.lu_factors import kept_factors
 from tilewright.frontends.torch.aten.rules import AtenCall, rule
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.terms import TensorTerm
@@ -76,14 +77,23 @@ def _det(c: AtenCall) -> Value:
 def _det_and_factors(c: AtenCall) -> Several:
     a = _matrix(c)
     found = c.op("Det", a)
-    return [found, None, None]
+    return [found, *_factors_of_turned(c, 1)]
+
+
+def _factors_of_turned(c: AtenCall, first: int) -> Several:
+    """As PyTorch's: the factors of the transposed matrix, whose determinant is the same, unless
+    the matrix has gaps or is itself transposed."""
+    if not (c.uses(first) or c.uses(first + 1)):
+        return [None, None]
+    turned = c.of("A").is_contiguous()
+    return kept_factors(c, first, turned)
 
 
 @rule("aten.linalg_slogdet", "aten.slogdet", "aten._linalg_slogdet")
 def _slogdet(c: AtenCall) -> Several:
     a = _matrix(c)
     log, sign = _own(c, "LogDet", a)
-    return [sign, log, None, None]
+    return [sign, log, *_factors_of_turned(c, 2)]
 
 
 @rule("aten.logdet")
@@ -167,7 +177,7 @@ def _solved(c: AtenCall) -> list[Value]:
 @rule("aten._linalg_solve_ex")
 def _solve_and_factors(c: AtenCall) -> Several:
     found, info = _solved(c)
-    return [found, None, None, info]
+    return [found, *kept_factors(c, 1, turned=False), info]
 
 
 @rule("aten.linalg_solve_ex")

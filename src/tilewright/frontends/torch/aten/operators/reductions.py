@@ -9,6 +9,8 @@ from typing import Any, Final
 import numpy as np
 
 from tilewright.base.dtypes import DType, bool_, int64
+from tilewright.frontends.torch.aten.operators.control import body_input
+from tilewright.frontends.torch.aten.operators.special import log_of_more
 from tilewright.frontends.torch.aten.rules import AtenCall, positive, rule
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.terms import TensorTerm
@@ -235,6 +237,37 @@ def _cumsum(c: AtenCall) -> Value:
     if not c.rank():
         return c.tensor("self", c.dtype)
     return c.op("CumSum", c.tensor("self", c.dtype), c.value(c.axis(), int64))
+
+
+@rule("aten.logcumsumexp", "aten._logcumsumexp")
+def _log_cumsum_exp(c: AtenCall) -> Value:
+    """A scan whose state is the logarithm of the sum so far."""
+    if not c.rank():
+        return c.tensor()
+    order = list(range(c.rank()))
+    order.insert(0, order.pop(c.axis()))
+    rows = c.op("Transpose", c.tensor(), perm=order)
+    shape = c.op("Shape", rows, start=1)
+    start = c.op("Expand", c.number(-math.inf), shape)
+    inputs = [body_input(c, start), body_input(c, start)]
+
+    def step() -> list[Value]:
+        found = _log_sum(*(TensorTerm(c, v) for v in inputs))
+        return [found.value] * 2
+
+    body = c.build.body(inputs, step)
+    how: dict[str, Any] = {"body": body, "num_scan_inputs": 1}
+    _, found = c.build.ops("Scan", start, rows, count=2, **how)
+    back = sorted(range(c.rank()), key=order.__getitem__)
+    return c.op("Transpose", found, perm=back)
+
+
+def _log_sum(a: TensorTerm, b: TensorTerm) -> TensorTerm:
+    """The logarithm of the sum of two numbers that are given by their logarithms."""
+    largest = a.op("Max", b)
+    share = (-abs(a - b)).op("Exp")
+    found = largest + log_of_more(share)
+    return largest.op("IsInf").chosen(largest, found)
 
 
 @rule("aten.topk")

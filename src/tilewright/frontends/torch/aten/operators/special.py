@@ -269,25 +269,31 @@ def _ndtri(x: TensorTerm) -> TensorTerm:
     return _quantile(x - 0.5, tail)
 
 
+def log_of_more(share: TensorTerm) -> TensorTerm:
+    """The logarithm of 1 + share, by Kahan's correction."""
+    u = share + 1
+    found = u.op("Log") * share / (u - 1)
+    return u.equals(1).chosen(share, found)
+
+
 def _log_ndtr(x: TensorTerm) -> TensorTerm:
     """The logarithm of the normal distribution, accurate in both tails."""
     scaled = x * math.sqrt(0.5)
     below = scaled.op("Min", 0)
     half = 0.5 * _erfcx(-below)
     low = half.op("Log") - scaled * scaled
-    share = -0.5 * _erfc(scaled)
-    u = share + 1
-    # The logarithm of 1 + share, by Kahan's correction.
-    high = u.op("Log") * share / (u - 1)
-    high = u.equals(1).chosen(share, high)
+    high = log_of_more(-0.5 * _erfc(scaled))
     return (x < -1).chosen(low, high)
 
 
-def _rule_of(
+def rule_of_function(
     function: Callable[[TensorTerm], TensorTerm],
 ) -> Callable[[AtenCall], Value]:
+    """The rule of a function of one number, which is computed in float64."""
+
     def apply(c: AtenCall) -> Value:
-        wide = argument(c).cast(float64)
+        name = "x" if c.has("x") else "self"
+        wide = argument(c, name).cast(float64)
         found = function(wide)
         return found.cast(c.dtype).value
 
@@ -308,4 +314,4 @@ _FUNCTIONS: Final = {
     "special_digamma": _digamma,
 }
 for _name, _apply in _FUNCTIONS.items():
-    rule(f"aten.{_name}")(_rule_of(_apply))
+    rule(f"aten.{_name}")(rule_of_function(_apply))
