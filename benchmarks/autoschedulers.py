@@ -1,14 +1,15 @@
 """Halide's apps as its own autoschedulers schedule them, against this package's, in the same run.
 
 python -m benchmarks.autoschedulers [NAME ...] [--with Adams2019] [--rounds N] [--beam N]
+                                     [--threads N]
 
 The apps of `examples/halide_apps` without their schedules: each package gets the same definitions,
-the same estimates and the name of an autoscheduler, and schedules for one thread. `--beam` is the
-width of Halide's search, whose own (32) takes minutes for some apps. Each app is its own process.
-The outputs are compared, and both are timed in alternating rounds by the processor's time of the
-thread, on the same arrays, which begin at a cache line as those that Halide allocates. `compile` is
-what searching and compiling took, ours and theirs; a ratio is their time over ours: above 1, this
-package is faster. The other is the package `halide`.
+the same estimates and the name of an autoscheduler, and schedules for as many threads. `--beam` is
+the width of Halide's search, whose own (32) takes minutes for some apps. Each app is its own
+process. The outputs are compared, and both are timed in alternating rounds, by the processor's time
+of a single thread or the wall time of several, on the same arrays, which begin at a cache line as
+those that Halide allocates. `compile` is what searching and compiling took, ours and theirs; a
+ratio is their time over ours: above 1, this package is faster. The other is the package `halide`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -94,12 +95,23 @@ def pipeline(hl: Any, app: apps.App, images: tuple[Any, ...]) -> tuple[Any, list
     return output, params
 
 
-def ours(scheduler: str, app: apps.App, images: tuple[Any, ...]) -> apps.Ready:
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is compared. beam: width of Halide's search; 0: its own."""
+
+    scheduler: str
+    rounds: int
+    beam: int
+    threads: int
+
+
+def ours(asked: Asked, app: apps.App, images: tuple[Any, ...]) -> apps.Ready:
     """The app as this package schedules it under that name."""
     from tilewright import halide as hl
 
     output, _ = pipeline(hl, app, images)
-    params = hl.AutoschedulerParams(scheduler, {"parallelism": 1})
+    extra = {"parallelism": asked.threads}
+    params = hl.AutoschedulerParams(asked.scheduler, extra)
     done = hl.Pipeline(output).apply_autoscheduler(hl.get_host_target(), params)
     held = {f"input{n}": array for n, array in enumerate(images)}
     function = done.function
@@ -110,16 +122,18 @@ def ours(scheduler: str, app: apps.App, images: tuple[Any, ...]) -> apps.Ready:
 
 
 def theirs(
-    scheduler: str, app: apps.App, images: tuple[Any, ...], out: Any, beam: int
+    asked: Asked, app: apps.App, images: tuple[Any, ...], out: Any
 ) -> apps.Ready:
     """The app as Halide's autoscheduler schedules it, into `out`."""
     import halide as hl
 
-    library = f"libautoschedule_{scheduler.lower()}.so"
+    library = f"libautoschedule_{asked.scheduler.lower()}.so"
     hl.load_plugin(str(Path(hl.__file__).parent / "lib64" / library))
     output, alive = pipeline(hl, app, images)
-    extra = {"parallelism": 1} | ({"beam_size": beam} if beam else {})
-    params = hl.AutoschedulerParams(scheduler, extra)
+    extra = {"parallelism": asked.threads}
+    if asked.beam:
+        extra["beam_size"] = asked.beam
+    params = hl.AutoschedulerParams(asked.scheduler, extra)
     hl.Pipeline(output).apply_autoscheduler(hl.get_host_target(), params)
     output.compile_jit()
     buffer = hl.Buffer(out)
@@ -134,31 +148,34 @@ def aligned(array: apps.Array) -> apps.Array:
     return found
 
 
-def seconds(call: Callable[[], object], times: int) -> float:
-    """Processor seconds per call."""
-    start = time.thread_time()
+def seconds(
+    call: Callable[[], object], times: int, clock: Callable[[], float]
+) -> float:
+    """Seconds per call."""
+    start = clock()
     for _ in range(times):
         call()
-    return (time.thread_time() - start) / times
+    return (clock() - start) / times
 
 
-def measure(name: str, scheduler: str, rounds: int, beam: int) -> dict[str, Any]:
+def measure(name: str, asked: Asked) -> dict[str, Any]:
     """One app in this process: times, ratio, difference; `compile` has searching with it."""
     app = load(name)
     images = tuple(map(aligned, app.images(np.random.default_rng(0), *app.size)))
     start = time.thread_time()
-    mine = ours(scheduler, app, images)
+    mine = ours(asked, app, images)
     middle = time.thread_time()
-    other = theirs(scheduler, app, images, aligned(mine.out), beam)
+    other = theirs(asked, app, images, aligned(mine.out))
     end = time.thread_time()
     calls = [mine.call, other.call]
-    once = [seconds(c, 1) for c in calls]
+    clock = time.thread_time if asked.threads == 1 else time.perf_counter
+    once = [seconds(c, 1, clock) for c in calls]
     difference = apps.difference(mine.out, other.out)
     times = [max(1, math.ceil(ROUND / s)) for s in once]
     found: list[list[float]] = [[], []]
-    for n in range(rounds):
+    for n in range(asked.rounds):
         for k in (0, 1) if n % 2 else (1, 0):
-            found[k].append(seconds(calls[k], times[k]))
+            found[k].append(seconds(calls[k], times[k], clock))
     return {
         "ms": [statistics.median(s) * 1e3 for s in found],
         "ratio": statistics.median(t / m for m, t in zip(*found, strict=True)),
@@ -168,12 +185,13 @@ def measure(name: str, scheduler: str, rounds: int, beam: int) -> dict[str, Any]
     }
 
 
-def measured(name: str, scheduler: str, rounds: int, beam: int) -> dict[str, Any]:
+def measured(name: str, asked: Asked) -> dict[str, Any]:
     """One app in its own process; `error` is what went wrong there."""
-    extra = {"HL_NUM_THREADS": "1", "TILEWRIGHT_NUM_THREADS": "1"}
-    arguments = [name, "--with", scheduler, "--rounds", str(rounds)]
-    arguments += ["--beam", str(beam)]
-    return served("benchmarks.autoschedulers", arguments, 1, extra)
+    threads = str(asked.threads)
+    extra = {"HL_NUM_THREADS": threads, "TILEWRIGHT_NUM_THREADS": threads}
+    arguments = [name, "--with", asked.scheduler, "--rounds", str(asked.rounds)]
+    arguments += ["--beam", str(asked.beam), "--threads", threads]
+    return served("benchmarks.autoschedulers", arguments, asked.threads, extra)
 
 
 @click.command(epilog="Example: python -m benchmarks.autoschedulers blur harris")
@@ -181,20 +199,22 @@ def measured(name: str, scheduler: str, rounds: int, beam: int) -> dict[str, Any
 @click.option("--with", "scheduler", default="Adams2019")
 @click.option("--rounds", default=7, help="rounds of each package")
 @click.option("--beam", default=0, help="width of Halide's search; 0: its own")
+@click.option("--threads", default=1, help="of the programs of both")
 @click.option("--serve", is_flag=True, hidden=True)
-def main(
-    names: tuple[str, ...], scheduler: str, rounds: int, beam: int, serve: bool
-) -> None:
+def main(names: tuple[str, ...], serve: bool, **given: Any) -> None:
     """Times what Halide's autoscheduler and this package's make of the same apps."""
+    asked = Asked(**given)
     if serve:
-        print(json.dumps(measure(names[0], scheduler, rounds, beam)))
+        print(json.dumps(measure(names[0], asked)))
         return
-    print(f"{processor_name()}, {os.cpu_count()} processors, {scheduler}, one thread")
+    threads = f"{asked.threads} thread{'s' if asked.threads > 1 else ''}"
+    print(
+        f"{processor_name()}, {os.cpu_count()} processors, {asked.scheduler}, {threads}"
+    )
     said = disturbance()
     if said:
         print(said)
-    run = partial(measured, scheduler=scheduler, rounds=rounds, beam=beam)
-    beside("halide", names or APPS, run)
+    beside("halide", names or APPS, partial(measured, asked=asked))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
+from itertools import islice
 from math import inf
 from pathlib import Path
 from random import Random
@@ -53,17 +54,17 @@ def task_of(name: str) -> Task:
     return function.origin.program.task()
 
 
-def candidates(task: Task, count: int) -> list[Candidate]:
-    """The default, and as many random ones as such near it."""
+def candidates(task: Task, count: int) -> dict[Candidate, bool]:
+    """The default, and as many random ones as such near it; whether each is random."""
     random = Random(0)
     default = task.space.default()
-    found = {default: None}
+    found = {default: False}
     for _ in range(2 * count):
         if len(found) >= count:
             break
-        found[task.space.sample(random)] = None
-        found[near(task, default, random)] = None
-    return list(found)[:count]
+        found.setdefault(task.space.sample(random), True)
+        found.setdefault(near(task, default, random), False)
+    return dict(islice(found.items(), count))
 
 
 def timing() -> Timing:

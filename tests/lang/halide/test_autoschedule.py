@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -58,6 +60,26 @@ def test_the_search_tells_what_it_chose() -> None:
     assert "rows: uint16[4802, 6400]" not in str(found.function.kernel)
     assert "s.split('both.y', 8)" in found.schedule_source
     assert "Adams2019" in found.function.why()
+
+
+@pytest.mark.parametrize(("measured", "again"), [(0.5, True), (64, False)])
+def test_the_search_prices_by_the_machine_description(
+    measured: float, again: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Values are computed again where the second cache is slow, and kept there where it is fast."""
+    file = tmp_path / "machine.toml"
+    file.write_text(f"[costs]\nsecond_bytes = {measured}\n")
+    monkeypatch.setenv("TILEWRIGHT_MACHINE", str(file))
+    image = hl.ImageParam(hl.Float(32), 2, "image")
+    rows, both = hl.funcs("rows both")
+    value = image[x, y] * (image[x + 1, y] - 1.0) * (image[x + 2, y] - 2.0)
+    rows[x, y] = value * (image[x, y] - 3.0)
+    both[x, y] = rows[x, y] + rows[x, y + 7] * rows[x, y + 15]
+    image.set_estimates([hl.Range(0, 2002), hl.Range(0, 1015)])
+    both.set_estimates([hl.Range(0, 2000), hl.Range(0, 1000)])
+    params = hl.AutoschedulerParams("Adams2019", {"parallelism": 1})
+    found = hl.Pipeline(both).apply_autoscheduler(hl.get_host_target(), params)
+    assert ("compute_inline('rows')" in found.function.why()) is again
 
 
 def test_the_search_takes_updates_and_any_region() -> None:

@@ -14,6 +14,7 @@ from typing import Any, Final
 from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.base.text import listing
+from tilewright.driver.options import Options
 from tilewright.driver.schedulable import Plain
 from tilewright.driver.schedule_records import by_hand
 from tilewright.lang.function import Function
@@ -193,7 +194,8 @@ def autoscheduled(
         return by_default(
             kernel, computations, target, threads, records=records, exact=exact
         )
-    facts = Facts.of(registry.target(target, exact=exact))
+    description = Options(target=target).description
+    facts = Facts.of(registry.target(target, exact=exact, description=description))
     made = searched(found, name, facts, thread_count(threads), params.beam)
     account = partial(by_hand, made.kernel.name, made.trace, params.name)
     return by_hand_or_record(made, plain, target, threads, exact, records, account)

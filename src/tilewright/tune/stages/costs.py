@@ -49,10 +49,12 @@ class StageCosts:
     earlier row needed it.
     Registers: share of them that is for vectors that a tile reads again; written: operations of a
     tile, at most, whose values stay there.
-    Memory: share of a cache that is near, for what is read again; second: bytes per cycle from and
-    to the second cache, memory: from and to memory, where so many streams of rows are read and
-    written at a time, and slow: the share of that rate for a single one; exposed: share of the
-    shorter of computing and moving that the other does not hide.
+    Memory: share of a cache that is near, for what is read again; second: share of the rate at
+    which a core reads from the second cache (`Facts.l2_bytes`) that is left where it also writes;
+    memory: bytes per cycle from and to memory, and at least from and to the third cache
+    (`Facts.l3_bytes`), where so many streams of rows are read and written at a time, and slow: the
+    share of that rate for a single one; exposed: share of the shorter of computing and moving that
+    the other does not hide.
     """
 
     facts: Facts = USUAL
@@ -71,7 +73,7 @@ class StageCosts:
     near: float = 0.6
     registers: float = 0.6
     written: float = 160.0
-    second: float = 20.0
+    second: float = 0.625
     streams: int = 6
     slow: float = 0.5
     memory: float = 9.5
@@ -88,7 +90,7 @@ class StageCosts:
         if size <= facts.l1 * self.near:
             return float("inf")  # a load's own cycles are all
         if size <= facts.l2 * self.near:
-            return self.second
+            return facts.l2_bytes * self.second
         full = min(
             1.0, self.slow + (1 - self.slow) * (streams - 1) / (self.streams - 1)
         )

@@ -6,6 +6,7 @@ import pytest
 
 from tilewright import halide as hl
 from tilewright.lang.halide.search.copies import program
+from tilewright.targets.registry import target
 from tilewright.tune.features.facts import Facts
 from tilewright.tune.stages.beam import Found, search
 from tilewright.tune.stages.bodies import Bodies
@@ -89,3 +90,21 @@ def test_a_reduction_is_summed_in_registers(costs: StageCosts) -> None:
     assert places["product"] is Place.TILE
     [(across, down)] = found.priced.tiles.values()
     assert across * down >= 8
+
+
+def test_caches_are_as_fast_as_a_machine_description_says() -> None:
+    """And values are computed again where the second cache is slow."""
+    image = hl.ImageParam(hl.Float(32), 2, "image")
+    rows, both = hl.funcs("rows both")
+    rows[x, y] = (image[x, y] + image[x + 1, y]) * (image[x, y] - image[x + 1, y])
+    both[x, y] = rows[x, y] + rows[x, y + 7] * rows[x, y + 15]
+    decided = {}
+    for measured in (1.0, 16.0, 64.0):
+        given = {"costs": {"second_bytes": measured, "far_bytes": 12.0}}
+        described = target("cpu", "x86-64-v3", description=given)
+        costs = StageCosts(Facts.of(described))
+        size = costs.facts.l2 // 4
+        assert costs.bytes_per_cycle(size) == measured * costs.second
+        assert costs.bytes_per_cycle(costs.facts.l3 // 4, costs.streams) == 12.0
+        decided[measured] = best(both, [2000, 1000], costs)[1]["rows"]
+    assert decided == {1.0: Place.INLINE, 16.0: Place.INLINE, 64.0: Place.ROW}
