@@ -17,13 +17,10 @@ Before = Callable[[Expr, Expr], tuple[Stmt, Expr]]
 
 
 class CounterCell:
-    """A counter of a Kernel."""
+    """A counter of a Kernel; in a register, of each thread."""
 
-    def __init__(
-        self,
-        name: str,
-    ) -> None:
-        self.buffer = Buffer(name, (1,), INDEX, "stack")
+    def __init__(self, name: str, scope: str = "stack") -> None:
+        self.buffer = Buffer(name, (1,), INDEX, scope)
 
     @property
     def value(self) -> Expr:

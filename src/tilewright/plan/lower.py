@@ -17,6 +17,7 @@ from tilewright.base.names import fresh
 from tilewright.compute.nodes import Computation
 from tilewright.compute.transforms import follow, order_dims, relayout, widen
 from tilewright.expr.nodes import Buffer
+from tilewright.graph.blocks import BlockCosts
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.errors import definition_of_node
 from tilewright.graph.ops.inside import check_program
@@ -40,12 +41,12 @@ def lower(
     graph: Graph,
     channel_last: bool = True,
     nested: Nested | None = None,
-    blocks: bool = False,
+    blocks: BlockCosts | None = None,
 ) -> Plan:
     """The plan of a graph with folded constants. Host operators keep values row-major.
 
-    nested: makes the plans of bodies; by default, this function. blocks: operators' programs are
-    for a target whose blocks of threads share memory.
+    nested: makes the plans of bodies; by default, this function. blocks: of a target whose blocks
+    of threads share memory.
     """
     inside = nested or partial(lower, channel_last=channel_last, blocks=blocks)
     graph = decompose(graph)

@@ -25,6 +25,7 @@ from tilewright.base.dtypes import DType
 from tilewright.base.errors import UnsupportedError
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer, Extent
+from tilewright.graph.blocks import BlockCosts
 from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph, Operation
 from tilewright.loops.nodes import Kernel
@@ -247,9 +248,8 @@ class Target:
 
     device: of the runtime that runs its code. programs: what `load` takes, "kernel" or "lift".
     quantizes: whether `adapt` needs samples or scales. fuses: whether its device takes groups and
-    kernels of any form, so that they are fused for it as for the host. blocks: whether operators'
-    programs are for blocks of threads that share memory. own_mcpu: whether `Settings.mcpu` is the
-    device's processor; the host next to it is this machine then.
+    kernels of any form, so that they are fused for it as for the host. own_mcpu: whether
+    `Settings.mcpu` is the device's processor; the host next to it is this machine then.
     """
 
     __slots__ = ()
@@ -258,7 +258,6 @@ class Target:
     programs: ClassVar[str] = ""
     quantizes: ClassVar[bool] = False
     fuses: ClassVar[bool] = False
-    blocks: ClassVar[bool] = False
     own_mcpu: ClassVar[bool] = False
 
     @property
@@ -272,6 +271,11 @@ class Target:
         return self.key
 
     # ------------------------------------------------------------------------------ models
+
+    @property
+    def blocks(self) -> BlockCosts | None:
+        """What operators ask a target whose blocks of threads share memory; None of others."""
+        return None
 
     def expect_models(self) -> None:
         """Raise UnsupportedError for a target that takes no part of any model."""

@@ -36,6 +36,16 @@ def run(p: LaunchProgram, inputs: Sequence[Array], name: str = "sm_80") -> list[
     return [a.view(o.dtype).reshape(o.shape) for a, o in made]
 
 
+def run_in(p: LaunchProgram, arrays: dict[Buffer, Array], name: str = "sm_80") -> None:
+    """Run a program on the arrays of its parameters, in place."""
+    of = machine(name)
+    code = code_of(p, ptx(p, of, contract=False), of)
+    flat = [arrays[b].reshape(-1).view(np.uint8).copy() for b in p.params]
+    load(code.to_bytes())(flat, False)
+    for b, found in zip(p.params, flat, strict=True):
+        arrays[b] = found.view(b.dtype.numpy).reshape(b.shape)
+
+
 def load_counted(
     p: LaunchProgram, of: CudaMachine, given: Mapping[Buffer, Array] | None = None
 ) -> tuple[WarpTraffic, list[Array]]:

@@ -27,9 +27,9 @@ HEAD: Final = '<ir_version: 8, opset_import: ["": 17]> m '
 Arrays = dict[Buffer, np.ndarray[Any, Any]]
 
 
-def kernels(text: str, blocks: bool = True) -> list[Kernel]:
-    """The kernels that the operators of a model give, on targets with blocks of threads or not."""
-    target = OpenCL(GENERIC) if blocks else Target()
+def kernels(text: str, of: SimtMachine | None = GENERIC) -> list[Kernel]:
+    """The kernels that the operators of a model give on a machine; None: without blocks."""
+    target = Target() if of is None else OpenCL(of)
     graph = load(onnx.parser.parse_model(HEAD + text))
     plan = make_plan(optimize(graph, Options(), target), target)
     found = (getattr(step, "kernel", None) for step in plan.steps)

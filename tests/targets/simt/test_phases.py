@@ -17,6 +17,7 @@ from tilewright.loops import interp, launch_interp
 from tilewright.loops.passes.to_launches import to_launches
 from tilewright.targets.cuda.machine import machine as cuda
 from tilewright.targets.cuda.target import Cuda
+from tilewright.targets.simt.cost import LATENCY
 from tilewright.targets.simt.machine import GENERIC, MALI, POCL
 
 LSTM = """(float[3, 2, 4] x, float[1, 20, 4] w, float[1, 20, 5] r)
@@ -145,7 +146,7 @@ OWNED = {
 def test_elements_look_for_their_updates_in_order(name):
     """Several updates of an element are combined as on a processor, which applies them in order."""
     k = kernel(OWNED[name])
-    (plain,) = kernels(OWNED[name], blocks=False)
+    (plain,) = kernels(OWNED[name], None)
     program = to_launches(families(k, GENERIC)[0].default().schedule.kernel)
     assert "mine" in str(program)
     x, j, _, y = k.params
@@ -172,9 +173,20 @@ def test_an_index_out_of_range_is_found(name):
     assert caught.value.code == "TW-INDEX"
 
 
-def test_large_results_do_not_look_at_all_updates():
-    k = kernel(scatter([1 << 20], [7], "axis = 0"))
-    assert "mine" not in str(k)
+@pytest.mark.parametrize("machine", ["generic", "pocl"])
+def test_the_machine_says_how_many_elements_are_compared(machine):
+    """As many as all its units compare while one write after another is waited for."""
+    of = MACHINES[machine]
+    most = int(of.units * of.rate * LATENCY)
+    for size, compared in ((most, True), (most + 1, False)):
+        (k,) = kernels(scatter([size], [7], "axis = 0"), of)
+        assert ("mine" in str(k)) == compared
+
+
+def test_a_warp_of_neighbors_has_columns():
+    for columns, compared in ((31, True), (32, False)):
+        k = kernel(scatter([9, columns], [7, columns], "axis = 0"))
+        assert ("mine" in str(k)) == compared
 
 
 @pytest.mark.representatives("text3")

@@ -7,16 +7,19 @@ count are 0. `Trim` cuts a bounded tensor to its true shape when it leaves nativ
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from tilewright.base.dtypes import int64
-from tilewright.expr.nodes import Buffer, Expr, Ne, const
+from tilewright.compute.build import reduce_
+from tilewright.compute.nodes import PS, Computation
+from tilewright.expr.nodes import INDEX, Buffer, Expr, Ne, Select, const
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
 from tilewright.loops.nests import LoopNests, kernel
 from tilewright.loops.nodes import If, Kernel, Stmt, Store, block
+from tilewright.loops.searching import first_above
 from tilewright.loops.sorting import CounterCell, allocated
 
 DOMAIN = "tilewright"
@@ -52,9 +55,11 @@ def _nonzero(
     call: OpCall,
     inputs: Buffers,
     outputs: Buffers,
-) -> list[Kernel]:
+) -> list[Computation | Kernel]:
     """Row by row, so that the indices come in lexicographic order."""
     x, (places, count) = inputs[0], outputs
+    if call.blocks and x.size:
+        return _nonzero_in_blocks(call, x, places, count)
     nests, found = LoopNests(), CounterCell("found")
 
     def look(*i: Expr) -> Stmt:
@@ -66,6 +71,43 @@ def _nonzero(
     clear = cleared(nests, places)
     whole = block(clear, allocated([found], body))
     return [kernel(call.name, inputs, outputs, whole)]
+
+
+def _nonzero_in_blocks(
+    call: OpCall, x: Buffer, places: Buffer, count: Buffer
+) -> list[Computation | Kernel]:
+    """Counted by a running sum; each result looks for its element there."""
+    nests = LoopNests()
+    sums = Buffer("sums", (x.size,), INDEX)
+    axes = list(enumerate(zip(x.shape, x.strides, strict=True)))
+
+    def index(n: Expr) -> list[Expr]:
+        return [n // step % extent if a else n // step for a, (extent, step) in axes]
+
+    def is_counted(n: Expr) -> Expr:
+        found = Ne(x[tuple(index(n))], const(0, x.dtype))
+        return Select(found, const(1), const(0))
+
+    def result(k: Expr) -> Stmt:
+        at = CounterCell("at", "register")
+        look = If(k < sums[x.size - 1], first_above(nests, at, sums, k), at.set(0))
+        found = index(at.value)
+        stores = [Store(places, (const(a), k), n) for a, n in enumerate(found)]
+        return allocated([at], block(look, *stores))
+
+    search = nests.loop(x.size, result)
+    total = Store(count, (), sums[x.size - 1])
+    return [
+        running_count("sums", sums, is_counted),
+        kernel(call.name, [sums], [places, count], block(search, total)),
+    ]
+
+
+def running_count(
+    name: str, sums: Buffer, counted: Callable[[Expr], Expr]
+) -> Computation:
+    """`sums[n]` = the numbers of the first n + 1 elements."""
+    return reduce_(name, sums, sums.shape, "add", counted, extents=(), combine=PS)
 
 
 def _nonzero_arrays(

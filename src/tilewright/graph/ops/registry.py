@@ -33,6 +33,7 @@ from tilewright.base.dtypes import DType
 from tilewright.base.errors import CompileError, InputError, ModelError
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
+from tilewright.graph.blocks import BlockCosts
 from tilewright.graph.nodes import DataDependent, Dim, Graph, Operation, Shape, Value
 from tilewright.graph.ops.errors import definition_of_node, place
 from tilewright.graph.ops.traits import Trait
@@ -52,12 +53,12 @@ class OpCall:
     """One use of an operator, as its definition sees it.
 
     known: the values that are constants. An omitted input has no dtype or shape; check `has(i)`
-    first. blocks: whether the native form is for a target whose blocks of threads share memory.
+    first. blocks: of the target, if its blocks of threads share memory.
     """
 
     operation: Operation
     known: Mapping[Value, Array] = field(default_factory=dict)
-    blocks: bool = field(default=False, kw_only=True)
+    blocks: BlockCosts | None = field(default=None, kw_only=True)
 
     def attr(self, name: str, default: Any = None) -> Any:
         """The attribute, or its default."""
@@ -341,7 +342,7 @@ def program_of(
     inputs: Sequence[Buffer | None],
     outputs: Sequence[Buffer | None],
     *,
-    blocks: bool = False,
+    blocks: BlockCosts | None = None,
 ) -> Program | None:
     """The native form of `operation` on the given buffers; None if it has none.
 

@@ -2,7 +2,8 @@
 
 Updates are applied in order, so the last of several updates of an element wins. An index out of
 range is an execution error. For blocks of threads, if few elements are updated side by side, each
-element looks for its updates: no two threads write one, and the order is the same.
+element looks for its updates, where the target compares them with an update faster than it waits
+for a write: no two threads write one, and the order is the same.
 """
 
 from __future__ import annotations
@@ -41,15 +42,10 @@ _COMBINE: Mapping[str, tuple[str, str]] = {
 }
 
 
-# For blocks of threads: the number of elements updated side by side that keeps them busy; and the
-# most elements of a result that each look at all updates (16 units of 64 lanes compare as many in
-# the time of one store, see `targets/simt/cost.py`).
-BESIDE, OWNERS = 32, 1 << 19
-
-
 def _are_owners(call: OpCall, beside: int, out: Buffer) -> bool:
     """Whether elements look for their updates. beside: how many an update changes side by side."""
-    return call.blocks and beside < BESIDE and out.size <= OWNERS
+    costs = call.blocks
+    return costs is not None and beside < costs.beside and out.size <= costs.compared
 
 
 def _put(

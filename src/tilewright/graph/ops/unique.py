@@ -1,30 +1,27 @@
 """Unique: the distinct elements of a tensor, or its distinct slices along an axis.
 
-Slices are compared lexicographically; a NaN comes after every number and equals any other NaN, and
-0.0 equals -0.0. The first of equal slices represents them. `sorted=0` keeps them in order of first
-occurrence.
+Slices are compared lexicographically; the first of equal slices represents them. `sorted=0` keeps
+them in order of first occurrence.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 
-from tilewright.base import dtypes
 from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import int64
-from tilewright.compute.build import cast
-from tilewright.expr.nodes import INDEX, Buffer, Expr, Max, Min, Select, const
-from tilewright.expr.nodes import call as apply
-from tilewright.graph.ops.broadcasting import inserted, wide, without
+from tilewright.compute.nodes import Computation
+from tilewright.expr.nodes import INDEX, Buffer, Expr, const
 from tilewright.graph.ops.open_extents import DOMAIN, cleared
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
+from tilewright.graph.ops.slices import Slices
+from tilewright.graph.ops.unique_blocks import UniqueInBlocks
 from tilewright.loops.nests import LoopNests, kernel
 from tilewright.loops.nodes import If, Kernel, Stmt, Store, While, block
 from tilewright.loops.sorting import CounterCell, MergeSort, allocated
 
 Buffers = Sequence[Buffer]
-COUNT = 1  # the operand that holds the number of slices
 
 
 def _type(call: OpCall) -> Sequence[Type]:
@@ -36,25 +33,8 @@ def _type(call: OpCall) -> Sequence[Type]:
     return [whole, *[(int64, extent)] * 3, (int64, ())]
 
 
-def _before(
-    a: Expr,
-    b: Expr,
-) -> Expr:
-    a = _ordered(a)
-    b = _ordered(b)
-    less = a < b
-    if not a.dtype.is_float:
-        return less
-    return less | (apply("isnan", b) & ~apply("isnan", a))
-
-
-def _ordered(x: Expr) -> Expr:
-    x = wide(x)
-    return cast(x, dtypes.uint8) if x.dtype.is_bool else x
-
-
 @dataclass(frozen=True)
-class _Slices:
+class _Parts:
     """The parts of the Kernel: indices of slices are sorted, and runs of equal ones numbered."""
 
     call: OpCall
@@ -63,19 +43,14 @@ class _Slices:
     nests: LoopNests
 
     @cached_property
-    def axis(self) -> int:
-        """The axis of the slices."""
-        return self.call.axis(self.call.attr("axis", 0), len(self.inputs[0].shape))
+    def slices(self) -> Slices:
+        """Those of the operand."""
+        return Slices.of(self.call, self.inputs, self.nests)
 
-    @cached_property
-    def free(self) -> Sequence[int]:
-        """The shape of a slice."""
-        return without(self.inputs[0].shape, self.axis)
-
-    @cached_property
+    @property
     def extent(self) -> int:
         """The capacity in slices."""
-        return self.inputs[0].shape[self.axis]
+        return self.slices.extent
 
     @cached_property
     def sorting(self) -> MergeSort:
@@ -97,32 +72,10 @@ class _Slices:
         """The counters."""
         return {n: CounterCell(n) for n in ("count", "at", "found", "order", "first")}
 
-    def compare(
-        self,
-        m: Expr,
-        n: Expr,
-    ) -> tuple[Stmt, Expr]:
-        """Whether slice `m` comes before slice `n`, by the first element that differs."""
-        x = self.inputs[0]
-        order = self.cells["order"]
-
-        def look(*i: Expr) -> Stmt:
-            one, other = (x[inserted(i, self.axis, k)] for k in (m, n))
-            sign = Select(_before(one, other), const(-1), const(0))
-            sign = Select(_before(other, one), const(1), sign)
-            return If(order.value.eq(0), order.set(sign), None)
-
-        compare = self.nests.over(self.free, look)
-        return block(order.set(0), compare), order.value.eq(-1)
-
     def setup(self) -> Stmt:
         """Initialize the number of slices."""
-        here: Expr = const(self.extent)
-        if self.call.has(COUNT):
-            given = self.inputs[COUNT]
-            count = given[(0,) * len(given.shape)]
-            here = Max(Min(count, here), const(0))
-        return block(self.cells["count"].set(here), self.cells["found"].set(0))
+        count = self.cells["count"].set(self.slices.count)
+        return block(count, self.cells["found"].set(0))
 
     def along(
         self,
@@ -138,14 +91,15 @@ class _Slices:
         at, first, found = (self.cells[n] for n in ("at", "first", "found"))
         places = self.sorting.places
         here = places[at.value]
-        look, before = self.compare(first.value, here)
+        compare = partial(self.slices.compare, self.cells["order"])
+        look, before = compare(first.value, here)
         new = block(first.set(here), Store(self.number, (here,), found.value))
         ranked = block(new, found.add())
         rank = block(look, If(before, ranked, None))
         start = If(at.value.eq(0), ranked, rank)
         each = block(start, Store(self.head, (here,), first.value))
         fill = self.along(Store(places, (at.value,), at.value))
-        sort = self.sorting.sort(self.cells["count"].value, self.compare)
+        sort = self.sorting.sort(self.cells["count"].value, compare)
         return block(fill, sort, self.along(each))
 
     def renumber(self) -> Stmt:
@@ -179,25 +133,28 @@ class _Slices:
         target: Expr,
     ) -> Stmt:
         """Copy slice `source` of the input to slice `target` of the result."""
-        x, y = self.inputs[0], self.outputs[0]
+        of, y = self.slices, self.outputs[0]
 
         def move(*i: Expr) -> Stmt:
-            one, other = (inserted(i, self.axis, k) for k in (source, target))
-            return Store(y, other, x[one])
+            return Store(y, of.at(target, i), of.x[of.at(source, i)])
 
-        return self.nests.over(self.free, move)
+        return self.nests.over(of.free, move)
 
 
 def _compute(
     call: OpCall,
     inputs: Buffers,
     outputs: Buffers,
-) -> list[Kernel]:
+) -> list[Computation | Kernel]:
     nests = LoopNests()
-    parts = _Slices(call, inputs, outputs, nests)
+    ordered = bool(call.attr("sorted", 1))
+    if call.blocks and inputs[0].size:
+        slices = Slices.of(call, inputs, nests)
+        return UniqueInBlocks(call.name, slices, outputs, ordered).program()
+    parts = _Parts(call, inputs, outputs, nests)
     clear = [cleared(nests, b) for b in outputs[:4]]
     steps = [parts.setup(), parts.order()]
-    if not call.attr("sorted", 1):
+    if not ordered:
         steps.append(parts.renumber())
     body = block(*steps, parts.results())
     if not inputs[0].size:

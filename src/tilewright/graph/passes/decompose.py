@@ -7,6 +7,7 @@ from typing import Any
 
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
+from tilewright.graph.blocks import BlockCosts
 from tilewright.graph.nodes import DataDependent, Graph, Operation, Value
 from tilewright.graph.ops.errors import definition_of_node
 from tilewright.graph.ops.fragment import Fragment
@@ -97,11 +98,11 @@ def native_program(
     op: Operation,
     known: Mapping[Value, Any],
     buffers: Mapping[Value, Buffer],
-    blocks: bool = False,
+    blocks: BlockCosts | None = None,
 ) -> Sequence[Computation | Kernel] | None:
     """The program that an operator's definition builds on its values' buffers; None without one.
 
-    known: the values of constants. blocks: whether it is for blocks of threads.
+    known: the values of constants. blocks: of a target with blocks of threads.
     """
     if not all(v in buffers for v in (*op.reads, *op.writes)):
         return None

@@ -18,6 +18,7 @@ from tilewright.compute.nodes import Dim
 from tilewright.expr.affine import affine
 from tilewright.expr.nodes import Expr, Load
 from tilewright.expr.swizzle import swizzled
+from tilewright.graph.blocks import BlockCosts
 from tilewright.targets.simt.machine import SimtMachine
 from tilewright.targets.simt.tiling import AXES, Tiling
 
@@ -59,6 +60,12 @@ class BlockResources(NamedTuple):
 def in_step(machine: SimtMachine) -> int:
     """The threads that access memory together; for an unknown GPU the usual number."""
     return machine.warp if machine.warp > 1 else USUAL_WARP
+
+
+def block_costs(machine: SimtMachine) -> BlockCosts:
+    """What a write takes that waits for the one before, and what all units do in the meantime."""
+    compared = machine.units * machine.rate * LATENCY
+    return BlockCosts(beside=in_step(machine), compared=int(compared))
 
 
 def sectors(addresses: Iterable[int], size: int = WORD) -> int:

@@ -41,10 +41,11 @@ def reductions(
     exact: bool,
 ) -> Iterator[Sketch]:
     """The families that apply, each legal with its defaults."""
+    ordered = exact and not _are_whole(computations)
     for name, (applies, run, regroups) in FAMILIES.items():
         if (
             not computations
-            or (exact and regroups)
+            or (ordered and regroups)
             or not applies(computations, machine)
         ):
             continue
@@ -54,6 +55,12 @@ def reductions(
         except ScheduleError:
             continue  # its loops depend on one another in a way that its pattern does not tell
         yield sketch
+
+
+def _are_whole(computations: Sequence[Computation]) -> bool:
+    """Whether all reductions are of integers or truth values, whose order changes no result."""
+    dtypes = (t for c in computations if c.reducer for t in c.reducer.dtypes)
+    return not any(t.is_float for t in dtypes)
 
 
 def _run(

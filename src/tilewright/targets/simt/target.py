@@ -11,6 +11,7 @@ from tilewright.base.errors import CompileError
 from tilewright.compute.attention import may_be_attention
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
+from tilewright.graph.blocks import BlockCosts
 from tilewright.loops.launch import Launch
 from tilewright.loops.nodes import Kernel
 from tilewright.plan.questions import NO_REWRITE_PAYS, PlanCosts
@@ -23,6 +24,7 @@ from tilewright.targets.simt.attention_cost import (
     attention_tiles,
     time_by_blocks,
 )
+from tilewright.targets.simt.cost import block_costs
 from tilewright.targets.simt.machine import SimtMachine
 from tilewright.targets.simt.predict import tiles, time_in_tiles
 from tilewright.targets.simt.products import Product, product_of
@@ -41,13 +43,17 @@ class SimtTarget(Target):
 
     __slots__ = ()
     fuses: ClassVar[bool] = True
-    blocks: ClassVar[bool] = True
     exact: bool
 
     @property
     def simt(self) -> SimtMachine:
         """The machine as schedules see it."""
         raise NotImplementedError
+
+    @property
+    def blocks(self) -> BlockCosts:
+        """As the cost model of GPUs says."""
+        return block_costs(self.simt)
 
     def sketches(
         self,
