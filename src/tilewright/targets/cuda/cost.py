@@ -331,13 +331,19 @@ def best_rows(t: TensorTiling, read: Load, machine: CudaMachine) -> RowLayout:
 
 
 def block_bytes(
-    t: TensorTiling, held: Mapping[Load, RowLayout], stages: int = 1
+    t: TensorTiling,
+    held: Mapping[Load, RowLayout],
+    machine: CudaMachine,
+    stages: int = 1,
 ) -> int:
-    """Bytes of a block's shared memory: both factors' tiles and the results."""
+    """Bytes of a block's shared memory: both factors' tiles and the results, which may share room
+    (`loops/passes/shared_room.py`)."""
     size, room = t.result_row
     results = t.tile.rows * t.tile.columns // size * (size + room) * WORD
     rooms = {read: rows.room for read, rows in held.items()}
-    return shared_bytes(t.plan, rooms, stages) + results
+    tiles = shared_bytes(t.plan, rooms, stages)
+    own = machine.simt.own_room * t.warps * WARP
+    return tiles + results if tiles + results <= own else max(tiles, results)
 
 
 def factor_rows(t: TensorTiling, machine: CudaMachine) -> dict[Load, RowLayout]:
@@ -425,7 +431,7 @@ def copy_width(
 def together(t: TensorTiling, machine: CudaMachine, stages: int = 1) -> int:
     """The blocks that a unit runs at once; 0 if it has no room for one."""
     of, threads = machine.simt, t.warps * WARP
-    shared = block_bytes(t, factor_rows(t, machine), stages)
+    shared = block_bytes(t, factor_rows(t, machine), machine, stages)
     if registers(t) > of.thread_registers or threads > of.block_threads:
         return 0
     return min(
