@@ -79,8 +79,10 @@ def work_of(case: Case) -> Product:
 @pytest.mark.sampled(2)  # factors turned or not; one group, or several
 @pytest.mark.parametrize("name", CASES)
 def test_a_product_is_right_as_ptx(name):
+    """Tiles are copied by threads here, and as boxes in `test_boxes.py`."""
     case, tile, stages = CASES[name]
-    p = launches(scheduled(case, CORES, group_tile=tile, stages=stages), SM90A)
+    point = scheduled(case, CORES, group_tile=tile, stages=stages, boxes=False)
+    p = launches(point, SM90A)
     given = arrays(p)
     traffic, (made,) = load_counted(p, SM90A, given)
     assert traffic.group_products and not traffic.products
@@ -94,7 +96,8 @@ def test_the_terms_of_the_model_are_what_the_interpreter_counts(case):
     """Of whole tiles."""
     p = work_of(case)
     t = tiling_of(p, TensorTile(*ONE), GROUPS)
-    program = launches(scheduled(case, CORES, group_tile=ONE, stages=1), SM90A)
+    point = scheduled(case, CORES, group_tile=ONE, stages=1, boxes=False)
+    program = launches(point, SM90A)
     traffic, _ = load_counted(program, SM90A, arrays(program))
     times = t.plan.blocks * t.plan.steps
     assert traffic.group_products == times * t.products

@@ -443,13 +443,14 @@ def together(t: TensorTiling, machine: CudaMachine, stages: int = 1) -> int:
 
 
 def boxes_pay(t: TensorTiling, machine: CudaMachine) -> bool:
-    """Whether a product is expected to be faster if one thread copies its tiles."""
+    """Whether a product is expected to be no slower if one thread copies its tiles: other threads
+    have fewer registers and instructions then."""
     stages = best_stages(t, machine)
     usual, other = (
         time_on_tensor_cores(t, machine, stages, in_boxes) or math.inf
         for in_boxes in (False, True)
     )
-    return other < usual
+    return other <= usual
 
 
 def time_on_tensor_cores(
