@@ -1,7 +1,8 @@
 """What a GPU is given: a Kernel as launches, each the program of one thread of a grid of blocks.
 
     Program = Program(name, params, outputs, workspace, launches)      the launches run in order
-    Launch  = Launch(name, params, grid, threads, shared, body)        body: what one thread runs
+    Launch  = Launch(name, params, grid, threads, shared, body, places)
+                                                 body: what one thread runs
     Stmt   += Barrier(scope)                     the threads of a block synchronize
             | Commit(of)                         what the thread has started since the last: a group
             | Wait(of, pending)                  that is over, but for the latest groups
@@ -22,8 +23,8 @@ reaches a Barrier or Combine together with the others, or none does.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import field, replace
 from typing import Final
 
 from tilewright.base.dataclass import dataclass
@@ -91,7 +92,8 @@ class Launch:
 
     grid, threads: how many there are on the axes x, y, z. shared: what each block has once, with
     undefined contents at first. params: the buffers of the caller and of the workspace that `body`
-    uses.
+    uses. places: the byte of the block's memory at which each shared buffer begins, if some share
+    room: what one had there is undefined once another one is written; empty if none do.
     """
 
     name: str
@@ -100,6 +102,7 @@ class Launch:
     threads: tuple[int, int, int]
     shared: tuple[Buffer, ...]
     body: Stmt
+    places: Mapping[Buffer, int] = field(default_factory=dict)
 
     def with_body(self, body: Stmt) -> Launch:
         """The same grid and buffers around another program."""

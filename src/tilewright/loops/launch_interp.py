@@ -19,6 +19,7 @@ from collections.abc import (
     Sequence,
 )
 from itertools import product
+from math import gcd
 from typing import Any, Final
 
 import numpy as np
@@ -61,6 +62,7 @@ from tilewright.loops.passes.warp_units import fragments, lanes, written_fragmen
 from tilewright.loops.shared_memory import (
     Place,
     RaceError,
+    SharedRoom,
     SimulatedThread,
     TrackedMemory,
     View,
@@ -273,10 +275,7 @@ class _Grid:
         self,
         number: Place,
     ) -> None:
-        shared = [
-            TrackedMemory(b, _fresh(b, self.sizes), self.statements)
-            for b in self.launch.shared
-        ]
+        shared = self.shared()
         nx, ny, nz = self.launch.threads
         threads = []
         for z, y, x in product(range(nz), range(ny), range(nx)):
@@ -325,6 +324,24 @@ class _Grid:
                     running.remove(thread)
                     running += arriving.come(unit, thread, paused)
         arriving.check_left()
+
+    def shared(self) -> list[TrackedMemory]:
+        """The shared buffers of a block."""
+        places, sizes = (
+            self.launch.places,
+            [b.dtype.itemsize for b in self.launch.shared],
+        )
+        room = SharedRoom(gcd(*sizes))
+        return [
+            TrackedMemory(
+                b,
+                _fresh(b, self.sizes),
+                self.statements,
+                room if places else SharedRoom(),
+                places.get(b),
+            )
+            for b in self.launch.shared
+        ]
 
     def check_accumulators(self, thread: SimulatedThread, unit: Unit) -> None:
         """Raise RaceError if a unit uses some that a product still adds to."""

@@ -160,8 +160,10 @@ class _Reader:
         if self.position < len(self.lines):
             raise self._line().refusal("this line belongs to nothing above it")
 
-    def _declared(self, what: str, depth: int) -> tuple[Buffer, ...]:
-        """The buffers of lines `what name: type`."""
+    def _declared(
+        self, what: str, depth: int, places: dict[Buffer, int] | None = None
+    ) -> tuple[Buffer, ...]:
+        """The buffers of lines `what name: type`. places: takes those of lines that end `at N`."""
         found: list[Buffer] = []
         while self._depth() == depth:
             s = self._line()
@@ -169,6 +171,8 @@ class _Reader:
                 self.position -= 1
                 break
             found.append(self._parameter(s, {}))
+            if places is not None and s.accept("at"):
+                places[found[-1]] = int(s.take("number", "a byte"))
             s.end()
         return tuple(found)
 
@@ -183,13 +187,14 @@ class _Reader:
         s.expect("threads")
         threads = self._extents(s, {})
         self._end(s)
-        shared = self._declared("shared", 2)
+        places: dict[Buffer, int] = {}
+        shared = self._declared("shared", 2, places)
         before = self.names
         self.names = {**before, **{b.name: b for b in shared}}
         body = self._block(2)
         self.names = before
         x, y, z = (n for n in threads if isinstance(n, int))
-        return Launch(name, tuple(params), grid, (x, y, z), shared, body)
+        return Launch(name, tuple(params), grid, (x, y, z), shared, body, places)
 
     def _named(self, s: Scanner) -> Buffer:
         found = self.names.get(s.take("word", "a buffer"))

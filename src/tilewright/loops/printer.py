@@ -66,10 +66,15 @@ def show_launch(launch: Launch) -> str:
     return "\n".join(
         [
             f"launch {launch.name}({params}) grid [{grid}] threads [{threads}]:",
-            *(f"  shared {show_buffer(b)}" for b in launch.shared),
+            *(f"  shared {show_buffer(b)}{_at(launch, b)}" for b in launch.shared),
             *_lines(launch.body, 1, {}),
         ]
     )
+
+
+def _at(launch: Launch, buffer: Buffer) -> str:
+    """Where a shared buffer begins, if some share room."""
+    return f" at {launch.places[buffer]}" if launch.places else ""
 
 
 def _buffers(buffers: Iterable[Buffer]) -> str:

@@ -8,6 +8,9 @@ this run. The elements that an `async` loop copies, and those that a unit beside
 are in use until the thread waits for their group: what conflicts with it before that is also a
 race, even by the same thread; and so is another use of such a unit's accumulators. Elements of a
 box that one thread copies are there for each thread that has waited for its group.
+
+Buffers of a block may share room: accesses of two of them conflict if they touch the same bytes,
+and what one had there is undefined once the other is written.
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ from typing import Any, NamedTuple
 from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ExecutionError
 from tilewright.expr.nodes import Buffer
+from tilewright.expr.swizzle import swizzled
+from tilewright.loops.interp import undefined
 from tilewright.loops.nodes import Stmt
 from tilewright.loops.passes.in_flight import BOXES, COMMITTED, COPIES, PRODUCTS
 from tilewright.loops.printer import show
@@ -107,15 +112,31 @@ class SimulatedThread:
 
 
 @dataclass(eq=False)
+class SharedRoom:
+    """Memory of one buffer, whose elements are its cells, or of several that share it.
+
+    cell: bytes of a cell then, which all elements are multiples of. touched: by whom. owners: of
+    cells that several buffers have, the one that was written last.
+    """
+
+    cell: int = 1
+
+    touched: dict[int, dict[ThreadAccess, None]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
+    owners: dict[int, TrackedMemory] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
 class TrackedMemory:
-    """The elements of a buffer, and who touched each of them in this launch."""
+    """The elements of a buffer, and who touched each of them in this launch. at: the byte at which
+    it begins in a room that it shares."""
 
     buffer: Buffer
     values: list[Any]
     statements: Sequence[Stmt]
-    touched: dict[int, dict[ThreadAccess, None]] = field(
-        default_factory=lambda: defaultdict(dict)
-    )
+    room: SharedRoom = field(default_factory=lambda: SharedRoom())
+    at: int | None = None
 
     def touch(
         self,
@@ -130,25 +151,44 @@ class TrackedMemory:
         new = ThreadAccess(
             thread.block, thread.number, clock, writes, thread.stmt, flies, group
         )
-        before = self.touched[position]
-        if new in before:
-            return
-        for old in before:
-            if old.races(new, thread.landed):
-                raise self.race(position, old, new)
-        before[new] = None
+        for cell in self.cells(position):
+            if writes and self.at is not None:
+                self.room.owners[cell] = self
+            before = self.room.touched[cell]
+            if new in before:
+                continue
+            for old in before:
+                if old.races(new, thread.landed):
+                    raise self.race(position, old, new)
+            before[new] = None
+
+    def cells(self, position: int) -> Sequence[int]:
+        """The parts of its room that an element has."""
+        if self.at is None:
+            return (position,)
+        size, cell = self.buffer.dtype.itemsize, self.room.cell
+        first = self.at + swizzled(position * size, self.buffer.swizzle)
+        return range(first // cell, (first + size) // cell)
+
+    def value(self, position: int) -> Any:
+        """An element, which is undefined where another buffer was written since."""
+        owners = self.room.owners
+        if any(owners.get(cell, self) is not self for cell in self.cells(position)):
+            return undefined(self.buffer.dtype)
+        return self.values[position]
 
     def clock(self, thread: SimulatedThread) -> int:
         return thread.clocks["shared" if self.buffer.scope == "shared" else "global"]
 
     def over(self, position: int, thread: SimulatedThread) -> None:
         """What a thread copied there is there, or what it multiplied is read."""
-        touched = self.touched[position]
-        for old in list(touched):
-            if old.flies and (old.block, old.thread) == (thread.block, thread.number):
-                del touched[old]
-                now = old._replace(clock=self.clock(thread), flies=False)
-                touched[now] = None
+        for touched in map(self.room.touched.__getitem__, self.cells(position)):
+            for old in list(touched):
+                who = old.block, old.thread
+                if old.flies and who == (thread.block, thread.number):
+                    del touched[old]
+                    now = old._replace(clock=self.clock(thread), flies=False)
+                    touched[now] = None
 
     def race(
         self,
@@ -229,7 +269,7 @@ class View:
 
     def __getitem__(self, position: int) -> Any:
         self.memory.touch(position, self.thread, False)
-        return self.memory.values[position]
+        return self.memory.value(position)
 
     def __setitem__(
         self,
@@ -255,4 +295,4 @@ class View:
         """A read that is over later."""
         self.memory.touch(position, self.thread, False, flies=True)
         self.thread.start(PRODUCTS, self.memory, position)
-        return self.memory.values[position]
+        return self.memory.value(position)

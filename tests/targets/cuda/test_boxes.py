@@ -13,7 +13,7 @@ from tests.loops.gpu_kernels import barriers, judged, without_barrier
 from tests.targets.cuda.fake import RunningFake
 from tests.targets.cuda.group_products import tensorized
 from tests.targets.cuda.running import load_counted
-from tests.targets.cuda.test_group_tiles import CORES, work_of
+from tests.targets.cuda.test_group_tiles import CORES, along_rows, work_of
 from tests.targets.cuda.test_tensor_tiles import launches, rounded, scheduled, turned
 from tests.targets.cuda.test_wgmma import run, waits
 from tests.targets.simt.products import Case, arrays, expected, product
@@ -56,7 +56,7 @@ from tilewright.loops.shared_memory import RaceError
 from tilewright.loops.walk import walk
 from tilewright.runtime.device import MemoryRange
 from tilewright.schedule import Schedule
-from tilewright.targets.cuda import report
+from tilewright.targets.cuda import cost, report
 from tilewright.targets.cuda.box_tiles import copies_boxes
 from tilewright.targets.cuda.cost import (
     TensorTile,
@@ -420,18 +420,51 @@ def test_the_driver_encodes_a_map_for_each_box():
     assert np.array_equal(made, expected(case, given))
 
 
-def test_the_model_expects_no_gain_where_memory_is_the_limit():
+def test_they_are_the_default_where_the_model_expects_no_loss():
     """Fewer instructions are issued, but the shared cache takes longer than these."""
-    large = work_of(product(4096, 4096, 4096, bfloat16, float32))
-    t = tiling_of(large, tensor_tiles(large, SM90A, GROUPS)[0], GROUPS)
+    large = product(4096, 4096, 4096, bfloat16, float32)
+    p = work_of(large)
+    t = tiling_of(p, tensor_tiles(p, SM90A, GROUPS)[0], GROUPS)
     assert copies_boxes(t, SM90A) and not copies_boxes(t, machine("sm_80"))
     stages = best_stages(t, SM90A)
     usual = time_on_tensor_cores(t, SM90A, stages)
     assert time_on_tensor_cores(t, SM90A, stages, in_boxes=True) == usual
-    assert not boxes_pay(t, SM90A)
+    assert boxes_pay(t, SM90A)
+    chosen = {x.name: x.value for x in scheduled(large, CORES).parameters}
+    assert chosen["mm.boxes"] is True
+
+
+@pytest.mark.parametrize(("in_boxes", "pays"), [(1.0, True), (1.1, False)])
+def test_threads_copy_where_the_model_expects_that_to_be_faster(
+    monkeypatch, in_boxes, pays
+):
+    def time(t: object, machine: object, stages: int = 1, boxes: bool = False) -> float:
+        return in_boxes if boxes else 1.0
+
+    monkeypatch.setattr(cost, "time_on_tensor_cores", time)
+    p = work_of(product(128, 128, 256, bfloat16, float32))
+    t = tiling_of(p, TensorTile(64, 128, 64, 1, 1), GROUPS)
+    assert boxes_pay(t, SM90A) == pays
 
 
 def test_rows_that_are_no_multiples_of_16_bytes_are_copied_by_threads():
     p = work_of(product(64, 132, 128, bfloat16, float32))
     t = tiling_of(p, TensorTile(64, 128, 64, 1, 1), GROUPS)
     assert not copies_boxes(t, SM90A)
+
+
+@pytest.mark.parametrize(("depth", "stages"), [(72, 2), (40, 1), (136, 2), (136, 3)])
+def test_products_of_few_steps_have_a_schedule_by_default(depth, stages):
+    """Threads copy where the last one of two steps is ragged."""
+    case = product(60, 120, depth, bfloat16, float32)
+    point = scheduled(case, CORES, group_tile=(64, 128, 64, 1, 1), stages=stages)
+    chosen = {x.name: x.value for x in point.parameters}
+    assert chosen["mm.boxes"] == (depth > 128)
+
+
+@pytest.mark.parametrize("filters", [72, 128])
+def test_threads_copy_parts_of_a_window_by_default(filters):
+    """Of three rows of 100, some tiles are no boxes."""
+    point = scheduled(along_rows(3, 100, 2, 64, filters), CORES)
+    chosen = {x.name: x.value for x in point.parameters}
+    assert chosen["mm.boxes"] is False

@@ -18,6 +18,8 @@ from tilewright.targets.cuda.cost import (
     TensorTile,
     best_rows,
     best_stages,
+    block_bytes,
+    factor_rows,
     operand_requests,
 )
 from tilewright.targets.cuda.emit import ptx
@@ -32,6 +34,7 @@ from tilewright.targets.cuda.tensor_choice import (
 )
 from tilewright.targets.cuda.tensor_tiles import TensorCores, with_one_column
 from tilewright.targets.simt.products import Product, product_of
+from tilewright.targets.simt.target import shared_of
 from tilewright.testing.ptx.traffic import AccessKind
 from tilewright.testing.random_kernels import plain
 
@@ -76,8 +79,10 @@ def work_of(case: Case) -> Product:
 @pytest.mark.sampled(2)  # factors turned or not; one group, or several
 @pytest.mark.parametrize("name", CASES)
 def test_a_product_is_right_as_ptx(name):
+    """Tiles are copied by threads here, and as boxes in `test_boxes.py`."""
     case, tile, stages = CASES[name]
-    p = launches(scheduled(case, CORES, group_tile=tile, stages=stages), SM90A)
+    point = scheduled(case, CORES, group_tile=tile, stages=stages, boxes=False)
+    p = launches(point, SM90A)
     given = arrays(p)
     traffic, (made,) = load_counted(p, SM90A, given)
     assert traffic.group_products and not traffic.products
@@ -91,7 +96,8 @@ def test_the_terms_of_the_model_are_what_the_interpreter_counts(case):
     """Of whole tiles."""
     p = work_of(case)
     t = tiling_of(p, TensorTile(*ONE), GROUPS)
-    program = launches(scheduled(case, CORES, group_tile=ONE, stages=1), SM90A)
+    point = scheduled(case, CORES, group_tile=ONE, stages=1, boxes=False)
+    program = launches(point, SM90A)
     traffic, _ = load_counted(program, SM90A, arrays(program))
     times = t.plan.blocks * t.plan.steps
     assert traffic.group_products == times * t.products
@@ -155,14 +161,33 @@ def test_they_are_chosen_where_they_are_expected_to_be_faster():
     assert first(product(64, 4096, 4096, bfloat16, float32)) == WARPS.name
 
 
+@pytest.mark.parametrize("boxes", [False, True])
+def test_results_are_in_the_room_of_the_tiles(boxes):
+    """Once all products are over, which threads wait for and meet behind."""
+    case = product(64, 128, 192, bfloat16, float32)
+    point = scheduled(case, CORES, group_tile=ONE, stages=3, boxes=boxes)
+    (launch,) = launches(point, SM90A).launches
+    t = tiling_of(work_of(case), TensorTile(*ONE), GROUPS)
+    tiles = 3 * (64 + 128) * 128
+    assert block_bytes(t, factor_rows(t, SM90A), SM90A, 3) == tiles
+    assert shared_of(launch) == tiles
+    assert launch.places[launch.shared[0]] == 0
+    lines = [line.strip() for line in str(launch).split("\n")]
+    (stored,) = (n for n, x in enumerate(lines) if x.startswith("mma.store"))
+    met = max(n for n in range(stored) if lines[n] == "barrier shared")
+    assert lines[met - 1] == "wait products"
+    last = max(n for n in range(stored) if lines[n].startswith("wgmma"))
+    assert last < met - 1
+
+
 @pytest.mark.skipif(report.ptxas() is None, reason="there is no ptxas")
 def test_ptxas_holds_the_best_tile_of_a_large_product_in_registers():
     case = product(4096, 4096, 4096, bfloat16, float32)
     p = work_of(case)
     tile = tensor_tiles(p, SM90A, GROUPS)[0]
     stages = best_stages(tiling_of(p, tile, GROUPS), SM90A)
-    assert stages > 1
+    assert stages > 2 and tile[:2] == (128, 256)
     program = launches(scheduled(case, CORES, group_tile=tuple(tile)), SM90A)
     (used,) = report.assemble(ptx(program, SM90A), SM90A)[1].values()
-    assert used.registers <= 128
+    assert 128 < used.registers <= 176
     assert used.stack == used.spill_stores == used.spill_loads == 0

@@ -75,7 +75,7 @@ class Products:
         move = {self.c: lambda at: (to, at), self.held: lambda at: (held, at)}
         return moved(self.store, move)
 
-    def launches(self, *stmts: Stmt) -> LaunchProgram:
+    def launches(self, *stmts: Stmt, own_room: int | None = None) -> LaunchProgram:
         """Checked in many orders of the threads."""
         fills = [
             moved(self.fill, {self.held: lambda at, b=b: (b, at)}) for b in self.sums
@@ -87,7 +87,7 @@ class Products:
         outputs = (*self.results, self.y)
         body = loop(Var("one", INDEX), 1, body, "blockIdx.x")
         kernel = Kernel("f", (self.x, *outputs), outputs, body)
-        made = to_launches(kernel, 32)
+        made = to_launches(kernel, 32, own_room=own_room)
         for seed in range(5):
             judged(kernel, made, seed)
         return made

@@ -51,7 +51,9 @@ from tilewright.targets.cuda.tensor_tiles import (
     with_one_column,
 )
 from tilewright.targets.simt.code import PTX, DeviceProgram
+from tilewright.targets.simt.cost import shared_bytes
 from tilewright.targets.simt.products import product_of
+from tilewright.targets.simt.target import shared_of
 from tilewright.testing.ptx import device
 from tilewright.testing.ptx.traffic import AccessKind
 from tilewright.testing.random_kernels import plain
@@ -174,11 +176,12 @@ def test_threads_do_not_race_and_no_barrier_is_needless(stages):
             interpreted(without_barrier(p, number), arrays(p))
 
 
-@pytest.mark.parametrize("stages", [1, 2])
-def test_threads_meet_around_the_products_and_before_the_results(stages):
+@pytest.mark.parametrize(("stages", "count"), [(1, 3), (2, 4)])
+def test_threads_meet_around_the_products_and_around_the_results(stages, count):
+    """Of several stages, the last products are not in the loop, where threads meet behind them."""
     case = product(17, 29, 20, float16, float32)
     p = launches(scheduled(case, tensor_tile=SMALL, stages=stages))
-    assert len(barriers(p)) == 3
+    assert len(barriers(p)) == count
 
 
 def test_llvm_knows_that_the_whole_warp_comes_to_a_product():
@@ -231,8 +234,8 @@ def check_counted(
     fetched, stored, loaded = zip(
         *(operand_requests(t, x, r, SM80) for x, r in rows.items()), strict=True
     )
-    used = sum(b.size * b.dtype.itemsize for b in program.launches[0].shared)
-    assert used == block_bytes(t, rows, chosen["mm.stages"])
+    used = shared_of(program.launches[0])
+    assert used == block_bytes(t, rows, SM80, chosen["mm.stages"])
     first, last = result_requests(t, SM80)
     for kind, of_steps, of_block in (
         (AccessKind("global", False), fetched, ()),
@@ -269,7 +272,7 @@ def test_rows_with_neither_room_nor_swizzle_conflict():
         assert fragment_request(t, x, RowLayout(8), SM80).turns == words
         assert fragment_request(t, x, RowLayout(0), SM80).turns == 8 * words
     padded, swizzled = (
-        block_bytes(t, {p.left: r, p.right: r}, 2)
+        shared_bytes(t.plan, {p.left: r.room, p.right: r.room}, 2)
         for r in (RowLayout(8), RowLayout(0, True))
     )
     assert padded - swizzled == 2 * 2 * 128 * 16

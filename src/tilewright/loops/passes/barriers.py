@@ -33,11 +33,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations, combinations_with_replacement
+from itertools import combinations, combinations_with_replacement, product
 from typing import Final, NamedTuple
 
 from tilewright.base.errors import ScheduleError
-from tilewright.expr.nodes import Extent, const
+from tilewright.expr.nodes import Buffer, Extent, const
 from tilewright.loops.analysis.access import Access
 from tilewright.loops.analysis.threads import (
     Conflict,
@@ -47,12 +47,10 @@ from tilewright.loops.analysis.threads import (
 )
 from tilewright.loops.launch import CombineThreads
 from tilewright.loops.nodes import (
-    Block,
     For,
     If,
     Stmt,
     While,
-    block,
 )
 from tilewright.loops.passes import gaps
 from tilewright.loops.passes.copy_groups import (
@@ -62,7 +60,14 @@ from tilewright.loops.passes.copy_groups import (
     groups_ended,
     groups_in_flight,
 )
-from tilewright.loops.passes.gaps import Gap, Meetings, Path, Sequences, Way
+from tilewright.loops.passes.gaps import (
+    Gap,
+    Meetings,
+    Path,
+    Sequences,
+    Way,
+    distinct,
+)
 from tilewright.loops.passes.in_flight import (
     BOXES,
     COMMITTED,
@@ -71,8 +76,15 @@ from tilewright.loops.passes.in_flight import (
     accumulators_of,
     flight,
 )
+from tilewright.loops.passes.shared_room import (
+    Places,
+    anywhere_in_room,
+    overlapping,
+)
 from tilewright.loops.passes.thread_program import ThreadProgram
 from tilewright.loops.walk import StatementPlace, walk
+
+_APART: Final[Places] = {}
 
 
 class NeededBarrier(NamedTuple):
@@ -87,18 +99,21 @@ class NeededBarrier(NamedTuple):
     flight: str = ""
 
 
-def with_barriers(program: ThreadProgram, grid: Sequence[Extent]) -> Stmt:
+def with_barriers(
+    program: ThreadProgram, grid: Sequence[Extent], places: Places = _APART
+) -> Stmt:
     """The body of a program of a thread with the barriers that it needs.
 
-    grid: the extents of the axes x, y, z. Raises ScheduleError (TW-RACE) naming two threads that
-    touch an element, and that no barrier can order.
+    grid: the extents of the axes x, y, z. places: of buffers that share room. Raises ScheduleError
+    (TW-RACE) naming two threads that touch an element, and that no barrier can order.
     """
-    body = _distinct(program.body)
+    body = distinct(program.body)
     tree = Sequences(body)
     _check_combined(tree)
     needs: list[NeededBarrier] = []
     own = accumulators_of(body)
-    for buffer, found in shared_accesses(body, grid, program.threads, own).items():
+    accesses = shared_accesses(body, grid, program.threads, own)
+    for buffer, found in accesses.items():
         scope = "shared" if buffer.scope == "shared" else "global"
         if buffer in own:
             needs += _own_needs(tree, found)
@@ -108,11 +123,31 @@ def with_barriers(program: ThreadProgram, grid: Sequence[Extent]) -> Stmt:
                 continue
             if scope == "global":
                 _refuse(a, b, blocks_conflict(a, b), "blocks")
-            for d in _dependences(tree, a, b):
-                by = "" if d.flight == BOXES else scope  # a wait for it is enough
-                needs.append(NeededBarrier(frozenset(d.gaps), by, d.way, d.flight))
+            needs += _needs_between(tree, a, b, scope)
+    needs += _room_needs(tree, accesses, places)
     scopes = chosen(needs, group_ends(tree, PRODUCTS) if own else ())
     return tree.with_meetings(_meetings(tree, needs, scopes))
+
+
+def _needs_between(
+    tree: Sequences, a: Access, b: Access, scope: str
+) -> Iterator[NeededBarrier]:
+    """The barriers between two accesses, `a` the first in the program."""
+    for d in _dependences(tree, a, b):
+        by = "" if d.flight == BOXES else scope  # a wait for it is enough
+        yield NeededBarrier(frozenset(d.gaps), by, d.way, d.flight)
+
+
+def _room_needs(
+    tree: Sequences, accesses: Mapping[Buffer, Sequence[Access]], places: Places
+) -> Iterator[NeededBarrier]:
+    """The barriers between accesses of buffers that share room."""
+    for pair in overlapping(places):
+        for one, other in product(*(accesses.get(b, ()) for b in pair)):
+            if one.writes or other.writes:
+                a, b = sorted((one, other), key=lambda x: tree.order(x.place))
+                some = anywhere_in_room(a), anywhere_in_room(b)
+                yield from _needs_between(tree, *some, "shared")
 
 
 def _own_needs(tree: Sequences, found: Sequence[Access]) -> Iterator[NeededBarrier]:
@@ -153,16 +188,6 @@ def _ages(
     serving = {gap for gap in waits if scopes[gap] or not n.scope}
     is_own = n.flight == PRODUCTS and not n.scope
     return groups_ended(n.way, serving, () if is_own else ends)
-
-
-def _distinct(s: Stmt) -> Stmt:
-    """`s` as a tree: no statement occurs in it twice, and no block is directly in a block."""
-    if isinstance(s, Block):
-        return block(*map(_distinct, s.stmts))
-    made: Stmt = s.map(
-        lambda child: _distinct(child) if isinstance(child, Stmt) else child
-    )
-    return made.twin() if made is s else made
 
 
 def _check_combined(tree: Sequences) -> None:
@@ -420,5 +445,5 @@ def _scopes(needs: Sequence[NeededBarrier], gaps: Iterable[Gap]) -> dict[Gap, st
     for need in sorted(needs, key=lambda n: len(n.gaps & scopes.keys())):
         mine = [gap for gap in need.gaps & scopes.keys() if scopes[gap]]
         if need.scope == "global" and all(scopes[gap] == "shared" for gap in mine):
-            scopes[min(mine, key=lambda gap: gap.depth)] = "global"
+            scopes[min(mine, key=lambda gap: (gap.depth, gap.rank))] = "global"
     return scopes

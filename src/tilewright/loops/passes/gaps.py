@@ -29,6 +29,16 @@ from tilewright.loops.passes.thread_program import varies
 from tilewright.loops.walk import StatementPlace, below
 
 
+def distinct(s: Stmt) -> Stmt:
+    """`s` as a tree: no statement occurs in it twice, and no block is directly in a block."""
+    if isinstance(s, Block):
+        return block(*map(distinct, s.stmts))
+    made: Stmt = s.map(
+        lambda child: distinct(child) if isinstance(child, Stmt) else child
+    )
+    return made.twin() if made is s else made
+
+
 @dataclass(eq=False)
 class Sequence:
     """owner: the statement whose body it is. depth: how many loops are around it.
@@ -133,6 +143,10 @@ class Sequences:
         if isinstance(place.stmt, While) and place.stmt in self.inside:
             steps.append(StatementSlot(self.inside[place.stmt][0], -1))
         return steps
+
+    def order(self, place: StatementPlace) -> list[tuple[int, int]]:
+        """What earlier places have less of."""
+        return [(step.sequence.rank, step.number) for step in self.path(place)]
 
     def after(
         self,

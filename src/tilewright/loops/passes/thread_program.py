@@ -64,7 +64,7 @@ from tilewright.loops.passes.warp_units import (
     lanes,
     warp_units,
 )
-from tilewright.loops.walk import below, loops_of
+from tilewright.loops.walk import below, loops_of, walk
 
 THREAD_AXES: Final = tuple(axis for axis in AXIS if axis.startswith("threadIdx"))
 THREAD: Final = frozenset(AXIS[axis] for axis in THREAD_AXES)
@@ -74,12 +74,16 @@ _IN_A_THREAD: Final = {"parallel": "serial", "vthread": "serial"}
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ThreadProgram:
-    """threads: on the axes x, y, z. shared, workspace: the buffers that `body` has of its block."""
+    """threads: on the axes x, y, z. shared, workspace: the buffers that `body` has of its block.
+
+    homes: of each shared buffer, the variables of the loops in whose iterations it begins anew.
+    """
 
     threads: tuple[int, int, int]
     shared: tuple[Buffer, ...]
     workspace: tuple[Buffer, ...]
     body: Stmt
+    homes: Mapping[Buffer, frozenset[Var]]
 
 
 def thread_program(
@@ -102,6 +106,7 @@ def thread_program(
         threads[LANES] = max(threads[LANES], unit.threads)
     check_units(body, threads, warp, together)
     body = with_reductions(body, threads, warp, _blocks(grid))
+    homes = _homes(body)
     own: dict[Any, Any] = {f.var: AXIS[f.kind] for f in _bound(body)}
     body = substitute(body, own)
     work = _Block(threads, grid, environment(body), together)
@@ -109,8 +114,23 @@ def thread_program(
     check_fragments(body, together, work.env)
     merged = transform(work.merge(body, frozenset(), ()), _in_a_thread)
     x, y, z = (threads[axis] for axis in THREAD_AXES)
-    shared, workspace = tuple(work.shared), tuple(work.workspace)
-    return ThreadProgram((x, y, z), shared, workspace, moved(merged, work.moves))
+    return ThreadProgram(
+        (x, y, z),
+        tuple(work.shared.values()),
+        tuple(work.workspace),
+        moved(merged, work.moves),
+        {mine: homes[b] for b, mine in work.shared.items()},
+    )
+
+
+def _homes(body: Stmt) -> dict[Buffer, frozenset[Var]]:
+    """The variables of the loops around the allocations of each buffer."""
+    found: dict[Buffer, frozenset[Var]] = {}
+    for at in walk(body):
+        if isinstance(at.stmt, Alloc):
+            b, around = at.stmt.buffer, frozenset(f.var for f in at.loops)
+            found[b] = found.get(b, around) & around
+    return found
 
 
 def _blocks(grid: Mapping[Var, Extent]) -> Env:
@@ -182,7 +202,7 @@ class _Block:
     grid: Mapping[Var, Extent]
     env: dict[Any, Any]
     lanes: Collection[str]
-    shared: list[Buffer] = field(default_factory=list)
+    shared: dict[Buffer, Buffer] = field(default_factory=dict)
     workspace: list[Buffer] = field(default_factory=list)
     moves: dict[Buffer, Move] = field(default_factory=dict)
     copies: dict[Buffer, Axes] = field(default_factory=dict)
@@ -306,7 +326,10 @@ class _Block:
             numbers = (*self.grid, *numbers)
             scope = "global"
         mine = Buffer(b.name, extents, b.dtype, scope, b.swizzle)
-        (self.workspace if scope == "global" else self.shared).append(mine)
+        if scope == "global":
+            self.workspace.append(mine)
+        else:
+            self.shared[b] = mine
         self.moves[b] = lambda index: (mine, (*numbers, *index))
 
     def single(

@@ -37,6 +37,7 @@ from tilewright.loops.passes.async_copies import with_async_copies
 from tilewright.loops.passes.barriers import with_barriers
 from tilewright.loops.passes.bulk_copies import with_bulk_copies
 from tilewright.loops.passes.guards import gathered
+from tilewright.loops.passes.shared_room import shared_places
 from tilewright.loops.passes.thread_program import THREAD_AXES, thread_program
 from tilewright.loops.passes.thread_registers import Move, moved, refusal
 from tilewright.loops.passes.warp_units import with_units
@@ -51,15 +52,18 @@ def to_launches(
     warp: int = 1,
     async_copies: bool = False,
     bulk_copies: bool = False,
+    own_room: int | None = None,
 ) -> LaunchProgram:
     """The launches of a kernel whose loops are bound to the axes of a GPU.
 
     warp: the number of threads that run in lockstep and can combine values without shared memory.
     async_copies: whether threads continue while memory is copied, where notes allow it.
     bulk_copies: whether one thread copies boxes of tensors, where notes allow it.
+    own_room: bytes of shared memory for each thread of a block, up to which its buffers share no
+    room; None: they never do.
     Raises ScheduleError (TW-LAUNCH) naming the loop or buffer that prevents it.
     """
-    work = _Kernel(kernel, warp)
+    work = _Kernel(kernel, warp, own_room)
     body = statement(kernel)
     if bulk_copies:
         body = with_bulk_copies(kernel, body)
@@ -77,6 +81,7 @@ class _Kernel:
 
     kernel: Kernel
     warp: int
+    own_room: int | None
     workspace: list[Buffer] = field(default_factory=list)
     launches: list[Launch] = field(default_factory=list)
     moves: dict[Buffer, Move] = field(default_factory=dict)
@@ -119,7 +124,9 @@ class _Kernel:
         self.workspace += found.workspace
         x, y, z = (grid.get(axis, 1) for axis in BLOCK_AXES)
         threads = dict(zip(THREAD_AXES, found.threads, strict=True))
-        program = with_units(with_barriers(found, (x, y, z)), threads)
+        room = self.own_room
+        places = {} if room is None else shared_places(found, room)
+        program = with_units(with_barriers(found, (x, y, z), places), threads)
         program = gathered(program)
         used = reads(program) | writes(program)
         known = (*self.kernel.params, *self.workspace)
@@ -130,6 +137,7 @@ class _Kernel:
             found.threads,
             found.shared,
             program,
+            places,
         )
 
 

@@ -22,12 +22,18 @@ from tilewright.targets.cuda.machine import WARP, CudaMachine
 
 def copies_boxes(t: TensorTiling, machine: CudaMachine) -> bool:
     """Whether both factors' tiles can be copied as boxes: they are read as they are, along a
-    dimension each, from tensors whose rows are multiples of 16 bytes."""
+    dimension each, from tensors whose rows are multiples of 16 bytes.
+
+    Of two steps, the last one has to be whole: in a loop of one iteration it is not seen that its
+    condition says where the tensor ends.
+    """
     p = t.plan.product
     if t.unit.threads == WARP or not machine.simt.bulk_copies:
         return False
     value = p.reduction.outputs[0].value
     if any(isinstance(e, Select) for e in postorder(value)):
+        return False
+    if t.plan.steps <= 2 and t.along.extent % t.tile.depth:
         return False
     return all(_is_box(t, read) for read in (p.left, p.right))
 

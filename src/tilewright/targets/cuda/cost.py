@@ -331,13 +331,19 @@ def best_rows(t: TensorTiling, read: Load, machine: CudaMachine) -> RowLayout:
 
 
 def block_bytes(
-    t: TensorTiling, held: Mapping[Load, RowLayout], stages: int = 1
+    t: TensorTiling,
+    held: Mapping[Load, RowLayout],
+    machine: CudaMachine,
+    stages: int = 1,
 ) -> int:
-    """Bytes of a block's shared memory: both factors' tiles and the results."""
+    """Bytes of a block's shared memory: both factors' tiles and the results, which may share room
+    (`loops/passes/shared_room.py`)."""
     size, room = t.result_row
     results = t.tile.rows * t.tile.columns // size * (size + room) * WORD
     rooms = {read: rows.room for read, rows in held.items()}
-    return shared_bytes(t.plan, rooms, stages) + results
+    tiles = shared_bytes(t.plan, rooms, stages)
+    own = machine.simt.own_room * t.warps * WARP
+    return tiles + results if tiles + results <= own else max(tiles, results)
 
 
 def factor_rows(t: TensorTiling, machine: CudaMachine) -> dict[Load, RowLayout]:
@@ -425,7 +431,7 @@ def copy_width(
 def together(t: TensorTiling, machine: CudaMachine, stages: int = 1) -> int:
     """The blocks that a unit runs at once; 0 if it has no room for one."""
     of, threads = machine.simt, t.warps * WARP
-    shared = block_bytes(t, factor_rows(t, machine), stages)
+    shared = block_bytes(t, factor_rows(t, machine), machine, stages)
     if registers(t) > of.thread_registers or threads > of.block_threads:
         return 0
     return min(
@@ -437,13 +443,14 @@ def together(t: TensorTiling, machine: CudaMachine, stages: int = 1) -> int:
 
 
 def boxes_pay(t: TensorTiling, machine: CudaMachine) -> bool:
-    """Whether a product is expected to be faster if one thread copies its tiles."""
+    """Whether a product is expected to be no slower if one thread copies its tiles: other threads
+    have fewer registers and instructions then."""
     stages = best_stages(t, machine)
     usual, other = (
         time_on_tensor_cores(t, machine, stages, in_boxes) or math.inf
         for in_boxes in (False, True)
     )
-    return other < usual
+    return other <= usual
 
 
 def time_on_tensor_cores(

@@ -274,7 +274,8 @@ class _TensorWork:
         single = [loop for loop in nest if loop not in (*rows, column)]
         s.reorder(*single, *steps, *rows, column, inner)
         outer = reduce(s.fuse, steps)
-        pays = boxes_pay(t, self.machine)
+        # Which parts of a window are boxes is only seen when these are noted.
+        pays = len(p.sums) == 1 and boxes_pay(t, self.machine)
         able = (True, False) if copies_boxes(t, self.machine) else (False,)
         self.in_boxes = choose(f"{p.name}.boxes", able, able[0] and pays)
         fetched = [self.fetch(read, outer, choose) for read in (p.left, p.right)]

@@ -48,6 +48,7 @@ from tilewright.loops.launch import (
 from tilewright.loops.nodes import ASYNC, BULK, For, Unit
 from tilewright.loops.passes.bulk_copies import boxes_of
 from tilewright.loops.passes.in_flight import BOXES, PRODUCTS, accumulators_of
+from tilewright.loops.passes.shared_room import ALIGNMENT
 from tilewright.loops.passes.thread_registers import own_extent, own_index
 from tilewright.loops.passes.warp_units import fragments
 from tilewright.targets.llvm.emit_boxes import BoxCopies, BoxRing
@@ -69,7 +70,7 @@ from tilewright.targets.llvm.emit_text import (
 from tilewright.targets.llvm.emit_types import memory_type
 from tilewright.targets.llvm.lanes import residue
 from tilewright.targets.llvm.processor import Processor
-from tilewright.targets.llvm.shared_layout import ALIGNMENT, SharedMemoryLayout
+from tilewright.targets.llvm.shared_layout import SharedMemoryLayout
 from tilewright.targets.llvm.statements import written
 
 T = TypeVar("T")

@@ -9,10 +9,9 @@ from tilewright.base.dataclass import dataclass
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.launch import Launch
 from tilewright.loops.passes.bulk_copies import groups_at_once
-from tilewright.loops.passes.warp_units import warp_units
+from tilewright.loops.passes.shared_room import ALIGNMENT, alignments, apart, end_of
 
 MBARRIER: Final = 8  # bytes
-ALIGNMENT: Final = 16  # bytes: of every parameter, and of what a block shares
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +31,14 @@ class SharedMemoryLayout:
 
     @staticmethod
     def of(launch: Launch, symbol: str, static: int) -> SharedMemoryLayout:
-        """Lay out buffers one after another. static: the most bytes with a size in the code."""
-        needs = _alignments(launch)
-        offsets, at = {}, 0
-        for buffer in launch.shared:
-            at = -(-at // needs[buffer]) * needs[buffer]
-            offsets[buffer] = at
-            at += -(-buffer.size * buffer.dtype.itemsize // ALIGNMENT) * ALIGNMENT
+        """The layout of a launch. static: the most bytes with a size in the code."""
+        needs = alignments(launch.shared, launch.body)
+        offsets = launch.places or apart(launch.shared, launch.body)
         most = max(needs.values(), default=ALIGNMENT)
         ring = groups_at_once(launch.body)
-        at += ring * MBARRIER
-        return SharedMemoryLayout(symbol, offsets, at, at > static, most, ring)
+        nbytes = end_of(offsets) + ring * MBARRIER
+        is_dynamic = nbytes > static
+        return SharedMemoryLayout(symbol, offsets, nbytes, is_dynamic, most, ring)
 
     @property
     def ring_offset(self) -> int:
@@ -60,16 +56,3 @@ class SharedMemoryLayout:
             kind, array = "internal", f"[{self.nbytes} x i8] undef"
         start = f"@{self.symbol} = {kind} addrspace(3) global"
         return f"{start} {array}, align {self.alignment}\n"
-
-
-def _alignments(launch: Launch) -> dict[Buffer, int]:
-    """What the start of each buffer of a block is a multiple of, in bytes."""
-    found = dict.fromkeys(launch.shared, ALIGNMENT)
-    for unit in warp_units(launch.body):
-        assert unit.intrinsic is not None
-        of = unit.intrinsic.intrinsic
-        for tensor, o in zip(of.tensors, unit.operands[-len(of.tensors) :]):
-            if o.buffer in found:
-                need = of.alignment.get(tensor.name, 1)
-                found[o.buffer] = max(found[o.buffer], need)
-    return found

@@ -57,7 +57,9 @@ class LlvmGpuTarget(SimtTarget, Generic[_Machine]):
         large.
         """
         of = self.simt
-        program = to_launches(kernel, self.warp, of.async_copies, of.bulk_copies)
+        program = to_launches(
+            kernel, self.warp, of.async_copies, of.bulk_copies, of.own_room
+        )
         for launch in program.launches:
             check_block(launch, self.simt)
         return program

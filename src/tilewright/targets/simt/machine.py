@@ -54,6 +54,11 @@ class SimtMachine:
     async_copies: bool = False
     bulk_copies: bool = False
 
+    @property
+    def own_room(self) -> int:
+        """Bytes of shared memory that each thread may have if as many as possible run at once."""
+        return self.shared // self.unit_threads
+
 
 _K: Final = 1 << 10
 

@@ -14,6 +14,7 @@ from tilewright.expr.nodes import Buffer
 from tilewright.graph.blocks import BlockCosts
 from tilewright.loops.launch import Launch
 from tilewright.loops.nodes import Kernel
+from tilewright.loops.passes.shared_room import end_of
 from tilewright.plan.questions import NO_REWRITE_PAYS, PlanCosts
 from tilewright.schedule.space import Sketch
 from tilewright.schedule.space.patterns import classify
@@ -112,6 +113,8 @@ class SimtTarget(Target):
 
 def shared_of(launch: Launch) -> int:
     """Bytes that a block shares."""
+    if launch.places:
+        return end_of(launch.places)
     return sum(b.size * b.dtype.itemsize for b in launch.shared)
 
 
