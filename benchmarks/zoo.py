@@ -124,7 +124,9 @@ def summary(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
 @click.option("--memory", default=8.0, show_default=True, help="Gigabytes for each.")
 @click.option("--preload", default="", help="A module that is imported first.")
 @click.option("--peers", default="", help="Those to time, commas between; or all.")
-@click.option("--list", "which", type=click.Choice(("first", "drawn")), default="first")
+@click.option(
+    "--list", "which", type=click.Choice(("first", "drawn", "again")), default="first"
+)
 @click.option("--folder", type=click.Path(path_type=Path), default="zoo_files")
 @click.option("--serve", "served", hidden=True)
 def main(

@@ -26,6 +26,7 @@ from tilewright.plan.passes.products import merge_products
 from tilewright.plan.passes.recompute import Recompute
 from tilewright.plan.passes.siblings import merge_siblings
 from tilewright.plan.passes.split_groups import IsProfitable, split_groups
+from tilewright.plan.passes.split_positions import split_positions
 from tilewright.plan.passes.split_sums import split_deep_sums
 from tilewright.plan.passes.split_windows import split_windows
 from tilewright.plan.passes.stream_attention import stream_attention
@@ -243,6 +244,15 @@ class PoolInBlocks(Pass[Plan]):
 
 
 @dataclass(frozen=True)
+class SplitPositions(Pass[Plan]):
+    """Store positions of a sequence that convolutions read as a picture as rows and columns."""
+
+    def run(self, program: Plan) -> Plan:
+        fixed = _fixed(program)
+        return _on_host(program, lambda steps: split_positions(steps, fixed))
+
+
+@dataclass(frozen=True)
 class AddHalos(Pass[Plan]):
     """Store tensors that are read with padding together with their padding."""
 
@@ -324,7 +334,7 @@ def plan_pipeline(
         passes.append(PoolInBlocks(ask.estimated_cost))
     if fusion:
         passes.append(MergeProducts(ask.estimated_cost))
-    passes.append(AddHalos(costs.halo, ask.decided))
+    passes += [SplitPositions(), AddHalos(costs.halo, ask.decided)]
     if limit is not None:
         passes.append(Recompute(ask.estimated_cost, limit))
     checked: set[Computation] = (

@@ -1,0 +1,238 @@
+"""Positions of a sequence that a padded convolution reads as a picture get an axis for each side.
+
+A transformer's tokens `t[y * 28 + x, c]`, read as a picture of 28 columns by a convolution with
+padding, are stored as `t[y, x, c]`. The guards of the read are then the bounds of these axes, so
+that a halo can take their place, and the read moves evenly along each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from tilewright.base.dataclass import dataclass
+from tilewright.compute.contraction import is_contraction
+from tilewright.compute.guards import read_or_constant
+from tilewright.compute.nodes import Computation, Dim, Output
+from tilewright.compute.transforms import (
+    environment,
+    load_mapper,
+    map_outputs,
+    split_dims,
+)
+from tilewright.expr.affine import Affine, affine, to_expr
+from tilewright.expr.nodes import Buffer, Expr, Load, Select, Var
+from tilewright.expr.simplify import simplify
+from tilewright.ir.node import postorder
+from tilewright.plan.nodes import DefUse, FusionGroup, Step
+
+Index = tuple[Expr, ...]
+
+
+def split_positions(steps: Sequence[Step], keep: Collection[Buffer]) -> list[Step]:
+    """The steps with such tensors in their new shape; buffers in `keep` are unchanged.
+
+    requires of a tensor t and its axis a of extent H * W, else nothing changes: t is not in `keep`
+    and only Computations write and read it; some contraction reads t through a guard that says
+    exactly that y is in [0, H) and x in [0, W), with y * W + x its index of a; and every other
+    access indexes a by a dimension of extent H * W. That dimension becomes two, in the whole group.
+    """
+    found = list(steps)
+    while True:
+        moved = _first_split(found, keep)
+        if not moved:
+            return found
+        found = [moved.get(id(s), s) for s in found]
+
+
+def _first_split(
+    steps: Sequence[Step], keep: Collection[Buffer]
+) -> dict[int, FusionGroup]:
+    """The groups that change with the first tensor that can be split."""
+    flow = DefUse(steps)
+    for tensor, writers in flow.writers.items():
+        readers = flow.readers.get(tensor, [])
+        users = {id(g): g for g in (*writers, *readers)}
+        if tensor in keep:
+            continue
+        if any(g.kernel for g in users.values()):
+            continue
+        if not all(isinstance(n, int) for n in tensor.extents):
+            continue
+        for group in readers:
+            split = next(_splits(tensor, group.computations), None)
+            if split is None:
+                continue
+            moved = _moved_groups(split, users)
+            if moved:
+                return moved
+    return {}
+
+
+@dataclass(frozen=True)
+class _Split:
+    """An axis of a tensor as two; width: the extent of the second; made: the new tensor."""
+
+    tensor: Buffer
+    axis: int
+    width: int
+    made: Buffer
+
+    def place(self, index: Index, row: Expr, column: Expr) -> Index:
+        """The new index, with these in place of that of the axis."""
+        return (*index[: self.axis], row, column, *index[self.axis + 1 :])
+
+    def read(self, node: Select, c: Computation) -> Select | None:
+        """The guarded read of the new tensor; None if the guard does not say what it must."""
+        load = _read(node)
+        env = environment(c.dims)
+        form = affine(load.index[self.axis])
+        for row, column in _digits(form, self.width):
+            place = self.place(load.index, to_expr(row), to_expr(column))
+            then = Load(self.made, place)
+            new = node.replace(then=then)
+            if read_or_constant(new, env) is not None:
+                return new
+        return None
+
+
+def _split(t: Buffer, axis: int, width: int) -> _Split:
+    sides = (t.shape[axis] // width, width)
+    shape = (*t.shape[:axis], *sides, *t.shape[axis + 1 :])
+    return _Split(t, axis, width, Buffer(t.name, shape, t.dtype, t.scope))
+
+
+def _digits(form: Affine, width: int) -> Iterator[tuple[Affine, Affine]]:
+    """The ways to write a form as row * width + column without divisions of terms."""
+    high: list[tuple[Expr, int]] = []
+    low: list[tuple[Expr, int]] = []
+    for atom, step in form.terms:
+        if step % width:
+            low.append((atom, step))
+        else:
+            high.append((atom, step // width))
+    rows, columns = divmod(form.const, width)
+    for more in (0, 1):
+        row = Affine(tuple(high), rows + more)
+        column = Affine(tuple(low), columns - more * width)
+        yield row, column
+
+
+def _splits(tensor: Buffer, computations: Sequence[Computation]) -> Iterator[_Split]:
+    """What the guarded reads of contractions ask for."""
+    for c in computations:
+        if not is_contraction(c):
+            continue
+        for node in _guarded(c, tensor):
+            index = _read(node).index
+            for axis, extent in enumerate(tensor.shape):
+                terms = affine(index[axis]).terms
+                steps = sorted({k for _, k in terms})
+                for width in steps:
+                    if not 1 < width < extent or extent % width:
+                        continue
+                    split = _split(tensor, axis, width)
+                    if split.read(node, c) is not None:
+                        yield split
+
+
+def _guarded(c: Computation, tensor: Buffer) -> list[Select]:
+    found = []
+    for o in c.outputs:
+        for node in postorder(o.value):
+            if not isinstance(node, Select):
+                continue
+            read = node.then
+            if isinstance(read, Load) and read.buffer is tensor:
+                found.append(node)
+    return found
+
+
+def _read(node: Select) -> Load:
+    load = node.then
+    assert isinstance(load, Load)
+    return load
+
+
+def _moved_groups(
+    split: _Split, users: Mapping[int, FusionGroup]
+) -> dict[int, FusionGroup] | None:
+    """The groups with the tensor in its new shape; None if one accesses it in another way."""
+    found = {}
+    for key, group in users.items():
+        moved = _moved(split, group.computations)
+        if moved is None:
+            return None
+        found[key] = replace(group, computations=moved)
+    return found
+
+
+def _moved(
+    split: _Split, group: Sequence[Computation]
+) -> tuple[Computation, ...] | None:
+    """The Computations of a group on the new tensor, or None."""
+    whole = split.tensor.shape[split.axis]
+    divided: set[Var] = set()
+    for c in group:
+        taken = _dimensions(split, c)
+        if taken is None:
+            return None
+        divided |= {d.var for d in taken}
+    for c in group:
+        for d in c.dims:
+            if d.var in divided and d.extent != whole:
+                return None
+    factors = dict.fromkeys(divided, split.width)
+    return tuple(_on_new(split, c, factors) for c in group)
+
+
+def _dimensions(split: _Split, c: Computation) -> list[Dim] | None:
+    """The dimensions that index the axis alone, in all accesses but the guarded ones."""
+    pictures = _pictures(split, c)
+    tensor = split.tensor
+    reads = [a for a in c.accesses if a.buffer is tensor]
+    plain = [a.index for a in reads if a not in pictures]
+    plain += [o.index for o in c.outputs if o.tensor is tensor]
+    by_var = {d.var: d for d in c.dims}
+    found = [by_var.get(index[split.axis]) for index in plain]  # type: ignore[call-overload]
+    return None if None in found else found
+
+
+def _pictures(split: _Split, c: Computation) -> dict[Expr, Expr]:
+    """The guarded reads of the tensor as a picture, and those that take their place."""
+    found = {}
+    for node in _guarded(c, split.tensor):
+        new = split.read(node, c)
+        if new is not None:
+            found[node.then] = new.then
+    return found
+
+
+def _on_new(split: _Split, c: Computation, factors: Mapping[Var, int]) -> Computation:
+    reads = _pictures(split, c)
+    env = environment(c.dims)
+
+    def digits(index: Index) -> Index:
+        i = index[split.axis]
+        return split.place(index, i // split.width, i % split.width)
+
+    def moved(load: Load) -> Expr:
+        if load in reads:
+            return reads[load]
+        return Load(split.made, digits(load.index))
+
+    on_made = load_mapper({split.tensor: moved})
+    outputs = []
+    for o in c.outputs:
+        tensor, index = o.tensor, o.index
+        value = on_made(o.value)
+        if tensor is split.tensor:
+            tensor = split.made
+            index = digits(index)
+        outputs.append(Output(tensor, index, value))
+    there = replace(c, outputs=tuple(outputs))
+    variables = {d.var for d in c.dims}
+    own = {v: n for v, n in factors.items() if v in variables}
+    if own:
+        return split_dims(there, own)
+    return replace(there, outputs=map_outputs(there, lambda e: simplify(e, env)))
