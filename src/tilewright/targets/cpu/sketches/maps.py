@@ -46,8 +46,12 @@ def maps(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) -> S
         return s
     costly = sum(isinstance(n, Call | Div) for n in postorder(c.outputs[0].value))
     costs = at.costs
-    work = math.prod(d.extent for d in dims) * (1 + costs.call_operations * costly)
-    taken = work * costs.point_ns + costs.moving(s.kernel.params, at.constants)
+    points = math.prod(d.extent for d in dims)
+    work = points * (1 + costs.call_operations * costly)
+    # A border, or a part of a concatenation, is a small part of its tensor.
+    used = points * (len(c.accesses) + len(c.outputs))
+    moved = costs.moving(s.kernel.params, at.constants, used)
+    taken = work * costs.point_ns + moved
     threads = at.threads(choose, c.name, costs.worth_sharing(taken))
     crossed = transposed_nest(s, loops, at.machine)
     if crossed is not None and choose(
