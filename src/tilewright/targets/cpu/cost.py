@@ -486,21 +486,16 @@ class CostModel:
         """Whether work that takes one core so long is worth waking the other threads."""
         return nanoseconds >= self.share_ns
 
-    def moving(
-        self,
-        buffers: Iterable[Buffer],
-        constants: Collection[Buffer],
-        most: float = math.inf,
-    ) -> float:
+    def moving(self, buffers: Iterable[Buffer], constants: Collection[Buffer]) -> float:
         """Nanoseconds to move the data of these buffers from all cores to one, or back.
 
         Data is in the caches of the cores that produced it: a single core must fetch most of it
-        from the others, and they must fetch its results. most: elements of a buffer that are used.
+        from the others, and they must fetch its results.
         """
         taken = 0.0
         for b in buffers:
             rate = self.constant_byte_ns if b in constants else self.byte_ns
-            taken += min(b.size, most) * b.dtype.itemsize * rate
+            taken += b.size * b.dtype.itemsize * rate
         return taken
 
     def streams(self, size: int) -> bool:

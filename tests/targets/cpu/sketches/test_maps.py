@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from tilewright.base.dtypes import float32
-from tilewright.expr.nodes import const
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.passes.in_place import overwritable
 from tilewright.operators import Buffer, map_
@@ -57,15 +56,3 @@ def test_a_result_of_another_shape_keeps_its_wide_tiles() -> None:
     c = map_("t", y, lambda i, j: x[i, j + 1] * 2.0)
     at = Context(replace(machine("x86-64-v4"), cores=2))
     assert sketches(plain([c]), [c], at)[0].default().values["t.vectors"] == 4
-
-
-@pytest.mark.parametrize(("rows", "shared"), [(1, False), (58, True)])
-def test_threads_share_a_map_by_the_part_of_the_tensor_that_it_writes(
-    rows: int, shared: bool
-) -> None:
-    """The first row of a padded image is not worth waking threads for, all of its rows are."""
-    y = Buffer("y", (58, 58, 64), float32)
-    c = map_("t", y, lambda i, j, k: const(0.0, float32), extents=(rows, 58, 64))
-    at = Context(replace(machine("x86-64-v4"), cores=2))
-    kernel = sketches(plain([c]), [c], at)[0].default().schedule.kernel
-    assert ("parallel" in str(kernel)) == shared

@@ -46,7 +46,8 @@ def maps(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) -> S
         return s
     costly = sum(isinstance(n, Call | Div) for n in postorder(c.outputs[0].value))
     costs = at.costs
-    taken = _alone(s, c, costly, at)
+    work = math.prod(d.extent for d in dims) * (1 + costs.call_operations * costly)
+    taken = work * costs.point_ns + costs.moving(s.kernel.params, at.constants)
     threads = at.threads(choose, c.name, costs.worth_sharing(taken))
     crossed = transposed_nest(s, loops, at.machine)
     if crossed is not None and choose(
@@ -89,18 +90,6 @@ def maps(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) -> S
     if threads:
         at.share(s, loops, choose, c.name)
     return s
-
-
-def _alone(s: Schedule, c: Computation, costly: int, at: Context) -> float:
-    """Nanoseconds that one core takes; costly: functions and divisions of a point.
-
-    A border, or a part of a concatenation, uses a small part of its tensor.
-    """
-    points = math.prod(d.extent for d in free_dims(c))
-    work = points * (1 + at.costs.call_operations * costly)
-    used = points * (len(c.accesses) + len(c.outputs))
-    moved = at.costs.moving(s.kernel.params, at.constants, used)
-    return work * at.costs.point_ns + moved
 
 
 def _chunks(
