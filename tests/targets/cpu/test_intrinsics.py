@@ -216,7 +216,8 @@ def test_a_product_of_512_by_the_inner_loop_it_should_have() -> None:
     np.testing.assert_array_equal(c, exact.astype(np.int32))
     lines = assembly(s.kernel, host()).splitlines()
     at = [n for n, line in enumerate(lines) if "vpdpbusd" in line]
-    loop = lines[at[0] - 5 : at[-1] + 1]
+    head = max(n for n, line in enumerate(lines[: at[0]]) if line.startswith(".LBB"))
+    loop = lines[head : at[-1] + 1]
     assert len(at) == 16
     assert sum("vpbroadcastd" in x for x in loop) == 4
     assert sum("vmovdqu64" in x for x in loop) == 4

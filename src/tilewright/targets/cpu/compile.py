@@ -28,7 +28,7 @@ from tilewright.schedule.steady import steady
 from tilewright.targets.cpu.copies_across import copies_across
 from tilewright.targets.cpu.cost import cost_model
 from tilewright.targets.cpu.dead_fills import dead_fills
-from tilewright.targets.cpu.emit import emit_module
+from tilewright.targets.cpu.emit import ONLY_CALLS, emit_module
 from tilewright.targets.cpu.frame_layout import plan_memory
 from tilewright.targets.cpu.lone_lanes import STORE, without_lone_lanes
 from tilewright.targets.cpu.machine import CpuMachine
@@ -223,6 +223,7 @@ def optimized(text: str, machine: CpuMachine, where: str, level: int = LEVEL) ->
         before = str(module)
         after = without_lone_lanes(before, machine.vector_bits)
         module = module if after == before else backend.parsed(after)
+    backend.translate_only(module, ONLY_CALLS)
     return module
 
 

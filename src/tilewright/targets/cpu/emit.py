@@ -12,7 +12,7 @@ from tilewright.expr.intervals import Interval
 from tilewright.expr.nodes import MAX_SIZE, Buffer, Extent, Var
 from tilewright.ir.node import Node, postorder
 from tilewright.loops.analysis.contents import contents
-from tilewright.loops.nodes import PREFETCH, Alloc, For, Kernel, Unit
+from tilewright.loops.nodes import PREFETCH, Alloc, Block, For, Kernel, Stmt, Unit
 from tilewright.runtime.abi import (
     CTX_PARALLEL,
     CTX_SIZES,
@@ -40,6 +40,13 @@ from tilewright.targets.llvm.emit_text import LlvmValue, flatten, integer
 from tilewright.targets.llvm.statements import written
 from tilewright.targets.llvm.value_numbering import NumberingScope
 from tilewright.targets.permitted import Permissions
+
+# LLVM rewrites the addresses of a loop for its counter ("loop strength reduction"), which takes a
+# quarter of the time for code. A body with fewer named values than this may gain from it.
+LONG_BODY: Final = 40
+
+# The attribute of a function that gains nothing from LLVM's choice of instructions.
+ONLY_CALLS: Final = "only-calls"
 
 
 @dataclass(slots=True)
@@ -118,15 +125,32 @@ def _write_kernel(module: Module, kernel: Kernel, name: str, linkage: str) -> No
     f = EmittedFunction(module, kernel.params)
     f.pointers |= {b: LlvmValue(f"%p{n}", "ptr") for n, b in enumerate(kernel.params)}
     f.emit(kernel.body)
-    module.functions.append(f.finish(name, [], linkage))
+    module.functions.append(f.finish(name, linkage, _only_calls(kernel.body)))
+
+
+def _only_calls(s: Stmt) -> bool:
+    """Whether the threads' loops are all that a statement has."""
+    match s:
+        case Block():
+            return all(map(_only_calls, s.stmts))
+        case Alloc():
+            return _only_calls(s.body)
+        case For():
+            return s.kind == "parallel" and s.trips != 1
+    return False
 
 
 def attributes(machine: CpuMachine) -> str:
-    """The attribute groups every module ends with: #0 for functions, #1 for cold ones."""
+    """The attribute groups every module ends with: #0 for functions, #1 for those that only call
+    others."""
     width = min(machine.vector_bits, 512)
+    common = (
+        'nounwind "no-builtins" "frame-pointer"="none" '
+        f'"prefer-vector-width"="{width}" "target-features"="{machine.feature_string}"'
+    )
     return (
-        'attributes #0 = { nounwind "no-builtins" "frame-pointer"="none" '
-        f'"prefer-vector-width"="{width}" "target-features"="{machine.feature_string}" }}\n'
+        f"attributes #0 = {{ {common} }}\n"
+        f'attributes #1 = {{ {common} "{ONLY_CALLS}" }}\n'
     )
 
 
@@ -177,6 +201,16 @@ class EmittedFunction(Statements):
             return self.value(number)
         finally:
             self.scopes, self.out = inner, out
+
+    def step(self, counter: LlvmValue, following: str, length: int) -> None:
+        """As for all loops. Behind `expect`, which is no instruction, LLVM does not see the counter
+        of a long body, and leaves the addresses to x86's addressing modes."""
+        if length < LONG_BODY or self.machine.arch != "x86_64":
+            return super().step(counter, following, length)
+        type, hidden = counter.type, self.fresh("i")
+        super().step(counter, hidden, length)
+        expected = f"@llvm.expect.{type}({type} {hidden}, {type} 0)"
+        return self.line(f"{following} = call {type} {expected}")
 
     def intrinsic(self, s: Unit) -> None:
         """The instructions of a Unit."""
@@ -248,19 +282,30 @@ class EmittedFunction(Statements):
         )
         return name
 
-    def finish(self, name: str, extra: list[str], linkage: str) -> str:
-        """The text of the function; `extra` are parameters after the workspace."""
+    def finish(self, name: str, linkage: str, only_calls: bool) -> str:
+        """The text of the kernel's own function."""
+        arguments = [f"ptr noalias %p{n}" for n in range(len(self.params))]
+        passed = ", ".join(["ptr %ctx", *arguments, "ptr noalias %ws"])
+        # What configures and releases tiles is more than a call.
+        group = 1 if only_calls and not self.module.uses_tiles else 0
+        return self._function(f"define {linkage}void @{name}({passed}) #{group} {{", [])
+
+    def finish_region(self, name: str, held: Sequence[str]) -> str:
+        """The text of a region's function; held: what it takes from the closure, typed."""
+        lines: list[str] = []
+        for n, value in enumerate(held):
+            type, _, local = value.partition(" ")
+            lines.append(f"  {local}.at = getelementptr i8, ptr %closure, i64 {8 * n}")
+            lines.append(f"  {local} = load {type}, ptr {local}.at, align 8")
+        head = f"define internal void @{name}(ptr %closure, {_PART}) #0 {{"
+        return self._function(head, lines)
+
+    def _function(self, head: str, first: Sequence[str]) -> str:
         self.module.remainders |= self.ops.remainders
         self.module.uses_tiles |= self.uses_tiles
         self.module.own |= self.own
         self.module.has_streamed |= self.has_streamed
-        arguments = ["ptr %ctx"]
-        arguments += [f"ptr noalias %p{n}" for n in range(len(self.params))]
-        arguments += ["ptr noalias %ws", *extra]
-        lines = [
-            f"define {linkage}void @{name}({', '.join(arguments)}) #0 {{",
-            "entry:",
-        ]
+        lines = [head, "entry:", *first]
         flatten(self.entry, lines)
         if self.region:
             tiles = self.uses_tiles
@@ -293,7 +338,6 @@ class EmittedFunction(Statements):
         held += [self.pointers[b] for b in buffers]
         held += [self.value(v) for v in variables]
         _write_region(self.module, name, s, self, variables, buffers)
-        self.module.functions.append(_part(name, [v.type for v in held]))
         closure = self._closure(held)
         self._call_region(name, closure, self.value(s.extent))
         self.changed(changed)
@@ -364,7 +408,8 @@ def _write_region(
     variables: list[Var],
     buffers: list[Buffer],
 ) -> None:
-    """The body of a region: the iterations from `begin` to before `end`, by thread `thread`."""
+    """The function of a region, which the pool calls: the iterations from `begin` to before `end`,
+    by thread `thread`."""
     f = EmittedFunction(module, outer.params, region=True)
     f.ranges |= outer.ranges
     f.pointers |= {b: LlvmValue(f"%p{n}", "ptr") for n, b in enumerate(outer.params)}
@@ -374,26 +419,10 @@ def _write_region(
     begin = LlvmValue("%begin", "i64")
     end = LlvmValue("%end", "i64")
     f.when(f.compare("icmp slt", begin, end), lambda: f.serial(s, begin, end, True))
-    extra = [f"ptr %b{n}" for n in range(len(buffers))]
-    extra += [f"i64 %x{n}" for n in range(len(variables))]
-    module.functions.append(f.finish(f"{name}.body", [*extra, *_PART], "internal "))
+    held = ["ptr %ctx", *(f"ptr %p{n}" for n in range(len(outer.params))), "ptr %ws"]
+    held += [f"ptr %b{n}" for n in range(len(buffers))]
+    held += [f"i64 %x{n}" for n in range(len(variables))]
+    module.functions.append(f.finish_region(name, held))
 
 
-_PART: Final = ("i64 %thread", "i64 %begin", "i64 %end")
-
-
-def _part(name: str, types: list[str]) -> str:
-    """The function the pool calls: unpacks the closure for the region's body."""
-    lines = [
-        f"define internal void @{name}(ptr %closure, {', '.join(_PART)}) #0 {{",
-        "entry:",
-    ]
-    arguments = []
-    for n, type in enumerate(types):
-        lines.append(f"  %a{n} = getelementptr i8, ptr %closure, i64 {8 * n}")
-        lines.append(f"  %c{n} = load {type}, ptr %a{n}, align 8")
-        arguments.append(f"{type} %c{n}")
-    inner = ", ".join([*arguments, *_PART])
-    return "\n".join(
-        [*lines, f"  call void @{name}.body({inner})", "  ret void", "}", ""]
-    )
+_PART: Final = "i64 %thread, i64 %begin, i64 %end"

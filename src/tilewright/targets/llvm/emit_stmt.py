@@ -81,6 +81,11 @@ class Statements(Expressions):
         """The type of the counter of a loop with this extent."""
         return "i64"
 
+    def step(self, counter: LlvmValue, following: str, length: int) -> None:
+        """A loop counter's next value, under the name `following`; length: values that the loop's
+        body has named."""
+        self.line(f"{following} = add nuw nsw {counter.typed}, 1")
+
     def intrinsic(self, s: Unit) -> None:
         """A Unit that is an instruction of the machine."""
         raise NotImplementedError
@@ -175,11 +180,12 @@ class Statements(Expressions):
         if s.trips is None and not reads_memory(s.extent):
             # What it says of the extent holds in the loop only, and is left out.
             self.ranges |= less_than(s.var, s.extent)
+        before_body = self.count
         self.emit(s.body)
         self.scopes.pop()
         self.line(f"br label {latch}")
         self.label(latch)
-        self.line(f"{following} = add nuw nsw {type} {i}, 1")
+        self.step(LlvmValue(i, type), following, self.count - before_body)
         again = self.compare("icmp ne", LlvmValue(following, type), end)
         self.line(f"br {again.typed}, label {head}, label {after}")
         self.label(after)
