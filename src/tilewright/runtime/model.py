@@ -233,6 +233,10 @@ class CompiledModel:
         """Bytes of the block that one running call needs."""
         return self.arena_bytes + self.workspace + threads * self.thread_workspace
 
+    def fits(self, limit: int, threads: int) -> bool:
+        """Whether a call and the constants need at most `limit` bytes."""
+        return self.memory(threads) + len(self.constants) <= limit
+
 
 def constants_on(device: str, steps: Iterable[Step]) -> int:
     """Bytes of the constants that launches on a device read, each stored once."""

@@ -70,6 +70,14 @@ class RangedModel:
         """The constants of all models."""
         return self.models[0].held if self.models else NO_CONSTANTS
 
+    def needs(self, constants: int) -> int:
+        """Bytes of all arenas, and of so many bytes of constants."""
+        return constants + sum(m.arena_bytes for m in self.models)
+
+    def fits(self, limit: int, threads: int) -> bool:
+        """Whether it needs at most half of the limit in bytes; calls have the other half."""
+        return self.needs(len(self.held.block)) <= limit // 2
+
     def with_constants(self, held: Constants) -> RangedModel:
         """The same code with these constants."""
         single = {key: m.with_constants(held) for key, m in self.single.items()}
