@@ -207,7 +207,7 @@ def _decode(
         code = {f: [codes[f][n] for n in data[f]] for f in FOLDERS}
         return manifest.decode(data, constants=constants, **code)
 
-    return RangedModel(
+    found = RangedModel(
         inputs=tuple(map(_decode_value, head["inputs"])),
         outputs=tuple(map(_decode_value, head["outputs"])),
         allowed={name: _decode_extents(e) for name, e in head["allowed"]},
@@ -218,6 +218,7 @@ def _decode(
         ),
         meta=manifest.decode_mapping(head["meta"]),
     )
+    return found.with_constants(constants)
 
 
 def _decode_shared(

@@ -41,7 +41,7 @@ class SharedModel:
 
     def with_constants(self, held: Constants) -> SharedModel:
         """The same code with these constants."""
-        model = self.opened.model.with_constants(held)
+        model = _sharing(self.opened.model, held)
         return replace(self, opened=replace(self.opened, model=model))
 
 
@@ -80,9 +80,13 @@ class RangedModel:
 
     def with_constants(self, held: Constants) -> RangedModel:
         """The same code with these constants."""
-        single = {key: m.with_constants(held) for key, m in self.single.items()}
+        single = {key: _sharing(m, held) for key, m in self.single.items()}
         shared = (s.with_constants(held) for s in self.shared)
         return replace(self, single=single, shared=tuple(shared))
+
+
+def _sharing(model: CompiledModel, held: Constants) -> CompiledModel:
+    return replace(model.with_constants(held), shares_constants=True)
 
 
 def check(model: RangedModel) -> None:
