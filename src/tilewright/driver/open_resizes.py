@@ -46,8 +46,9 @@ def _typings(
     points = [{n: end(e) for n, e in allowed.items()} for end in (min, max)]
     points.append(start)
     for name, extents in allowed.items():
-        near = sorted(extents, key=lambda n, s=start[name]: abs(n - s))
-        points += [{**start, name: n} for n in near[1 : 1 + NEIGHBORS]]
+        middle = start[name]
+        near = sorted((abs(n - middle), n) for n in extents)
+        points += [{**start, name: n} for _, n in near[1 : 1 + NEIGHBORS]]
     for point in points:
         try:
             yield typing_at(point)
