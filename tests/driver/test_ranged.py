@@ -363,7 +363,9 @@ def test_a_plan_that_is_wrong_at_some_sizes_is_no_code_for_a_range(
         "(x, , s) }"
     )
     how: Any = {"jit": False, "threads": 1, "cache": False}
-    with pytest.raises(UnsupportedError, match="19 combinations .* separate code") as e:
+    with pytest.raises(
+        UnsupportedError, match=r"19 combinations .* separate code"
+    ) as e:
         tw.compile(model(text), dims={"n": (1, 20)}, **how)
     assert e.value.code == "TW-JIT"
     assert str(e.value).endswith("at most 16 combinations: dims={'n': [1, 11, 20]}")
