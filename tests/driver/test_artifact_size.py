@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from tilewright.driver import constants
 from tilewright.driver.constants import ConstantPool, PackedWeight
 from tilewright.runtime import packed
 from tilewright.runtime.executable import Executable
+from tilewright.runtime.model import CompiledModel, NativeStep, Tensor, ValueSlot
+from tilewright.runtime.own_constants import with_own_constants
 from tilewright.runtime.packing import Packing, PackingPart
 from tilewright.runtime.ranged import RangedExecutable
 
@@ -43,6 +46,15 @@ g (float[48, 96] x, float[2, 48] z) => (float[48, 96] y, float[2, 96] u) {
   y = MatMul(x, w)
   t = Tanh(z)
   u = MatMul(t, v)
+}
+"""
+
+DENSE = """
+<ir_version: 10, opset_import: ["" : 21]>
+g (float[n, 96] x) => (float[n, 48] y) {
+  h = MatMul(x, w)
+  t = Tanh(h)
+  y = MatMul(t, v)
 }
 """
 
@@ -195,3 +207,68 @@ def test_a_cached_model_is_mapped_and_saved_as_small(
     assert len(found.model.packed) == 2
     found.save(second)
     assert second.read_bytes() == first.read_bytes()
+
+
+@pytest.mark.parametrize("dims", [{"n": (1, 20)}, {"n": [1, 9]}], ids=repr)
+def test_one_shape_of_a_range_is_stored_with_its_own_constants(
+    tmp_path: Path, dims: Any
+) -> None:
+    """Shared code, and code for one shape; saved from what was compiled and from what was
+    loaded."""
+    source, weights = model(DENSE, w=(96, 96), v=(96, 48))
+    made = tw.compile(source, dims=dims, jit=False, cache=False, mcpu="x86-64-v3")
+    assert isinstance(made, RangedExecutable)
+    made.save(tmp_path / "range.tw")
+    loaded = tw.load(tmp_path / "range.tw")
+    assert isinstance(loaded, RangedExecutable)
+    assert len(made.model.held.block) > 1.5 * weights
+    for n in (1, 9):
+        x = np.random.default_rng(n).standard_normal((n, 96), np.float32)
+        for number, of in enumerate((made, loaded)):
+            one, path = of.at({"n": n}), tmp_path / f"{n}_{number}.tw"
+            one.save(path)
+            assert weights <= stored(path) <= 1.3 * weights
+            same(one, path, x)
+
+
+def test_what_other_codes_of_a_range_read_is_left_out() -> None:
+    """Constants move together; a packed one whose weight another code reads has it apart."""
+    rng = np.random.default_rng(0)
+    weights = [
+        rng.standard_normal(length).astype(np.float32) for length in (1 << 13, 40, 6)
+    ]
+    pool = ConstantPool()
+    places = [pool.place_array(w) for w in weights]
+    first, second = (
+        pool.place_packed(PackedWeight(weights[0], in_two(n), "float32"))
+        for n in (1, 2)
+    )
+
+    def of(*slots: tuple[int, int]) -> CompiledModel:
+        values = tuple(
+            ValueSlot("constant", at, Tensor("c", "float32", (length,)))
+            for at, length in slots
+        )
+        made = CompiledModel((), (), (NativeStep("f", values, ()),))
+        held = pool.held()
+        return replace(made.with_constants(held), shares_constants=True)
+
+    size = in_two(2).size
+    whole = of((places[2], 6), (second, size), (places[1], 40), (places[2], 6))
+    own = with_own_constants(whole)
+    block = own.constants
+    assert len(block) == 192 + 64 + 4 * size
+    (step,) = own.steps
+    assert isinstance(step, NativeStep)
+    for before, after in zip(whole.slots, own.slots, strict=True):
+        n = before.tensor.nbytes
+        np.testing.assert_array_equal(
+            whole.constants[before.at : before.at + n], block[after.at : after.at + n]
+        )
+    (one,) = own.packed
+    assert (one.at, one.weight) == (256, -1)
+    np.testing.assert_array_equal(own.weights[0].view(np.float32), weights[0])
+    both = with_own_constants(of((first, in_two(1).size), (places[0], 1 << 13)))
+    assert [(p.at, p.weight) for p in both.packed] == [(1 << 15, 0)]
+    assert not both.weights
+    assert with_own_constants(own) is own

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from tilewright.driver.reshaped_axes import expands_alike, reshapes_alike
 from tilewright.driver.size_terms import SizeTerm
 from tilewright.driver.sources import import_model
 from tilewright.graph.infer import typing_at
+from tilewright.graph.nodes import Graph
 from tilewright.runtime.ranged import RangedExecutable
 
 HOW: Any = {"jit": False, "threads": 1, "cache": False}
@@ -26,6 +28,10 @@ HOW: Any = {"jit": False, "threads": 1, "cache": False}
 def found(text: str, points: list[dict[str, int]], **most: int) -> list[Any]:
     """The sizes that are odd, of ranges from 1 on."""
     graph = import_model(onnx.parser.parse_model(HEAD + text), (), Options.of({}))
+    return compared(graph, points, **most)
+
+
+def compared(graph: Graph, points: list[dict[str, int]], **most: int) -> list[Any]:
     allowed = {name: range(1, n + 1) for name, n in most.items()}
     told = [*points, most]
     typings = [typing_at(graph, p, fold_elements=KNOWN) for p in told]
@@ -103,6 +109,40 @@ def test_rows_of_a_table_by_the_first_places_are_the_first_rows(
     assert found(plain, LINE, n=400) == []
     sliced = gathered("Slice(a, z, s)", "Identity(q)")
     assert "Gather" in worked(sliced, monkeypatch, n=400)
+
+
+def positions(how: str, computed: tuple[int, ...]) -> Any:
+    """Two of x, one behind the other, resized to its size; the code computes positions."""
+    text = whole("s") + f"c = Concat<axis = 0>(x, x) y = Resize<{how}>(c, , , s)"
+    model = onnx.parser.parse_model(HEAD + f"(float[n] x) => (float[k] y) {{ {text} }}")
+    graph = import_model(model, (), Options.of({}))
+    *before, resize = graph.operations
+    marked = replace(resize, attributes={**resize.attributes, "computed": computed})
+    return replace(graph, operations=(*before, marked))
+
+
+@pytest.mark.parametrize(
+    ("how", "computed", "taken"),
+    [
+        ("", (0,), True),
+        ("", (1,), False),  # not along the axis that changes
+        ("axes = [0]", (0,), False),
+        # One element is elsewhere than the formula has it.
+        ('coordinate_transformation_mode = "pytorch_half_pixel"', (0,), False),
+        ('coordinate_transformation_mode = "align_corners"', (0,), True),
+    ],
+)
+def test_positions_that_code_computes_are_taken_at_all_sizes(
+    how: str, computed: Any, taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more = f", {how}" if how else ""
+    graph = positions(f'mode = "linear"{more}', computed)
+    told: list[str] = []
+    monkeypatch.setattr(
+        Between, "_worked", lambda _, op, *more: told.append(op.qualified) or ()
+    )
+    compared(graph, LINE, n=400)
+    assert ("Resize" not in told) == taken
 
 
 N, M = ((5, ((SizeTerm(name), 1),)) for name in "nm")

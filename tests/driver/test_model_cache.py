@@ -17,10 +17,16 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tilewright as tw
 from tilewright.base import events
-from tilewright.base.errors import MemoryLimitError, ModelError, TilewrightWarning
+from tilewright.base.errors import (
+    InputError,
+    MemoryLimitError,
+    ModelError,
+    TilewrightWarning,
+)
 from tilewright.base.store import FileStore
 from tilewright.driver import compile_lock, file_digest, model_cache, steps, version
-from tilewright.runtime import bundle
+from tilewright.driver.dynamic import DynamicExecutable
+from tilewright.runtime import bundle, ranged_bundle
 
 W = np.random.default_rng(0).standard_normal((40, 30)).astype(np.float32)
 X = np.random.default_rng(1).standard_normal((5, 40)).astype(np.float32)
@@ -98,6 +104,102 @@ def test_values_of_dimensions_are_part_of_the_key() -> None:
     exe, again = found(source, dims={"N": 6})
     assert again
     assert exe.inputs[0].shape == (6, 40)
+
+
+RANGE: dict[str, Any] = {"dims": {"N": (1, 20)}, "jit": False, "threads": 1}
+
+
+def test_a_range_is_not_compiled_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = model(shape=("N", 40)).SerializeToString()
+    first, again = found(source, **RANGE)
+    assert not again
+    monkeypatch.delattr(steps, "ranged")
+    second, again = found(source, **RANGE)
+    assert again
+    assert repr(second) == repr(first)
+    assert len(second.model.shared) == 1
+    for n in (1, 5, 20):
+        x = np.resize(X, (n, 40))
+        np.testing.assert_array_equal(first(x), second(x))
+    with pytest.raises(InputError, match="may be 1 to 20"):
+        second(np.zeros((21, 40), np.float32))
+    with pytest.raises(InputError, match="may have another shape"):
+        tw.compile(source, tiered=True, **RANGE)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"dims": {"N": (1, 21)}},
+        {"dims": {"N": (1, 20, 1)}},
+        {"dims": {"N": [1, 20]}},
+        {"math": "exact"},
+        {"fusion": False},
+        {"threads": 2},
+    ],
+    ids=repr,
+)
+def test_another_range_or_option_is_another_model(change: Any) -> None:
+    source = model(shape=("N", 40)).SerializeToString()
+    tw.compile(source, **RANGE)
+    assert not found(source, **{**RANGE, **change})[1]
+
+
+def test_code_for_all_values_is_not_that_for_a_range() -> None:
+    """With jit, the same dims only limit what is compiled during calls."""
+    source = model(shape=("N", 40)).SerializeToString()
+    tw.compile(source, **RANGE)
+    exe, again = found(source, dims=RANGE["dims"])
+    assert not again
+    assert isinstance(exe, DynamicExecutable)
+
+
+def test_a_damaged_range_is_made_again(folder: Path) -> None:
+    source = model(shape=("N", 40)).SerializeToString()
+    found(source, **RANGE)
+    (entry,) = entries(folder)
+    data = bytearray(entry.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    entry.write_bytes(data)
+    with pytest.warns(TilewrightWarning, match="damaged"):
+        exe, again = found(source, **RANGE)
+    assert not again
+    np.testing.assert_allclose(exe(X), np.maximum(X @ W, 0), rtol=1e-4, atol=1e-4)
+    assert found(source, **RANGE)[1]
+
+
+def test_weights_of_a_range_in_another_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_digest, "SETTLED", -60.0)
+    path = saved_apart(tmp_path / "m.onnx", shape=("N", 40))
+    assert not found(path, **RANGE)[1]
+    assert found(path, **RANGE)[1]
+    (path.parent / "w.bin").write_bytes((2 * W).tobytes())
+    exe, again = found(path, **RANGE)
+    assert not again
+    np.testing.assert_allclose(exe(X), np.maximum(X @ W, 0) * 2, rtol=1e-4, atol=1e-4)
+
+
+def test_the_memory_limit_is_what_a_kept_range_may_need(tmp_path: Path) -> None:
+    """As when it is compiled: half of the limit."""
+    store = FileStore(tmp_path / "store", 1 << 30)
+    source = model(shape=("N", 40)).SerializeToString()
+    asked = model_cache.known(store, source, None, {}, 1 << 30)
+    assert asked is not None
+    made: Any = tw.compile(source, cache=False, **RANGE)
+    model_cache.keep(store, asked, made.model, 1 << 30)
+    needed = 2 * made.model.needs(len(made.model.held.block))
+    assert model_cache.find(store, asked, needed, 1) is not None
+    assert model_cache.find(store, asked, needed - 1, 1) is None
+
+
+def test_reference_kernels_of_a_range_are_reported_each_time(folder: Path) -> None:
+    source = model("RandomUniformLike", shape=("N", 40)).SerializeToString()
+    for _ in range(2):
+        with pytest.warns(TilewrightWarning, match="RandomUniformLike"):
+            assert not found(source, **RANGE | {"dims": {"N": [2, 3]}})[1]
+    assert not entries(folder)
 
 
 @pytest.fixture
@@ -209,13 +311,13 @@ def test_constants_are_verified_unless_nobody_wrote_since(
     source = model().SerializeToString()
     found(source)
     asked = []
-    load = bundle.load
+    load = ranged_bundle.load
 
     def noting(path: Path, *, verify: bool) -> Any:
         asked.append(verify)
         return load(path, verify=verify)
 
-    monkeypatch.setattr(bundle, "load", noting)
+    monkeypatch.setattr(ranged_bundle, "load", noting)
     assert found(source)[1]
     (entry,) = entries(folder)
     data = bytearray(entry.read_bytes())
@@ -309,14 +411,14 @@ def test_a_large_model_is_written_while_the_caller_goes_on(
     """The call returns before it is written; the next one waits for that, and finds it."""
     monkeypatch.setattr(model_cache, "LARGE", 0)
     may_write = threading.Event()
-    write = bundle.write
+    write = ranged_bundle.write
 
     def later(*args: Any, **options: Any) -> None:
         assert may_write.wait(60)
         time.sleep(0.2)  # whoever does not wait comes first
         write(*args, **options)
 
-    monkeypatch.setattr(bundle, "write", later)
+    monkeypatch.setattr(ranged_bundle, "write", later)
     path = tmp_path / "m.onnx"
     onnx.save(model(), path)
     first, _ = found(path)
@@ -328,16 +430,17 @@ def test_a_large_model_is_written_while_the_caller_goes_on(
     np.testing.assert_array_equal(first(X), second(X))
 
 
+@pytest.mark.parametrize("how", [{}, RANGE], ids=["one shape", "a range"])
 def test_the_end_of_the_process_waits_and_a_kept_model_needs_no_compiler(
-    tmp_path: Path,
+    tmp_path: Path, how: Any
 ) -> None:
     path = tmp_path / "m.onnx"
-    onnx.save(model(), path)
+    onnx.save(model(shape=("N", 40) if how else (5, 40)), path)
     code = (
         "import sys, tilewright as tw\n"
         "from tilewright.driver import model_cache\n"
         "model_cache.LARGE = 0\n"
-        f"tw.compile({str(path)!r})\n"
+        f"tw.compile({str(path)!r}, **{how})\n"
         "rooms = {m.split('.')[1] for m in sys.modules if m.startswith('tilewright.')}\n"
         "print(sorted(rooms & {'graph', 'plan', 'expr', 'schedule', 'targets'}))\n"
     )

@@ -327,3 +327,27 @@ def test_bounds_of_a_linear_form_are_those_of_its_expression():
         assert linear_bounds(affine(e), known) == bounds(e, known)
         assert linear_bounds(affine(e), {}) == bounds(e, {})
     assert linear_bounds(affine(i + j), known) == (0, 3)
+
+
+UNKNOWN: dict[str, tuple[Expr, tuple[int, int], tuple[int, int | None], Interval]] = {
+    # a quotient or remainder, what x and n are between, and the bounds of the result
+    "at least 0": (X // Y, (0, 9), (1, None), (0, 9)),
+    "by at least 2": (X // Y, (0, 9), (2, None), (0, 4)),
+    "of both signs": (X // Y, (-7, 9), (2, 3), (-4, 4)),
+    "below 0": (X // Y, (-7, -2), (1, None), (-7, -1)),
+    "a remainder": (X % Y, (-7, 9), (1, 5), (0, 4)),
+    "a remainder by any": (X % Y, (-7, 9), (1, None), (0, None)),
+    "by 0": (X // Y, (0, 9), (0, None), (None, None)),
+    "a remainder by 0": (X % Y, (0, 9), (0, 5), (None, None)),
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_a_divisor_of_at_least_one(name: str) -> None:
+    e, x, n, expected = UNKNOWN[name]
+    assert bounds(e, {X: x, Y: n}) == expected
+    low, high = expected
+    for a in range(x[0], x[1] + 1):
+        for b in range(max(n[0], 1), (n[1] or 20) + 1):
+            value = int(evaluate(e, {X: a, Y: b}))
+            assert (low is None or low <= value) and (high is None or value <= high)

@@ -277,3 +277,35 @@ def test_sums_of_products_are_equal_in_any_order() -> None:
     assert products(B * N * 2 + H) == products(H + N * 2 * B)
     assert products(B * N) != products(B * N + 1)
     assert products(B * N - N * B) == {}
+
+
+# Guards of `K // N - 2` for a K below (B + 2) * N, and whether they tell that it is at least 0.
+GUARDS: dict[str, tuple[Expr, bool]] = {
+    "as long": (K >= N * 2, True),
+    "longer": (K >= N * 2 + 3, True),
+    "by another part": (K >= N * 2 + B, True),
+    "one less": (K >= N * 2 - 1, False),
+    "less by a part": (K >= N * 2 - B, False),
+    "shorter": (K >= N, False),
+    "of another size": (K >= C * 2, False),
+    "an end": (K < N * 2, False),
+}
+
+
+@pytest.mark.parametrize("name", GUARDS)
+def test_a_guard_tells_the_least_digit(name: str) -> None:
+    guard, proven = GUARDS[name]
+    below = ((K, (B + 2) * N),)
+    known = refine(env(*below) | {N: (1, None)}, guard)
+    index = K // N - 2
+    assert inside(index, B, known) == proven
+    assert not inside(index - 1, B, known)
+    assert not inside(index, B - 1, known)
+    points = [p for p in values(below, 4) if p[N] and evaluate(guard, p)]
+    held = all(0 <= evaluate(index, p) < p[B] for p in points)
+    assert held == proven
+
+
+def test_a_guard_tells_no_digit_by_what_may_be_zero() -> None:
+    known = refine(env((K, (B + 2) * N)), K >= N * 2)
+    assert not inside(K // N - 2, B, known)

@@ -172,7 +172,10 @@ class Assembler:
             nonlocal count
             if not run:
                 return
-            made = Segment(self.plan, self._pool, prepared, arena, count, self._slot)
+            apart = self.constants is not None
+            made = Segment(
+                self.plan, self._pool, prepared, arena, count, self._slot, apart
+            )
             symbol = f"segment_{len(segments)}"
             segments.append(self.target.segment(symbol, made.actions(run)))
             steps.append(NativeStep(symbol, tuple(made.values), tuple(made.records)))

@@ -252,7 +252,11 @@ class Between:
                 yield from self._of(self._branch(op).operations)
                 continue
             made = [self._fact(v, op) for v in op.writes]
-            if not _plain(op, reads, made) and not self._reshaped(op, reads, made):
+            if not (
+                _plain(op, reads, made)
+                or self._reshaped(op, reads, made)
+                or self._resized(op, reads, made)
+            ):
                 yield from self._worked(op, reads, made, sizes)
 
     def _fact(self, v: Value, op: Operation) -> Fact:
@@ -322,6 +326,31 @@ class Between:
             return expands_alike(given, wanted)
         least = {n: min(e) for n, e in self.allowed.items()}
         return reshapes_alike(given, wanted, data.shape.start, least)
+
+    def _resized(
+        self, op: Operation, reads: Sequence[Fact], made: Sequence[Fact]
+    ) -> bool:
+        """Whether the code computes the positions along each axis that may change.
+
+        requires: the sizes are an operand, for every axis. A result of one element may be at
+        another position than the formula has it.
+        """
+        axes = op.attributes.get("computed")
+        if not axes or op.attributes.get("axes") is not None or len(op.inputs) < 4:
+            return False
+        (result,), sizes = made, reads[-1].numbers
+        if not isinstance(sizes, AffineForm) or result.shape.key != sizes.key:
+            return False
+        given, wanted = axis_forms(reads[0].shape), axis_forms(result.shape)
+        if given is None or wanted is None:
+            return False
+        if any(given[n] != w for n, w in enumerate(wanted) if n not in axes):
+            return False
+        if op.attributes.get("coordinate_transformation_mode") != "pytorch_half_pixel":
+            return True
+        ends = {n: (min(e), max(e)) for n, e in self.allowed.items()}
+        corners = (result.shape.at(e) for e in combinations(ends))
+        return all(extents[n] > 1 for extents in corners for n in axes)
 
     def _worked(
         self,

@@ -17,18 +17,18 @@ from tilewright.driver import model_cache, version
 from tilewright.driver.compile_lock import exclusive
 from tilewright.driver.options import Options
 from tilewright.runtime.executable import Executable
+from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.threads import thread_count
 
 if TYPE_CHECKING:
     from tilewright.base.store import FileStore
     from tilewright.driver.dynamic import DynamicExecutable
     from tilewright.driver.keywords import CompileOptions
-    from tilewright.driver.model_cache import CachedModel
+    from tilewright.driver.model_cache import AnyModel, CachedModel
     from tilewright.driver.ranges import Dims
     from tilewright.driver.schedule_records import ScheduleRecord
     from tilewright.driver.sized import SizedExecutable
     from tilewright.driver.tiered import TieredExecutable
-    from tilewright.runtime.model import CompiledModel
     from tilewright.runtime.ranged import RangedExecutable
 
     OneTier = Executable | DynamicExecutable | RangedExecutable | SizedExecutable
@@ -162,10 +162,13 @@ def _compiled(
         if store is not None and asked is not None:
             model = model_cache.find(store, asked, limit, thread_count(chosen.threads))
             if model is not None:
-                ready = Executable(model, threads=chosen.threads, lazy=True)
-                return _in_tiers(ready) if tiered else ready
+                ready = _executable(model, chosen.threads)
+                if not tiered:
+                    return ready
+                if isinstance(ready, Executable):  # a range has one tier
+                    return _in_tiers(ready)
 
-        def keep(model: CompiledModel) -> None:
+        def keep(model: AnyModel) -> None:
             if store is not None and asked is not None:
                 model_cache.keep(store, asked, model, limit)
 
@@ -174,11 +177,20 @@ def _compiled(
 
             return begin(source, example_inputs, dims, chosen, keep)
         from tilewright.driver import steps
+        from tilewright.runtime.ranged import RangedExecutable
 
         made = steps.executable(source, example_inputs, dims, chosen)
-        if isinstance(made, Executable):
+        if isinstance(made, Executable | RangedExecutable):
             keep(made.model)
         return made
+
+
+def _executable(model: AnyModel, threads: int | None) -> Executable | RangedExecutable:
+    if isinstance(model, CompiledModel):
+        return Executable(model, threads=threads, lazy=True)
+    from tilewright.runtime.ranged import RangedExecutable
+
+    return RangedExecutable(model, threads=threads)
 
 
 def _identified(

@@ -2,7 +2,8 @@
 
 The key is a digest of everything that the result depends on: the contents of the model's file and
 of the files of its weights, the options, the processor's features, the compiler's sources, and the
-Python packages that it calls. The names of the files of weights are cached, too, so that they are
+Python packages that it calls. A model for ranges of shapes is cached as a whole, under the `dims`
+as they were given. The names of the files of weights are cached, too, so that they are
 known without parsing the model. Models with user-defined operators, for user-defined targets, or
 with host fallbacks are not cached.
 """
@@ -30,14 +31,16 @@ from tilewright.driver.file_digest import FileState
 from tilewright.driver.recipe import ModelRecipe
 from tilewright.driver.version import compiler
 from tilewright.frontends import torch
-from tilewright.runtime import bundle, digest, trim
+from tilewright.runtime import digest, ranged_bundle, trim
 from tilewright.runtime.machine import architecture, cpu_flags
 from tilewright.runtime.model import CompiledModel, HostFallbackStep
+from tilewright.runtime.ranged_model import RangedModel
 
 # Bytes of a model from which writing it takes longer than starting a thread.
 LARGE: Final = 8 << 20
 MANY: Final = 8 << 20  # bytes of a file that are worth a process that reads them
 States = tuple[tuple[Path, FileState], ...]
+AnyModel = CompiledModel | RangedModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +159,7 @@ def _supplied(target: str) -> bool:
 
 def find(
     store: FileStore, asked: CachedModel, limit: int, threads: int
-) -> CompiledModel | None:
+) -> AnyModel | None:
     """The cached model, verified; a damaged one is deleted.
 
     None also for a model that needs more than `limit` bytes: compiling it raises the proper error.
@@ -167,21 +170,19 @@ def find(
         return None
     try:
         sealed = _state_in(store.get(_seal(key))) == _state(path)
-        model = bundle.load(path, verify=not sealed)
+        model = ranged_bundle.load(path, verify=not sealed)
         if not sealed:
             store.put(_seal(key), _sealed(path, asked.name))
     except (ArtifactError, OSError):
         store.discard(key)
         return None
-    if model.memory(threads) + len(model.constants) > limit:
+    if not model.fits(limit, threads):
         return None
     events.emit("model-cached", key=key, sealed=sealed)
     return model
 
 
-def keep(
-    store: FileStore, asked: CachedModel, model: CompiledModel, limit: int
-) -> None:
+def keep(store: FileStore, asked: CachedModel, model: AnyModel, limit: int) -> None:
     """Cache a compiled model, unless it runs host fallbacks, which each compilation must report.
 
     Trimming a result to its count does not count as one: there is nothing to report.
@@ -191,19 +192,22 @@ def keep(
     """
     if _supplied(asked.target):
         return
-    hosted = (s for s in model.steps if isinstance(s, HostFallbackStep))
+    models = model.models if isinstance(model, RangedModel) else (model,)
+    steps = (s for m in models for s in m.steps)
+    hosted = (s for s in steps if isinstance(s, HostFallbackStep))
     if any(s.provider != trim.PROVIDER for s in hosted):
         return
     names = model.meta.get("files", [])
     key = _key(store, asked, names, limit)
     if key is None or _changed(asked, names):
         return
-    size = model.held.stored_bytes(whole=True) + sum(map(len, model.objects))
+    code = {part for m in models for part in m.objects}
+    size = model.held.stored_bytes(whole=True) + sum(map(len, code))
 
     def write() -> None:
         try:
             path = store.adopt(
-                key, size, lambda path: bundle.write(model, path, private=True)
+                key, size, lambda path: ranged_bundle.write(model, path, private=True)
             )
         except ArtifactError as error:
             events.emit("model-not-kept", key=key, reason=str(error))

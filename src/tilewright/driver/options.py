@@ -162,7 +162,11 @@ class Options:
             "threads": threads,
         }
         # A model that was loaded with trust=True is not found without it.
-        switches = {"trust": self.trust, "sanitize": self.sanitize}
+        switches = {
+            "trust": self.trust,
+            "sanitize": self.sanitize,
+            "no-jit": not self.jit,
+        }
         lists = {"inputs": self.inputs, "external_data_roots": self.external_data_roots}
         given = {name: repr(value) for name, value in lists.items() if value}
         if self.precision is not None:

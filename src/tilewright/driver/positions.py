@@ -52,8 +52,8 @@ def by_positions(
     kernel: unscheduled, with all sizes of the plan. forms: the group in several forms, of which the
     first one is taken that the target is good at; the last is the group itself, which computes so
     few positions that the other one would take longer. sizes: of the plan.
-    None if the group is no function of positions, if the target expects kernels of few positions to
-    take too long, or if all schedules reshape a tensor irreversibly.
+    None if the group is no function of positions, if these share nothing, if the target expects
+    kernels of few positions to take too long, or if all schedules reshape a tensor irreversibly.
     """
     found: list[tuple[int, PositionKernels]] = []
     for n, group in enumerate(forms):
@@ -63,6 +63,9 @@ def by_positions(
             found.append((n - len(forms), maker))
     if not found:
         decline(kernel, "positions", "it does not do the same at each position")
+    elif not found[-1][1].positions.share:
+        decline(kernel, "positions", "they share nothing that is read, such as weights")
+        return None
     for n, (form, maker) in enumerate(found):
         least, most = maker.ends()
         chosen = maker.chosen(least, most)

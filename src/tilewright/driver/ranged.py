@@ -550,7 +550,7 @@ def _needs_own(first: Extents, more: int | None = None) -> UnsupportedError:
 
 
 def _check_memory(model: RangedModel, constants: int, limit: int | None) -> None:
-    total = constants + sum(m.arena_bytes for m in model.models)
+    total = model.needs(constants)
     if limit is not None and total > limit // 2:
         raise MemoryLimitError(
             f"the code for all shapes needs {total:,} bytes, over half of the memory limit of "

@@ -16,7 +16,7 @@ from tilewright.expr.nodes import Buffer
 from tilewright.graph.nodes import Value
 from tilewright.plan.nodes import Branch, Loop, Plan
 from tilewright.runtime import abi
-from tilewright.runtime.model import KernelRecord, ValueSlot
+from tilewright.runtime.model import KernelRecord, Tensor, ValueSlot
 from tilewright.targets.base import (
     Action,
     Argument,
@@ -46,7 +46,7 @@ class Segment:
 
     arena: bytes of the model's arena; the scratch memory of kernels follows it. first: the number
     of its first kernel. slot: returns the slot of a value that is neither in the arena nor a
-    constant.
+    constant. apart: each constant has a slot, as several models share the block of constants.
     """
 
     plan: Plan
@@ -55,9 +55,10 @@ class Segment:
     arena: int
     first: int
     slot: Callable[[Value], ValueSlot]
+    apart: bool = False
     values: list[ValueSlot] = field(default_factory=list)
     records: list[KernelRecord] = field(default_factory=list)
-    _where: dict[Buffer, int] = field(default_factory=dict)
+    _where: dict[Buffer | ValueSlot, int] = field(default_factory=dict)
 
     def actions(self, run: Sequence[Native]) -> list[Action]:
         """The actions of the function, in order."""
@@ -85,7 +86,8 @@ class Segment:
         plan = scope.plan
         if b in plan.data:
             at = self.constants.place_array(plan.data[b])
-            return Argument(abi.TABLE_CONSTANTS, at + offset)
+            found = self._constant(at, Tensor(b.name, b.dtype.name, b.shape))
+            return replace(found, offset=found.offset + offset)
         if b in scope.given:
             found = scope.given[b]
             return replace(found, offset=found.offset + offset)
@@ -95,9 +97,22 @@ class Segment:
             return Argument(abi.TABLE_ARENA, at + offset)
         if b not in self._where:
             value = next(v for v, known in plan.buffers.items() if known is b)
-            self._where[b] = abi.TABLE_FIRST_VALUE + len(self.values)
-            self.values.append(self.slot(value))
+            self._name(b, self.slot(value))
         return Argument(self._where[b], offset)
+
+    def _constant(self, at: int, tensor: Tensor) -> Argument:
+        """The address of a constant at a byte of the block."""
+        if not self.apart:
+            return Argument(abi.TABLE_CONSTANTS, at)
+        slot = ValueSlot("constant", at, tensor)
+        if slot not in self._where:
+            self._name(slot, slot)
+        return Argument(self._where[slot])
+
+    def _name(self, key: Buffer | ValueSlot, slot: ValueSlot) -> None:
+        """Append a slot to the table."""
+        self._where[key] = abi.TABLE_FIRST_VALUE + len(self.values)
+        self.values.append(slot)
 
     def _call(self, item: BuiltGroup, scope: BufferAddresses) -> KernelCall:
         number = self.first + len(self.records)
@@ -126,7 +141,11 @@ class Segment:
         Intermediate results of preparations take no space.
         """
         found = place_prepared(self.constants, item.code, data, lambda: self.prepared)
-        return {n: Argument(abi.TABLE_CONSTANTS, at) for n, at in found.items()}
+        made = item.code.preparations
+        return {
+            n: self._constant(at, Tensor(made[n].symbol, made[n].dtype, made[n].shape))
+            for n, at in found.items()
+        }
 
     def _inner(
         self,

@@ -43,7 +43,7 @@ from tilewright.driver.processes import Job
 from tilewright.driver.ranges import Dims, check_named, parted, said_by, symbols
 from tilewright.driver.sources import check_free, facts, import_model, with_dims
 from tilewright.expr.nodes import Buffer
-from tilewright.graph.infer import specialize, typing_at
+from tilewright.graph.infer import InferredTypes, specialize, typing_at
 from tilewright.graph.nodes import Graph, Operation
 from tilewright.graph.ops.open_extents import TRIM
 from tilewright.loops.nodes import Kernel
@@ -169,6 +169,7 @@ def ranged(graph: Graph, allowed: Allowed, options: Options) -> RangedModel:
     from tilewright.driver.between import KNOWN
     from tilewright.driver.constants import ConstantPool
     from tilewright.driver.open_model import open_model
+    from tilewright.driver.open_resizes import with_computed_positions
     from tilewright.driver.ranged import RangedBuilder, ranged_model
 
     if options.optimize == "fast":  # substitutions may differ from shape to shape
@@ -186,6 +187,10 @@ def ranged(graph: Graph, allowed: Allowed, options: Options) -> RangedModel:
         fixed = optimize(specialized(extents), options, compiling.host)
         return own_results(compiling.planned(fixed, None, asked))
 
+    def types(extents: Mapping[str, int]) -> InferredTypes:
+        return typing_at(graph, extents, onnx_fallback(), options.limit, KNOWN)
+
+    graph = with_computed_positions(graph, allowed, types)
     making = RangedBuilder(
         graph,
         questions(compiling.host),
@@ -197,9 +202,7 @@ def ranged(graph: Graph, allowed: Allowed, options: Options) -> RangedModel:
         else lambda plan: open_model(
             plan, compiling.host, constants, options.sanitize, WINOGRAD[options.math]
         ),
-        lambda extents: typing_at(
-            graph, extents, onnx_fallback(), options.limit, KNOWN
-        ),
+        types,
         onnx_fallback(),
         {k: v for k, v in facts(graph).items() if v},
     )

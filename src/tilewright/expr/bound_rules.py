@@ -63,17 +63,30 @@ def _divisor(e: FloorDiv | Mod) -> int | None:
 def _floordiv(e: FloorDiv, of: Of) -> Interval:
     c = _divisor(e)
     if c is None:
-        return ANY
+        return _by_unknown(e, of)
     lo, hi = of(e.lhs)
     least = None if lo is None else lo // c
     most = None if hi is None else hi // c
     return (least, most)
 
 
+def _by_unknown(e: FloorDiv, of: Of) -> Interval:
+    """By a divisor that is only known to be at least some positive number."""
+    by = of(e.rhs)[0]
+    if by is None or by <= 0:
+        return ANY
+    lo, hi = of(e.lhs)
+    least = None if lo is None else min(lo // by, 0)
+    most = None if hi is None else max(hi // by, -1)
+    return (least, most)
+
+
 def _mod(e: Mod, of: Of) -> Interval:
     c = _divisor(e)
     if c is None:
-        return ANY
+        low, high = of(e.rhs)
+        is_positive = low is not None and low > 0
+        return (0, None if high is None else high - 1) if is_positive else ANY
     lo, hi = of(e.lhs)
     if lo is not None and hi is not None and lo // c == hi // c:
         return (lo % c, hi % c)

@@ -40,7 +40,7 @@ def inside(index: Expr, extent: Extent, env: Env) -> bool:
 
 
 def _is_limited(index: Expr, extent: Expr, env: Env) -> bool:
-    """`times * d + s`, where d is below a limit, s at least 0, and all of it below the extent.
+    """`times * d + s`, where d is below a limit, and all of it at least 0 and below the extent.
 
     d: the index itself or without terms of the extent, or a digit or variable in it.
     """
@@ -51,7 +51,10 @@ def _is_limited(index: Expr, extent: Expr, env: Env) -> bool:
     for d, times in parts:
         start = products(to_expr(form - affine(d).scaled(times)))
         left = _plus(_plus(whole, start, -1), {(): times - 1}, 1)
-        if _is_at_most({}, start, env) and any(
+        from_zero = any(
+            _is_at_most({}, _plus(start, least, times), env) for least in _least(d, env)
+        )
+        if from_zero and any(
             _is_at_most({p: c * times for p, c in limit.items()}, left, env)
             for limit in _limits(d, env)
         ):
@@ -230,6 +233,25 @@ def _limits(e: Expr, env: Env) -> Iterator[Products]:
     if lowest is not None and lowest >= 0:
         yield from _known_limits(affine(e), env)
         yield from _limits_of_tiles(affine(e), env)
+
+
+def _least(e: Expr, env: Env) -> Iterator[Products]:
+    """Sums of products that a number of at least 0, if it has limits, is at least.
+
+    A `k` of at least `n * b` tells that `k // n` is at least b, for an n of at least 1.
+    """
+    yield {}
+    least = bounds(e.rhs, env)[0] if isinstance(e, FloorDiv) else None
+    if not isinstance(e, FloorDiv) or least is None or least < 1:
+        return
+    terms = {(a, -c) for a, c in affine(e.lhs).terms}
+    for key, (_, most) in env.items() if terms else ():
+        if isinstance(key, frozenset) and most is not None and terms <= key:
+            low = affine(e.lhs).const - most
+            start = products(to_expr(Affine(tuple(key - terms), low)))
+            quotient, rest = _divmod(start, products(e.rhs))
+            if _is_at_most({}, rest, env):
+                yield quotient
 
 
 def _known_limits(form: Affine, env: Env) -> Iterator[Products]:

@@ -101,6 +101,16 @@ class Positions:
         """What is gathered, each once."""
         return tuple(dict.fromkeys(self.read.values()))
 
+    @property
+    def share(self) -> bool:
+        """Whether positions share what a reduction reads, such as weights.
+
+        Poolings share nothing: one position has no more work than it gathers.
+        """
+        moved = {w.tensor for w in self.windows} | {*self.locals, *self.written}
+        reductions = (c for c in self.dims if not c.is_map)
+        return any(b not in moved for c in reductions for b in c.inputs)
+
     def shape(self, window: PositionWindow, some: Sequence[int]) -> tuple[int, ...]:
         """The extents of the gathered or written window of some positions along each dimension."""
         step = self.steps[window.of]

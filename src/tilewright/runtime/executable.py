@@ -222,8 +222,9 @@ class Executable:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model as an artifact that `load` reads, whole or not at all."""
         from tilewright.runtime import bundle
+        from tilewright.runtime.own_constants import with_own_constants
 
-        bundle.save(self.model, path)
+        bundle.save(with_own_constants(self.model), path)
 
     def release(self) -> None:
         """Give back the memory kept between calls; the next call allocates it again."""

@@ -173,6 +173,7 @@ class CompiledModel:
     objects: ELF objects of kernels and segments, linked together; support: the thread pool's.
     constants: uint8 array that slots of kind "constant" point into; may be a mapped file. packed,
     weights: which of them a file has as weights instead; see `runtime.packed`.
+    shares_constants: the block is that of several models; code finds its own by its steps.
     arena_bytes: of tensors between kernels; `workspace` bytes and `threads` times
     `thread_workspace` bytes follow in the same block. aliases: outputs, by index, that are written
     into the memory of an input, by index. object_slots: Python variables between
@@ -190,6 +191,7 @@ class CompiledModel:
     constants: NDArray[np.uint8] = field(default_factory=lambda: np.empty(0, np.uint8))
     packed: tuple[PackedConstant, ...] = ()
     weights: tuple[NDArray[np.uint8], ...] = ()
+    shares_constants: bool = False
     arena_bytes: int = 0
     workspace: int = 0
     thread_workspace: int = 0
@@ -214,6 +216,12 @@ class CompiledModel:
         )
 
     @property
+    def slots(self) -> Iterator[ValueSlot]:
+        """Each place that a step names."""
+        for step in self.steps:
+            yield from _slots_of(step)
+
+    @property
     def kernels(self) -> tuple[KernelRecord, ...]:
         """All native kernel calls in order."""
         return tuple(
@@ -232,6 +240,10 @@ class CompiledModel:
     def memory(self, threads: int) -> int:
         """Bytes of the block that one running call needs."""
         return self.arena_bytes + self.workspace + threads * self.thread_workspace
+
+    def fits(self, limit: int, threads: int) -> bool:
+        """Whether a call and the constants need at most `limit` bytes."""
+        return self.memory(threads) + len(self.constants) <= limit
 
 
 def constants_on(device: str, steps: Iterable[Step]) -> int:
@@ -261,7 +273,7 @@ def check(model: CompiledModel) -> None:
         if sizes < 0:
             raise ArtifactError(f"the model asks for {sizes} bytes of memory")
     _check_aliases(model)
-    objects = sum(slot.kind == "object" for slot in _slots(model))
+    objects = sum(slot.kind == "object" for slot in model.slots)
     if model.object_slots > objects:
         raise ArtifactError(
             f"the model has {model.object_slots} objects, of which it names {objects}"
@@ -327,11 +339,6 @@ def _check_slot(slot: ValueSlot, limits: Mapping[str, int]) -> None:
             f"{slot.tensor} is at {slot.kind} {slot.at} to {end}, "
             f"outside the model's {limits[slot.kind]}"
         )
-
-
-def _slots(model: CompiledModel) -> Iterator[ValueSlot]:
-    for step in model.steps:
-        yield from _slots_of(step)
 
 
 def _slots_of(step: Step) -> Iterator[ValueSlot]:

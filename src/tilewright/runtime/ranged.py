@@ -50,6 +50,37 @@ class RangedExecutable(ShapeDispatch):
             lambda kept: max(0, len(kept) - KEPT)
         )
         self.threads: Final = max((e.threads for e in self._all), default=1)
+        self._names: Final = tuple(v.name for v in model.inputs)
+        self._recent: dict[tuple[Any, ...], Executable] = {}
+
+    def __call__(self, *args: Any, out: Any = None, **named: Any) -> Any:
+        """As `Executable.__call__`. Shapes of a recent call are not looked up again."""
+        given = self._in_order(args, named) if self.nesting is None else ()
+        try:
+            key = tuple([a.shape for a in given])
+            found = self._recent.get(key)
+        except (AttributeError, TypeError):  # not arrays
+            return super().__call__(*args, out=out, **named)
+        if found is not None:
+            return found(*given, out=out)
+        results = super().__call__(*args, out=out, **named)
+        if given:
+            if len(self._recent) >= KEPT:
+                self._recent.clear()
+            inputs = dict(zip(self._names, given, strict=True))
+            self._recent[key] = self.specialized(inputs)
+        return results
+
+    def _in_order(
+        self, args: tuple[Any, ...], named: Mapping[str, Any]
+    ) -> tuple[Any, ...]:
+        """All inputs, in order; none if the call gives others, or some of either kind."""
+        if len(args) + len(named) != len(self._names):
+            return ()
+        if not named:
+            return args
+        found = tuple(named.get(name) for name in self._names)
+        return () if args else found
 
     @property
     def _all(self) -> list[Executable]:
@@ -94,6 +125,7 @@ class RangedExecutable(ShapeDispatch):
         for made in (*self._all, *self._kept.values()):
             made.release()
         self._kept.clear()
+        self._recent.clear()
         self.overrides.clear()
 
     def __repr__(self) -> str:

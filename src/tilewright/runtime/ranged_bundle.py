@@ -68,26 +68,43 @@ _SHAPE: Final[Mapping[str, schema.Shape]] = {
 
 def save(model: RangedModel, path: str | os.PathLike[str]) -> None:
     """Write the artifact, whole or not at all; errors as of `bundle.save`."""
+    try:
+        write(model, Path(path), durable=True)
+    except OSError as error:
+        raise ArtifactError(
+            f"the artifact cannot be written: {error.strerror or error}",
+            where=str(path),
+        ) from error
+
+
+def write(
+    model: CompiledModel | RangedModel,
+    path: Path,
+    *,
+    durable: bool = False,
+    private: bool = False,
+) -> None:
+    """`save` for a cache, of a model of either kind; arguments and errors as of `bundle.write`."""
+    if isinstance(model, CompiledModel):
+        bundle.write(model, path, durable=durable, private=private)
+        return
     ranged_model.check(model)
     for m in model.models:
         check_model(m)
     codes: _Codes = {folder: {} for folder in FOLDERS}
     try:
-        head = {"format": RANGED, "abi": abi.ABI_VERSION, **_encode(model, codes)}
+        encoded = _encode(model, codes, private)
+        head = {"format": RANGED, "abi": abi.ABI_VERSION, **encoded}
         members = {folder: list(found) for folder, found in codes.items()}
         write_whole(
-            Path(path),
-            lambda file: bundle.pack(file, model.held.stored(), members, head),
-            durable=True,
+            path,
+            lambda file: bundle.pack(file, model.held.stored(private), members, head),
+            durable=durable,
+            private=private,
         )
     except TypeError as error:
         raise ArtifactError(
             f"the model cannot be saved: {error}", where=str(path)
-        ) from error
-    except OSError as error:
-        raise ArtifactError(
-            f"the artifact cannot be written: {error.strerror or error}",
-            where=str(path),
         ) from error
 
 
@@ -131,14 +148,14 @@ def _check(head: Json) -> None:
 _Codes = dict[str, dict[bytes, int]]
 
 
-def _encode(model: RangedModel, codes: _Codes) -> dict[str, Json]:
+def _encode(model: RangedModel, codes: _Codes, whole: bool) -> dict[str, Json]:
     return {
         "inputs": [_value(v) for v in model.inputs],
         "outputs": [_value(v) for v in model.outputs],
         "allowed": [[name, _extents(e)] for name, e in model.allowed.items()],
         "single": [[list(k), _model(m, codes)] for k, m in model.single.items()],
         "shared": [_shared(s, codes) for s in model.shared],
-        "constants": model.held.to_json(),
+        "constants": model.held.to_json(whole),
         "meta": manifest.encode_value(model.meta),
     }
 
@@ -190,7 +207,7 @@ def _decode(
         code = {f: [codes[f][n] for n in data[f]] for f in FOLDERS}
         return manifest.decode(data, constants=constants, **code)
 
-    return RangedModel(
+    found = RangedModel(
         inputs=tuple(map(_decode_value, head["inputs"])),
         outputs=tuple(map(_decode_value, head["outputs"])),
         allowed={name: _decode_extents(e) for name, e in head["allowed"]},
@@ -201,6 +218,7 @@ def _decode(
         ),
         meta=manifest.decode_mapping(head["meta"]),
     )
+    return found.with_constants(constants)
 
 
 def _decode_shared(

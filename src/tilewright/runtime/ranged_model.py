@@ -41,7 +41,7 @@ class SharedModel:
 
     def with_constants(self, held: Constants) -> SharedModel:
         """The same code with these constants."""
-        model = self.opened.model.with_constants(held)
+        model = _sharing(self.opened.model, held)
         return replace(self, opened=replace(self.opened, model=model))
 
 
@@ -70,11 +70,23 @@ class RangedModel:
         """The constants of all models."""
         return self.models[0].held if self.models else NO_CONSTANTS
 
+    def needs(self, constants: int) -> int:
+        """Bytes of all arenas, and of so many bytes of constants."""
+        return constants + sum(m.arena_bytes for m in self.models)
+
+    def fits(self, limit: int, threads: int) -> bool:
+        """Whether it needs at most half of the limit in bytes; calls have the other half."""
+        return self.needs(len(self.held.block)) <= limit // 2
+
     def with_constants(self, held: Constants) -> RangedModel:
         """The same code with these constants."""
-        single = {key: m.with_constants(held) for key, m in self.single.items()}
+        single = {key: _sharing(m, held) for key, m in self.single.items()}
         shared = (s.with_constants(held) for s in self.shared)
         return replace(self, single=single, shared=tuple(shared))
+
+
+def _sharing(model: CompiledModel, held: Constants) -> CompiledModel:
+    return replace(model.with_constants(held), shares_constants=True)
 
 
 def check(model: RangedModel) -> None:

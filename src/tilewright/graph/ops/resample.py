@@ -63,18 +63,26 @@ class ResampleFilter:
 
 
 def coordinates(axis: ResampledAxis, transformation: str) -> Array:
-    """x(o) for every result, float64."""
+    """x(o) for every result, float64.
+
+    With a scale that is result over input, the extents are used instead: it may be rounded.
+    """
     o = np.arange(axis.outputs, dtype=np.float64)
     length = axis.inputs
-    exact = axis.scale * axis.inputs
+    is_ratio = axis.scale * length == axis.outputs
+    exact = axis.scale * length
     start, end = axis.roi
+
+    def scaled(x: Array) -> Array:
+        return x * length / axis.outputs if is_ratio else x / axis.scale
+
     match transformation:
         case "align_corners":
             if exact == 1:
                 return o * 0
             return o * (length - 1) / (exact - 1)
         case "asymmetric":
-            return o / axis.scale
+            return scaled(o)
         case "tf_crop_and_resize":
             middle = (end - start) * (length - 1) / 2
             if exact == 1:
@@ -86,8 +94,8 @@ def coordinates(axis: ResampledAxis, transformation: str) -> Array:
             return o * 0 - 0.5
         case "half_pixel_symmetric":
             offset = length / 2 * (1 - axis.outputs / exact)
-            return offset + (o + 0.5) / axis.scale - 0.5
-    return (o + 0.5) / axis.scale - 0.5
+            return offset + scaled(o + 0.5) - 0.5
+    return scaled(o + 0.5) - 0.5
 
 
 def outside(axis: ResampledAxis, x: Array) -> Array | None:

@@ -8,7 +8,7 @@ element first(o) + t, clamped to the axis. first(o) is (a * o + b) // d if such 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from tilewright.base.dtypes import DType, bool_, float32, float64, int64
 from tilewright.compute.build import map_, reduce_
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer, Expr, Max, Min, const
-from tilewright.graph.nodes import Value
+from tilewright.graph.nodes import Operation, Value
 from tilewright.graph.ops.broadcasting import replaced
 from tilewright.graph.ops.dtype_numbers import number_of
 from tilewright.graph.ops.fragment import Fragment
@@ -34,10 +34,12 @@ from tilewright.graph.ops.resample import (
     taps,
     weighted,
 )
+from tilewright.graph.ops.resample_tables import COMPUTED
 from tilewright.graph.ops.traits import SPATIAL
 
 Buffers = Sequence[Buffer]
 DOMAIN = "tilewright"
+ANYWHERE = 1 << 40  # a position that is computed may be clamped at both ends
 UNROLLED = 8  # most taps that are unrolled; longer filters are a reduction
 
 
@@ -283,6 +285,8 @@ def _along(
     axis: ResampledAxis,
 ) -> Value:
     """`x` resized along its axis `n`."""
+    if n in call.attr("computed", ()):
+        return _computed(call, f, x, n, axis)
     how = _filter(call)
     transformation = _transformation(call)
     # Positions, their rounded values, and per tap its distance and weight.
@@ -313,6 +317,51 @@ def _along(
     mask = missed.reshape(-1, *(1,) * (len(x.extents) - n - 1))
     value = f.constant(call.attr("extrapolation_value", 0.0), x.dtype)
     return f.op("Where", f.constant(mask, bool_), value, found)
+
+
+def can_compute(operation: Operation, known: Mapping[Value, Array]) -> bool:
+    """Whether positions can be computed when the model runs (attribute `computed`: the axes).
+
+    requires: both extents decide them, as they do if sizes are given, or scales that are whole
+    numbers. known: the constants.
+    """
+    call = OpCall(operation, known)
+    if operation.qualified != "Resize" or call.version < 11:
+        return False
+    how = _filter(call)
+    policy = call.attr("keep_aspect_ratio_policy", "stretch")
+    plain = not how.antialias and not how.exclude_outside and policy == "stretch"
+    if not plain or _transformation(call) not in COMPUTED:
+        return False
+    if call.has(3):
+        return True
+    whole = call.constant(2) is not None
+    return whole and all(s.is_integer() for s in _scales(call))
+
+
+def _computed(
+    call: OpCall, f: Fragment, x: Value, n: int, axis: ResampledAxis
+) -> Value:
+    """`x` resized along its axis `n`, with positions that are computed when the model runs."""
+    how = _filter(call)
+    taken: dict[str, Any] = {
+        "domain": DOMAIN,
+        "version": 1,
+        "axis": n,
+        "size": axis.outputs,
+    }
+    asked: dict[str, Any] = {
+        "transformation": _transformation(call),
+        "mode": how.mode,
+        "rounding": how.rounding,
+        "cubic": how.cubic,
+    }
+    first = f.op("ResamplePlaces", x, **taken, **asked)
+    weights: Value | None = None
+    if how.mode != "nearest":
+        weights = f.op("ResampleWeights", x, **taken, **asked)
+    anywhere = (-ANYWHERE, ANYWHERE)
+    return f.op("Resample", x, weights, first, **taken, line=None, range=anywhere)
 
 
 for _name, _since, _until in (("Resize", 10, None), ("Upsample", 7, 9)):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from tilewright.base import events
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.nodes import CC, Computation, Dim
+from tilewright.expr.affine import affine
 from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import MAX_SIZE
 from tilewright.loops.analysis.access import environment
@@ -40,7 +41,8 @@ def sized(
     """
     s = Schedule(kernel)
     for c in computations:
-        for way in (_map, _threads) if c.is_map else (_tiles, _rows, _threads):
+        ways = (_map, _threads) if c.is_map else (_tiles, _rows, _columns, _threads)
+        for way in ways:
             trial = s.fork()
             try:
                 way(trial, c, at, choose)
@@ -99,6 +101,31 @@ def _rows(s: Schedule, c: Computation, at: Context, choose: Choices) -> None:
     before = set(s.loops)
     s.rfactor(vector)
     for name in (vector, *(name for name in s.loops if name not in before)):
+        register_vectors(s, name, lanes)
+    _threads(s, c, at, choose)
+
+
+def _columns(s: Schedule, c: Computation, at: Context, choose: Choices) -> None:
+    """Vectors along the last dimension of a result that stays in memory while the reduction runs.
+
+    For results that are only a part of their tensor, such as all inside of a border.
+    """
+    out = c.outputs[0]
+    inside = [f"{c.name}.{d.var.name}" for d in c.combined_dims]
+    inside = [name for name in inside if name in s.loops]
+    column = affine(out.index[-1]).terms if out.index else ()
+    columns = [name for d, name in _free(s, c) if column == ((d.var, 1),)]
+    if len(c.outputs) > 1 or not inside or not columns:
+        raise ScheduleError("it has no columns", where=f"computation {c.name}")
+    lanes = at.machine.lanes(out.tensor.dtype)
+    _, vector = _split(s, columns[0], lanes)
+    starts = s.decompose_reduction(out.tensor.name, vector)
+    s.reorder(*inside, vector)
+    known = extents(s.kernel)
+    if all(known.get(name, MAX_SIZE) <= at.costs.taps for name in inside):
+        for name in inside:
+            s.unroll(name)
+    for name in (*starts, vector):
         register_vectors(s, name, lanes)
     _threads(s, c, at, choose)
 
