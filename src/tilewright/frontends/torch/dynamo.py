@@ -38,12 +38,7 @@ def backend(
     settings: ImportSettings,
 ) -> Callable[..., Any]:
     """The function that runs a graph captured by `torch.compile`."""
-    import torch
     from torch._dynamo.backends.common import aot_autograd
-
-    core = torch._decomp.core_aten_decompositions()
-    table = decompositions(core)
-
     from torch._functorch import config
     from torch._functorch.aot_autograd import make_boxed_func
 
@@ -63,7 +58,7 @@ def backend(
         fw_compiler=trained,
         bw_compiler=trained,
         inference_compiler=used,
-        decompositions=table,
+        decompositions=decompositions(),
     )
     with config.patch(unlift_effect_tokens=True):  # tokens are no inputs of the graphs
         run: Callable[..., Any] = prepare(module, list(example_inputs))

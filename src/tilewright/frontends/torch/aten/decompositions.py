@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Collection
+from functools import lru_cache
 from typing import Any, Final
 
 from tilewright.frontends.torch.aten.complex_numbers import complex_rule_of
@@ -20,17 +21,29 @@ DRAWS: Final = {
 WRONG: Final = "aten.multilabel_margin_loss_forward.default"
 
 
-def decompositions(
-    core: Mapping[Any, Any], refused: Container[Any] = ()
-) -> dict[Any, Any]:
-    """A table for PyTorch: all operators without a rule that have a decomposition.
-
-    core: the initial table, which PyTorch expects as its own mapping type. refused: operators whose
-    rule rejects some use, which are also decomposed.
+def decompositions(refused: Collection[Any] = ()) -> Any:
+    """A table for PyTorch, of its own mapping type: all operators without a rule that have a
+    decomposition. refused: operators whose rule rejects some use, which are also decomposed.
     """
     import torch
 
-    table: Any = core
+    if refused:
+        return _table(refused)
+    registered = tuple(torch._C._dispatch_get_all_op_names())
+    decomposed = len(torch._decomp.decomposition_table)
+    return _table_among(registered, decomposed).copy()
+
+
+@lru_cache(maxsize=1)
+def _table_among(registered: tuple[str, ...], decomposed: int) -> Any:
+    """The table as long as no library registers operators or decompositions."""
+    return _table(())
+
+
+def _table(refused: Collection[Any]) -> Any:
+    import torch
+
+    table: Any = torch.export.default_decompositions()
     for target in list(table):
         # A dropout that drops nothing returns its input, which its schema does not say.
         if "dropout" in str(target) or target in refused:
@@ -47,8 +60,7 @@ def decompositions(
             continue
         if target not in table and (not _is_known(target) or target in refused):
             table[target] = function
-    found: dict[Any, Any] = table
-    return found
+    return table
 
 
 def _is_known(target: Any) -> bool:

@@ -99,10 +99,7 @@ def _check_flowing(program: Any, trained: Collection[str]) -> None:
 
 
 def _decomposed(program: Any, refused: Mapping[Any, UnsupportedError]) -> Any:
-    import torch
-
-    core = torch.export.default_decompositions()
-    table = decompositions(core, refused)
+    table = decompositions(refused)
     try:
         with quiet("torch"):
             return program.run_decompositions(table)
