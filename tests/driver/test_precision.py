@@ -146,5 +146,6 @@ def test_convolutions_use_tiles_of_amx():
 
 def test_convolutions_sanitized():
     graph, inputs = images()
-    exe = tw.compile(graph, precision="bfloat16", sanitize=True, mcpu="znver4", cache=False)  # fmt: skip
+    options = {"precision": "bfloat16", "mcpu": "znver4", "sanitize": True}
+    exe = tw.compile(graph, cache=False, **options)
     assert share(exe(inputs), tw.compile(graph)(inputs)) < 3 * EPS["bfloat16"]

@@ -24,8 +24,10 @@ def bisected(nests: LoopNests, cell: CounterCell, room: int, holds: Holds) -> St
     levels = room.bit_length()
 
     def step(n: Expr) -> Stmt:
-        after = cell.value + (const(1 << (levels - 1)) >> n)
-        look, answer = holds(Max(Min(after, const(room)), const(1)) - 1)
+        half = const(1 << (levels - 1)) >> n
+        after = cell.value + half
+        inside = Max(Min(after, const(room)), const(1))
+        look, answer = holds(inside - 1)
         taken = If(answer, cell.set(after), None)
         return If(after <= room, block(look, taken), None)
 
@@ -37,7 +39,11 @@ def first_above(nests: LoopNests, cell: CounterCell, sums: Buffer, n: Expr) -> S
 
     So where `sums` counts elements, number `n` of these is there.
     """
-    return bisected(nests, cell, sums.shape[0], lambda at: (block(), sums[at] <= n))
+
+    def holds(at: Expr) -> tuple[Stmt, Expr]:
+        return block(), sums[at] <= n
+
+    return bisected(nests, cell, sums.shape[0], holds)
 
 
 IN_BLOCK: Final = (
@@ -61,15 +67,18 @@ class MergePathSort:
         cells: Sequence[CounterCell] = (),
     ) -> None:
         """before: a strict order. cells: that it uses, one of each for a thread."""
-        self.places, self.nests = places, nests
-        self.before, self.cells = before, cells
+        self.places = places
+        self.nests = nests
+        self.before = before
+        self.cells = cells
         self.other = Buffer("merged", places.shape, INDEX)
         levels = (places.size - 1).bit_length()
         self.in_block = min(levels + levels % 2, IN_BLOCK)
 
     def sort(self, count: Expr) -> Stmt:
         """The statement that stores the first `count` indices in order."""
-        room, width = self.places.size, 1 << self.in_block
+        room = self.places.size
+        width = 1 << self.in_block
         widths = []
         while width < room:
             widths.append(width)
@@ -82,11 +91,13 @@ class MergePathSort:
             merge = partial(self._place, (source, target), const(width), width, count)
             steps.append(self.nests.loop(room, merge))
             source, target = target, source
-        return allocated([self.other] if widths else [], block(*steps))
+        made = [self.other] if widths else []
+        return allocated(made, block(*steps))
 
     def _runs(self, target: Buffer, count: Expr) -> Stmt:
         """Sort runs of the elements that a block sorts."""
-        nests, size = self.nests, 1 << self.in_block
+        nests = self.nests
+        size = 1 << self.in_block
         runs = -(-target.size // size)
         mine = [Buffer(name, (size,), INDEX) for name in ("mine", "dealt")]
         here, there = mine
@@ -96,23 +107,21 @@ class MergePathSort:
             own = Min(count - first, const(size))
 
             def turn(n: Expr) -> Stmt:
-                pairs = ((here, there), n * 2), ((there, here), n * 2 + 1)
-                return block(
-                    *(
-                        nests.loop(
-                            size,
-                            partial(self._place, pair, const(1) << level, size, own),
-                        )
-                        for pair, level in pairs
-                    )
-                )
+                forth, back = (here, there), (there, here)
+                steps = []
+                for pair, level in ((forth, n * 2), (back, n * 2 + 1)):
+                    width = const(1) << level
+                    place = partial(self._place, pair, width, size, own)
+                    steps.append(nests.loop(size, place))
+                return block(*steps)
 
             def leave(n: Expr) -> Stmt:
                 return If(n < own, Store(target, (first + n,), here[n]), None)
 
             start = nests.loop(size, lambda n: Store(here, (n,), first + n))
             turns = nests.loop(self.in_block // 2, turn)
-            return allocated(mine, block(start, turns, nests.loop(size, leave)))
+            end = nests.loop(size, leave)
+            return allocated(mine, block(start, turns, end))
 
         return nests.loop(runs, run)
 
@@ -136,25 +145,33 @@ class MergePathSort:
 
         def compare(i: Expr, j: Expr) -> Stmt:
             """Set `taken` to whether the left run's `i`-th comes before the right run's `j`-th."""
-            look, later = self.before(source[right.value], source[left.value])
-            answer = taken.set(Select(later, const(0), const(1)))
+            one = source[left.value]
+            two = source[right.value]
+            look, later = self.before(two, one)
+            first = Select(later, const(0), const(1))
+            answer = taken.set(first)
             both = If(right.value < end.value, block(look, answer), None)
             there = block(taken.set(1), both)
             known = If(left.value < middle.value, there, taken.set(0))
-            return block(left.set(start.value + i), right.set(middle.value + j), known)
+            at_left = left.set(start.value + i)
+            at_right = right.set(middle.value + j)
+            return block(at_left, at_right, known)
 
         def is_before(i: Expr) -> tuple[Stmt, Expr]:
             here = If(i < offset, compare(i, offset - 1 - i), taken.set(0))
             return here, taken.value.eq(1)
 
-        one, other = (Store(target, (n,), source[c.value]) for c in (left, right))
+        one = Store(target, (n,), source[left.value])
+        other = Store(target, (n,), source[right.value])
+        two = width * 2
         body = block(
-            start.set(n // (width * 2) * (width * 2)),
+            start.set(n // two * two),
             middle.set(Min(start.value + width, count)),
-            end.set(Min(start.value + width * 2, count)),
+            end.set(Min(start.value + two, count)),
             bisected(self.nests, lefts, most, is_before),
             compare(lefts.value, offset - lefts.value),
             If(taken.value.eq(1), one, other),
         )
         own = (*cells.values(), *self.cells)
-        return If(n < count, allocated(own, body), None)
+        here = allocated(own, body)
+        return If(n < count, here, None)

@@ -56,9 +56,10 @@ def _read_rounded(graph: Graph) -> Graph:
     if not several:
         return graph
     f = _fragment(graph)
+    moved = set(several.values())
     seen: dict[Value, Value] = {}
     for op in graph.operations:
-        if several.get(op.reads[0] if op.reads else None) is op:
+        if op in moved:
             continue  # follows the producer of what it rounds
         known = {v: seen[v] for v in op.reads if v in seen}
         f.operations.append(rewire_operation(op, known))

@@ -40,7 +40,7 @@ def _of_many(m: Match) -> bool:
     made, channels, *kernel = m.array(w).shape
     groups = m.root.attr("group", 1)
     deep = groups == 1 and channels * math.prod(kernel) >= DEEP
-    return made // groups >= LEAST and (channels >= LEAST or deep)
+    return bool(made // groups >= LEAST and (channels >= LEAST or deep))
 
 
 def _lower(m: Match, f: Fragment) -> Value:

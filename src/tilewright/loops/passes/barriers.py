@@ -143,7 +143,8 @@ def _room_needs(
 ) -> Iterator[NeededBarrier]:
     """The barriers between accesses of buffers that share room."""
     for pair in overlapping(places):
-        for one, other in product(*(accesses.get(b, ()) for b in pair)):
+        found = [accesses.get(b, ()) for b in pair]
+        for one, other in product(*found):
             if one.writes or other.writes:
                 a, b = sorted((one, other), key=lambda x: tree.order(x.place))
                 some = anywhere_in_room(a), anywhere_in_room(b)

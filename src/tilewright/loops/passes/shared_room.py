@@ -73,18 +73,24 @@ def shared_places(program: ThreadProgram, own: int) -> dict[Buffer, int]:
     needs = alignments(program.shared, program.body)
     places: dict[Buffer, int] = {}
     for b in sorted(program.shared, key=room_of, reverse=True):
-        taken = {
-            o: at for o, at in places.items() if frozenset((b, o)) not in separable
-        }
-        starts = (_aligned(at, needs[b]) for at in (0, *_ends(taken)))
-        places[b] = min(at for at in starts if not _meets(b, at, taken))
+        taken: dict[Buffer, int] = {}
+        for o, at in places.items():
+            if frozenset((b, o)) not in separable:
+                taken[o] = at
+        free = []
+        for end in (0, *_ends(taken)):
+            start = _aligned(end, needs[b])
+            if not _meets(b, start, taken):
+                free.append(start)
+        places[b] = min(free)
     return places if end_of(places) < usual else {}
 
 
 def overlapping(places: Places) -> Iterator[tuple[Buffer, Buffer]]:
     """The pairs of buffers that share room."""
     for one, other in combinations(places, 2):
-        if _meets(one, places[one], {other: places[other]}):
+        alone = {other: places[other]}
+        if _meets(one, places[one], alone):
             yield one, other
 
 
@@ -99,7 +105,8 @@ def alignments(shared: Sequence[Buffer], body: Stmt) -> dict[Buffer, int]:
     for unit in warp_units(body):
         assert unit.intrinsic is not None
         of = unit.intrinsic.intrinsic
-        for tensor, o in zip(of.tensors, unit.operands[-len(of.tensors) :]):
+        operands = unit.operands[-len(of.tensors) :]
+        for tensor, o in zip(of.tensors, operands):
             if o.buffer in found:
                 need = of.alignment.get(tensor.name, 1)
                 found[o.buffer] = max(found[o.buffer], need)
@@ -117,7 +124,11 @@ def _ends(places: Places) -> list[int]:
 def _meets(b: Buffer, at: int, others: Places) -> bool:
     """Whether a buffer at a place has room of one of the others."""
     end = at + room_of(b)
-    return any(at < place + room_of(o) and place < end for o, place in others.items())
+    for o, place in others.items():
+        its_end = place + room_of(o)
+        if at < its_end and place < end:
+            return True
+    return False
 
 
 def _separable(program: ThreadProgram) -> Iterator[frozenset[Buffer]]:
@@ -131,7 +142,9 @@ def _separable(program: ThreadProgram) -> Iterator[frozenset[Buffer]]:
         begins = program.homes[one] & program.homes[other]
         pairs = product(paths[one], paths[other])
         orders = {_order(p, q, begins) for p, q in pairs}
-        if all(n < 0 for n in orders) or all(n > 0 for n in orders):
+        first = all(n < 0 for n in orders)
+        last = all(n > 0 for n in orders)
+        if first or last:
             yield frozenset((one, other))
 
 

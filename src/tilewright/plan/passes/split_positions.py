@@ -97,9 +97,10 @@ class _Split:
 
 
 def _split(t: Buffer, axis: int, width: int) -> _Split:
-    sides = (t.shape[axis] // width, width)
-    shape = (*t.shape[:axis], *sides, *t.shape[axis + 1 :])
-    return _Split(t, axis, width, Buffer(t.name, shape, t.dtype, t.scope))
+    before, whole, after = t.shape[:axis], t.shape[axis], t.shape[axis + 1 :]
+    shape = (*before, whole // width, width, *after)
+    made = Buffer(t.name, shape, t.dtype, t.scope)
+    return _Split(t, axis, width, made)
 
 
 def _digits(form: Affine, width: int) -> Iterator[tuple[Affine, Affine]]:
@@ -126,10 +127,12 @@ def _splits(tensor: Buffer, computations: Sequence[Computation]) -> Iterator[_Sp
         for node in _guarded(c, tensor):
             index = _read(node).index
             for axis, extent in enumerate(tensor.shape):
-                terms = affine(index[axis]).terms
-                steps = sorted({k for _, k in terms})
-                for width in steps:
-                    if not 1 < width < extent or extent % width:
+                form = affine(index[axis])
+                steps = {k for _, k in form.terms}
+                for width in sorted(steps):
+                    if not 1 < width < extent:
+                        continue
+                    if extent % width:
                         continue
                     split = _split(tensor, axis, width)
                     if split.read(node, c) is not None:
@@ -190,9 +193,13 @@ def _dimensions(split: _Split, c: Computation) -> list[Dim] | None:
     """The dimensions that index the axis alone, in all accesses but the guarded ones."""
     pictures = _pictures(split, c)
     tensor = split.tensor
-    reads = [a for a in c.accesses if a.buffer is tensor]
-    plain = [a.index for a in reads if a not in pictures]
-    plain += [o.index for o in c.outputs if o.tensor is tensor]
+    plain = []
+    for a in c.accesses:
+        if a.buffer is tensor and a not in pictures:
+            plain.append(a.index)
+    for o in c.outputs:
+        if o.tensor is tensor:
+            plain.append(o.index)
     by_var = {d.var: d for d in c.dims}
     found = [by_var.get(index[split.axis]) for index in plain]  # type: ignore[call-overload]
     return None if None in found else found
@@ -231,8 +238,10 @@ def _on_new(split: _Split, c: Computation, factors: Mapping[Var, int]) -> Comput
             index = digits(index)
         outputs.append(Output(tensor, index, value))
     there = replace(c, outputs=tuple(outputs))
-    variables = {d.var for d in c.dims}
-    own = {v: n for v, n in factors.items() if v in variables}
+    own = {}
+    for d in c.dims:
+        if d.var in factors:
+            own[d.var] = factors[d.var]
     if own:
         return split_dims(there, own)
     return replace(there, outputs=map_outputs(there, lambda e: simplify(e, env)))
