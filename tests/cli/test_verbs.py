@@ -9,6 +9,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from tests.cli.conftest import make
+from tilewright.cli import bench
+from tilewright.cli.options import CommandOptions
 
 
 def expected(path, x):
@@ -176,6 +178,16 @@ def test_bench_compares_and_checks(command, perceptron):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("precision", "told"), [("bfloat16", "bf16"), ("float16", None)]
+)
+def test_bench_times_openvino_in_the_same_precision(precision, told, perceptron):
+    options = CommandOptions(precision=precision)
+    found = bench._engine_options(perceptron, options)
+    assert found["openvino"].get("precision") == told
+    assert found["tilewright"]["precision"] == precision
+
+
 def test_bench_says_which_engine_cannot_run_the_file(command, perceptron):
     pytest.importorskip("onnxruntime")
     found = command("bench", perceptron, "--against", "torch_eager,onnxruntime", "--rounds", 1,

@@ -109,8 +109,7 @@ def command(
             thread_count(options.threads),
             dims,
             models=dict.fromkeys(TORCH, model),
-            options={"tilewright": {} if is_artifact(model) else _how(options)}
-            | {engine: {"trust": options.trust} for engine in TORCH},
+            options=_engine_options(model, options),
             callers=concurrency,
         )
         disturbed = rounds.disturbance()
@@ -183,6 +182,14 @@ def _for_all(model: Path, folder: Path, options: CommandOptions) -> Path:
         program = torch.load(model, memory_limit=limit, trust=options.trust)
         made.write_bytes(torch.to_onnx(program))
     return made
+
+
+def _engine_options(model: Path, options: CommandOptions) -> dict[str, Any]:
+    """What each engine is told. In bfloat16, OpenVINO computes as it does by default."""
+    told = {engine: {"trust": options.trust} for engine in TORCH}
+    own = {} if is_artifact(model) else _how(options)
+    peer = {"precision": "bf16"} if options.precision == "bfloat16" else {}
+    return {"tilewright": own, "openvino": peer, **told}
 
 
 def _how(options: CommandOptions) -> dict[str, Any]:
