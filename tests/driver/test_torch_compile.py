@@ -285,6 +285,26 @@ def test_options_are_those_of_compile():
         )
 
 
+def test_autocast_rounds_as_in_eager_mode():
+    """The captured graph has casts and convolutions of bfloat16."""
+    module = torch.nn.Sequential(
+        torch.nn.Conv2d(16, 16, 3, padding=1),
+        torch.nn.BatchNorm2d(16),
+        torch.nn.ReLU(),
+        torch.nn.Flatten(),
+        torch.nn.Linear(16 * 25, 8),
+    ).eval()
+    run = torch.compile(module, backend=backend)
+    x = torch.randn(2, 16, 5, 5)
+    with torch.no_grad():
+        want = module(x)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            found = run(x)
+    assert found.dtype is torch.bfloat16
+    error = (found.float() - want).norm() / want.norm()
+    assert 1e-5 < error < 3 * 2**-8
+
+
 def test_results_are_laid_out_as_foreseen():
     """Views of results are made by the strides that PyTorch computed."""
 
