@@ -150,6 +150,9 @@ MODELS: Final[Mapping[str, str]] = {
     "depthwise_channels": """(float[1,16,28,28] x, float[64,16,1,1] w, float[64,1,3,3] wd,
         float[16,64,1,1] wb) => (float[1,16,28,28] y)
         { a = Conv(x, w) b = Conv<pads=[1,1,1,1], group=64>(a, wd) y = Conv(b, wb) }""",
+    "depthwise_pitched": """(float[1,16,14,14] x, float[1024,16,1,1] w, float[1024,1,7,7] wd,
+        float[16,1024,1,1] wb) => (float[1,16,14,14] y)
+        { a = Conv(x, w) b = Conv<pads=[3,3,3,3], group=1024>(a, wd) y = Conv(b, wb) }""",
     "repeated": """(float[512] x, float[4,512] v) => (float[4,512] y)
         { a = Add(x, x) y = Mul(a, v) }""",
     "concat": """(float[1,16,14,14] x, float[16,16,1,1] w, float[16,16,1,1] wb,
@@ -262,6 +265,7 @@ CASES: Final[Mapping[str, Case]] = {
     "begun": Case("channels_turned", "x86-64-v3"),
     "broadcast": Case("product"),
     "far_broadcast": Case("convolution_dilated"),
+    "lost_line": Case("depthwise_pitched"),
     "beside": Case("convolution_small"),
     "column_vector": Case("product"),
     "exposed": Case("product_bytes", "cascadelake"),

@@ -215,6 +215,11 @@ class CostModel:
     far_broadcast: float = _constant(
         0.5, "cycles", "one of rows that displace one another there, not hidden"
     )
+    # Of depthwise convolutions of 1024 channels on a Zen 4: 5.5, 3.7 and 1 cycles a line in tiles
+    # of one, two and four vectors.
+    lost_line: float = _constant(
+        5.0, "cycles", "a line that rows fetch ahead and displace again, not hidden"
+    )
     beside: float = _constant(
         0.25,
         "cycles",

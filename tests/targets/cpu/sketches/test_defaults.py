@@ -24,7 +24,12 @@ from tilewright.schedule.space.patterns import classify
 from tilewright.targets.cpu.cost import cost_model
 from tilewright.targets.cpu.machine import machine
 from tilewright.targets.cpu.sketches import Context, default
-from tilewright.targets.cpu.sketches.register_tile_model import RowData, gain
+from tilewright.targets.cpu.sketches.register_tile_model import (
+    RowData,
+    Tile,
+    Window,
+    gain,
+)
 from tilewright.targets.cpu.sketches.register_tile_model import best as choose
 
 V4 = machine("x86-64-v4")
@@ -291,6 +296,50 @@ def test_rows_that_displace_one_another_are_fewer() -> None:
         choose([28], 16, 16, WIDE, RowData(resident=n)).rows[-1] for n in (28, 16)
     )
     assert near == 28 and far <= 16
+
+
+@pytest.mark.parametrize(
+    ("level", "l1", "pitch", "expected"),
+    [
+        ("x86-64-v4", 32, 4160, (2, 4, 1)),
+        ("x86-64-v4", 32, 1024, (2, 4, 1)),
+        ("x86-64-v4", 32, 2048, (1, 4, 4)),
+        ("x86-64-v4", 32, 4096, (1, 2, 8)),
+        ("x86-64-v4", 48, 4096, (1, 4, 6)),
+        ("x86-64-v4", 48, 2048, (1, 4, 3)),
+        ("x86-64-v4", 48, 1024, (2, 4, 1)),
+        ("x86-64-v3", 32, 4160, (2, 4, 1)),
+        ("x86-64-v3", 32, 4096, (1, 6, 2)),
+        ("x86-64-v3", 48, 2048, (1, 2, 5)),
+    ],
+    ids=str,
+)
+def test_rows_that_displace_one_another_are_read_in_wider_tiles(
+    level: str, l1: int, pitch: int, expected: tuple[int, ...]
+) -> None:
+    """More vectors of a row have more lines of the cache at the same time."""
+    costs = cost_model(replace(machine(level), l1=l1 << 10))
+    window = Window(3, 1, 1)
+    data = RowData(
+        streams=True,
+        resident=costs.resident_rows(pitch),
+        window=window,
+        above=window,
+        filled=2.0,
+    )
+    lanes = costs.machine.lanes(float32)
+    assert choose([28, 28], 1024, lanes, costs, data).value == expected
+
+
+def test_lines_that_are_fetched_again() -> None:
+    """Four rows of two vectors, of two lines or one, read six times as many in three steps."""
+    data = RowData(streams=True, resident=8, window=Window(3, 1, 1))
+    for lanes, lines in ((16, 2), (8, 1)):
+        lost = data.lost(Tile((4,), 2, lanes), WIDE)
+        assert lost == (1 - 8 * lines / WIDE.ahead) * lines * 6 / 3
+    assert data.lost(Tile((4,), 8, 16), WIDE) == 0
+    assert replace(data, streams=False).lost(Tile((4,), 1, 16), WIDE) == 0
+    assert replace(data, resident=32).lost(Tile((4,), 1, 16), WIDE) == 0
 
 
 def test_fewer_pipes_of_vectors_hide_more_of_their_loads() -> None:

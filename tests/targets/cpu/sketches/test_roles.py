@@ -177,6 +177,24 @@ def test_windows_above_one_another_share_rows_unless_products_hide_them(
     assert data.fills((2, 4), 1) == 2.0 * lines * 4 * step / taps**2
 
 
+@pytest.mark.parametrize(
+    ("channels", "step", "vectors"), [(1024, 1, 8), (1040, 1, 1), (512, 2, 4)]
+)
+def test_channels_a_power_of_two_apart_make_wider_tiles(channels, step, vectors):
+    """Rows two steps apart are a way of the cache apart, and the windows' elements half of one."""
+    x = Buffer("X", (6 * step + 3, 6 * step + 3, channels), float32)
+    y = Buffer("Y", (7, 7, channels), float32)
+
+    def value(h, v, c, i, j):
+        return x[h * step + i, v * step + j, c]
+
+    computations = [reduce_("pool", y, (3, 3), "max", value)]
+    kernel = plain(computations)
+    at = Context(replace(machine("x86-64-v4"), l1=32 << 10))
+    found = sketches(kernel, computations, at)[0].default()
+    assert found.values["pool.tile"][-1] == vectors
+
+
 @pytest.mark.parametrize("step", [1, 3])
 def test_windows_apart_share_nothing_above_one_another(step):
     x = Buffer("X", (56 * step + 2, 58, 16), float32)

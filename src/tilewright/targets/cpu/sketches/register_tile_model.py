@@ -178,6 +178,19 @@ class RowData:
         parts = tile.lanes.bit_count()
         return min(parts, 2) if masks else parts
 
+    def displaced(self, costs: CostModel) -> bool:
+        """Whether streamed rows displace one another in the first cache before they are read: it
+        holds a line of less than half as many as are fetched ahead."""
+        return self.streams and costs.half * self.resident < costs.ahead
+
+    def lost(self, tile: Tile, costs: CostModel) -> float:
+        """Lines of such rows per step of the reduction that are fetched again."""
+        if not self.displaced(costs):
+            return 0.0
+        lines = math.ceil(tile.width * self.itemsize / costs.machine.line)
+        part = max(0.0, 1 - self.resident * lines / costs.ahead)
+        return part * lines * self.loads(tile.rows, 1)
+
     def loads(self, rows: Sequence[int], vectors: int) -> float:
         """Loads of rows of a tile per step of the reduction."""
         m = math.prod(rows)
@@ -311,8 +324,9 @@ def _score(
 ) -> float:
     m = math.prod(tile.rows)
     v = tile.vectors
-    held = m * v + max(v, data.held(tile.rows, v)) + costs.tile_registers
-    if held > costs.machine.registers:
+    left = costs.machine.registers - costs.tile_registers - m * v
+    shares = data.held(tile.rows, v) <= left
+    if v > left or (not shares and not data.displaced(costs)):
         return 0.0
     useful = _useful(columns, tile.width)
     for extent, factor in zip(rows, tile.rows, strict=True):
@@ -322,7 +336,9 @@ def _score(
     # Fewer accumulators than are in flight at the full rate wait for one another; products that
     # stream their rows never issue at it.
     latency = costs.latency * (1.0 if data.streams else most / per_cycle)
-    loads = data.loads(tile.rows, v)
+    # Where shared vectors do not fit beside the accumulators, each row loads its own again: more
+    # instructions, but of lines that are there.
+    loads = data.loads(tile.rows, v) if shares else m * v
     leaving = data.leaving(tile, costs.machine.has("avx512f"))
     alone = _alone(tile, loads, leaving, costs, data) if hidden else 1.0
     taken = max(work / per_cycle, (loads + v) / costs.loads, alone * latency)
@@ -338,6 +354,7 @@ def _score(
     late += costs.exposed_traffic * max(0.0, fills)
     if data.far(rows, tile):
         late += costs.far_byte * tile.lanes * data.itemsize * v
+    late += costs.lost_line * data.lost(tile, costs)
     if m > data.resident and not data.streams:
         late += costs.far_broadcast * loads
     exposed = 1.0 if data.streams else costs.exposed

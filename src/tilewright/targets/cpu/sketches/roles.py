@@ -305,11 +305,10 @@ def _steps(
 def _data(r: Computation, roles: Roles, at: Context, across: int = 0) -> RowData:
     """across: elements between columns of a result that leaves tiles transposed."""
     first = roles.across[0]
-    if roles.rows:
-        pitch = stride(address(first), roles.rows[-1].var)
-    else:
-        pitch = 0
-    resident = at.costs.resident_rows((pitch or 0) * first.dtype.itemsize)
+    sliding = _sliding(r, roles, -1)
+    moved = [*roles.rows[-1:], *([] if sliding is None else [sliding])]
+    pitch = math.gcd(*(stride(address(first), d.var) or 0 for d in moved))
+    resident = at.costs.resident_rows(pitch * first.dtype.itemsize)
     size = (
         first.dtype.itemsize if not roles.columns else roles.columns[0].dtype.itemsize
     )
@@ -328,7 +327,7 @@ def _data(r: Computation, roles: Roles, at: Context, across: int = 0) -> RowData
         itemsize=size,
         panel=at.costs.full * at.machine.l2,
     )
-    window = _window(_sliding(r, roles, -1), at)
+    window = _window(sliding, at)
     if window is None:
         return found
     above = _sliding(r, roles, -2)
