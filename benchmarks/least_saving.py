@@ -39,7 +39,8 @@ def compare(name: str, shares: Sequence[float]) -> dict[float, tuple[float, int,
     graph = optimized(name, options)
     found = {}
     for share in shares:
-        pricing = Pricing(GraphCost(options, TIME), RADIUS)
+        cost = GraphCost(options, TIME)
+        pricing = Pricing(cost, RADIUS, data=cost.data)
         start = time.process_time()
         after, steps = lower_arithmetic(graph, rules, pricing, onnx_fallback(), share)
         seconds = time.process_time() - start

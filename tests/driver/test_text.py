@@ -31,8 +31,8 @@ def test_every_stage_is_written_into_a_folder(tmp_path, monkeypatch):
     tw.compile(model, dims={"n": 3})
     passes = (
         "lower fuse concat-in-place stream-attention split-groups merge-siblings winograd "
-        "split-windows split-deep-sums separate-windows pool-in-blocks merge-products add-halos "
-        "recompute plan-memory"
+        "split-windows split-deep-sums separate-windows pool-in-blocks merge-products "
+        "split-positions add-halos recompute plan-memory"
     )
     plans = [f"s.plan.{n}-{name}.txt" for n, name in enumerate(passes.split())]
     kinds = [f"s.{kind}.txt" for kind in KINDS]

@@ -408,3 +408,16 @@ def test_random_graphs_mean_the_same(group: int) -> None:
         steps += len(moved)
         check_same(case.graph, found, case.inputs)
     assert steps >= 5
+
+
+@pytest.mark.parametrize(("byte", "taken"), [(0.0, True), (1.0, False)])
+def test_what_adds_a_table_pays_for_its_bytes(byte: float, taken: bool) -> None:
+    """Tanh of a table's rows saves arithmetic, but the table is then there twice."""
+    g = parsed(
+        """int64[4] i) => (float[4, 64] y) { r = Gather(t, i) h = Tanh(r)
+        y = Gemm<transB = 1>(h, t) }""",
+        t=(64, 8),
+    )
+    pricing = Pricing(work, data=byte)
+    found, _ = lower_arithmetic(g, FINITE, pricing)
+    assert (len(found.constants) == 2) == taken

@@ -90,6 +90,12 @@ class GraphCost:
         return sum(self._weights[n] * cost for n, cost in found.items())
 
     @property
+    def data(self) -> float:
+        """The cost of a byte that a substitution adds to the constants: only time has one."""
+        byte = self._compiling.host.plan_costs.constant_byte_ns
+        return self._weights.get("time", 0.0) * NS * byte
+
+    @property
     def least(self) -> Callable[[Graph], float] | None:
         """`least_of`; None if no cost in use has a lower bound."""
         return self.least_of if WITH_LEAST & set(self._weights) else None

@@ -35,7 +35,8 @@ def passed(
     if options.optimize == "fast":
         if options.target == target.name and target.device == HOST:
             rules = [r for r in SUBSTITUTIONS if r.allowed(options.math)]
-            pricing = Pricing(GraphCost(options, TIME), RADIUS)
+            cost = GraphCost(options, TIME)
+            pricing = Pricing(cost, RADIUS, data=cost.data)
             less = LowerArithmetic(rules, pricing, onnx_fallback(), taken)
     elif options.optimize != "off":
         less = Search(options, taken)

@@ -67,6 +67,7 @@ def search(
             limits=limits,
             fallback=onnx_fallback(),
             least=cost.least,
+            data=cost.data,
         )
 
 

@@ -39,7 +39,8 @@ class PlanCosts:
     apart. halo: limit for the size of a tensor with its border, relative to its own size.
     key_block: most keys in a block of attention. results: most results of a map or reduction.
     row_results: most results of all Computations of a kernel over one row. long_row: most elements
-    of a row that one core processes. launch: nanoseconds of overhead per additional kernel.
+    of a row that one core processes. constant_byte_ns: nanoseconds per byte that a rewrite adds to
+    the constants. launch: nanoseconds of overhead per additional kernel.
     weights_gain: the speedup that justifies another layout of a convolution's constant weights.
     narrow_keys: keys of a block of attention whose scores are rounded to 16 bits, descending; they
     need not divide the number of keys. Empty: such attention has no blocks.
@@ -55,6 +56,7 @@ class PlanCosts:
     results: int
     row_results: int
     long_row: int
+    constant_byte_ns: float
     launch: float = 0.0
     weights_gain: float = math.inf
     narrow_keys: tuple[int, ...] = ()
@@ -111,6 +113,7 @@ NO_REWRITE_PAYS: Final = PlanCosts(
     results=1,
     row_results=1,
     long_row=0,
+    constant_byte_ns=0.0,
 )
 
 

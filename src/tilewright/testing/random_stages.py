@@ -68,6 +68,7 @@ WHIMS = PlanCosts(
     results=100,
     row_results=100,
     long_row=1 << 20,
+    constant_byte_ns=0.0,
 )
 
 

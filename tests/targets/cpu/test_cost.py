@@ -40,7 +40,7 @@ STRUCTURE = {
     ("schedule/space/patterns.py", "address"),
     ("targets/cpu/sketches/register_tile_model.py", "_best"),
     ("targets/cpu/sketches/scatters.py", "scatter_of"),  # bits of a narrow float
-    ("plan/passes/compensate.py", "SHORT"),  # a sum whose rounding no definition keeps
+    ("plan/passes/compensate.py", "SHORT"),  # terms that NumPy adds one by one
     ("plan/passes/products.py", "PRODUCTS"),  # of what is tried, as the next one
     ("plan/passes/siblings.py", "REACH"),
     ("plan/questions.py", "dearer"),  # of a microsecond

@@ -94,18 +94,19 @@ def optimize(
     limits: SearchLimits | None = None,
     fallback: FallbackProvider | None = None,
     least: GraphCost | None = None,
+    data: float = 0.0,
 ) -> OptimizeOutcome:
     """The cheapest graph found among those that the rules make of `graph`, or `graph` itself.
 
-    The cost of the entire graph decides at the end, so the returned graph never costs more. least:
-    see `Pricing`; graphs that it makes look too expensive are never priced. Raises InputError for
-    invalid settings, ModelError for an ill-formed graph.
+    The cost of the entire graph decides at the end, so the returned graph never costs more. least,
+    data: see `Pricing`; graphs that `least` makes look too expensive are never priced. Raises
+    InputError for invalid settings, ModelError for an ill-formed graph.
     """
     verify(graph)
     how = settings or OptimizeSettings()
     allowed = [r for r in rules if r.allowed(how.math)]
     start = folded(graph, fallback)
-    pricing = Pricing(cost, least=least)
+    pricing = Pricing(cost, least=least, data=data)
     search = _Search(allowed, pricing, how, limits or SearchLimits(), fallback)
     found = search.whole(start)
     before, after = pricing.whole(start), pricing.whole(found)

@@ -36,16 +36,26 @@ def arithmetic(op: Operation, known: Mapping[Value, Any]) -> float:
     return float(definition.flops(OpCall(op, known)))
 
 
+def _bytes(graph: Graph) -> int:
+    return sum(a.nbytes for a in graph.constants.values())
+
+
 class Pricing:
     """The cost of graphs, cached by structure. asked: how often it was computed.
 
     least: a lower bound on the cost of a single operation, however it is fused; 0 if not given.
+    data: the cost of a byte that a substitution adds to the constants, whatever reads it.
     """
 
     def __init__(
-        self, cost: GraphCost, radius: int = RADIUS, least: GraphCost | None = None
+        self,
+        cost: GraphCost,
+        radius: int = RADIUS,
+        least: GraphCost | None = None,
+        data: float = 0.0,
     ) -> None:
         self._cost = cost
+        self._data = data
         self._least = least
         self._radius = radius
         self._digests = Digests(contents=False)
@@ -80,7 +90,8 @@ class Pricing:
             extract(after, (new - common) | near),
         )
         was, now = (self.whole(w) if w.operations else 0.0 for w in windows)
-        return now - was
+        more = _bytes(after) - _bytes(before)
+        return now - was + self._data * max(0, more)
 
     def guess(self, before: Graph, after: Graph) -> float:
         """An estimate of how much more `after` costs: the lower bounds of its new operations minus
