@@ -57,7 +57,7 @@ MODELS = {
     " pads = [1, 0, 1, 0]>(x)",
     "a border that pays at some sizes alone": "a = Conv<strides = [5, 3]>(x, v)"
     " c = Conv<pads = [1, 1, 1, 1]>(a, u) y = Relu(c)",
-    "halves": "l, k = Split<axis = 2, num_outputs = 2>(x) n = Neg(k)"
+    "halves": "l, d = Split<axis = 2, num_outputs = 2>(x) n = Neg(d)"
     " y = Concat<axis = 2>(n, l)",
     "patches": "a = Conv<strides = [4, 4]>(x, p) i = Constant<value_ints = [0, 0, -1]>()"
     " c = Reshape(a, i) t = Transpose<perm = [0, 2, 1]>(c) y = MatMul(t, q)",

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 import tilewright as tw
 from tests.driver.kinds import SMALL
+from tests.driver.test_ranged import model
 from tests.targets.cpu.test_transpose import transposed
 from tilewright.base import dtypes
 from tilewright.base.errors import ExecutionError
 from tilewright.compute.build import map_
 from tilewright.compute.nodes import Computation, Dim, Output
+from tilewright.driver import sized as driver_sized
 from tilewright.driver.build_kernel import unverified
 from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.options import Options
 from tilewright.driver.reach import reach
+from tilewright.driver.sized import SizedExecutable
 from tilewright.driver.validate import validate, validate_model
-from tilewright.expr.nodes import Buffer, Load, Min, Select, Var, const
+from tilewright.expr.nodes import INDEX, Buffer, Load, Min, Select, Var, const
 from tilewright.ir.node import transform
-from tilewright.loops.nodes import Kernel, Stmt, Store, block, loop
+from tilewright.loops.nodes import SIZE, Kernel, Stmt, Store, block, loop
 from tilewright.plan.nodes import FusionGroup
 from tilewright.plan.normalize import KernelSignature, kernel_signature
 from tilewright.runtime.abi import REPORT_SIZE
@@ -266,3 +270,35 @@ def test_nothing_runs_behind_a_region_that_failed(threads: int):
     with pytest.raises(ExecutionError, match="load of x"):
         exe(X, out=out)
     assert not out.any()
+
+
+def sized(shift: int) -> Kernel:
+    """`y[2 * i] = x[i + shift]` for an n that a call decides; x has n elements and y 2 * n."""
+    n, i = Var("n", INDEX), Var("i", INDEX)
+    x, y = Buffer("x", (n,), f32), Buffer("y", (n * 2,), f32)
+    body = loop(i, n, Store(y, (i * 2,), x[i + shift]))
+    return Kernel("sized", (x, y), (y,), loop(n, 65, body, SIZE))
+
+
+def test_an_extent_that_a_call_decides(monkeypatch: pytest.MonkeyPatch):
+    x, out = X[:9].copy(), np.zeros(18, np.float32)
+    right = SizedExecutable(sized(0), target("cpu"), sanitize=True)
+    np.testing.assert_array_equal(right(x, out=out)[::2], x)
+    monkeypatch.setattr(driver_sized, "verify", lambda kernel: None)
+    for shift, bad in ((2, 9), (-1, -1)):
+        wrong = SizedExecutable(sized(shift), target("cpu"), sanitize=True)
+        told = rf"load of x\[.*\]: index {bad} of dimension 0 is outside 0\.\.n - 1"
+        with pytest.raises(ExecutionError, match=told):
+            wrong(x, out=out)
+
+
+def test_a_range_of_shapes():
+    text = "(float[n, 5] x) => (float[n, m] y) { s = Softmax(x) y = Concat<axis = 1>(s, x) }"
+    made: Any = tw.compile(
+        model(text), dims={"n": (3, 40)}, jit=False, cache=False, sanitize=True
+    )
+    for n in (3, 17, 40):
+        x = np.random.default_rng(n).standard_normal((n, 5)).astype(np.float32)
+        e = np.exp(x)
+        want = np.concatenate([e / e.sum(1, keepdims=True), x], 1)
+        np.testing.assert_allclose(made(x), want, rtol=1e-4, atol=1e-5)

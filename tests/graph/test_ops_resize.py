@@ -1,9 +1,13 @@
 """Resize in every mode and coordinate transformation, against onnx.reference."""
 
 import numpy as np
+import onnxruntime
 import pytest
+from onnx import helper, numpy_helper
 
 from tests.graph.one_operator import agree
+from tilewright.frontends.load import load
+from tilewright.graph.interp import evaluate
 from tilewright.graph.ops.resample import as_line
 
 RNG = np.random.default_rng(7)
@@ -43,6 +47,35 @@ def test_modes(mode, transformation, scale):
 def test_nearest_copies_any_dtype(rounding, dtype):
     x = RNG.integers(0, 100, (1, 1, 4, 3)).astype(dtype)
     resize(x, scales=[1, 1, 2.5, 0.7], mode="nearest", nearest_mode=rounding)
+
+
+@pytest.mark.parametrize(
+    "transformation", ["align_corners", "asymmetric", "half_pixel"]
+)
+@pytest.mark.parametrize(("before", "after"), [(3, 5), (36, 24), (9, 3), (15, 18)])
+def test_a_scale_is_a_rounded_ratio(transformation, before, after):
+    """ONNX Runtime computes in float32, where 3 * (5 / 3) is 5, and 3 / (3 / 9) is 9."""
+    how = {
+        "coordinate_transformation_mode": transformation,
+        "nearest_mode": "floor",
+    }
+    node = helper.make_node("Resize", ["x", "", "scales"], ["y"], **how)
+    scales = np.array([after / before], np.float32)
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [helper.make_tensor_value_info("x", 1, [before])],
+        [helper.make_tensor_value_info("y", 1, ["n"])],
+        [numpy_helper.from_array(scales, "scales")],
+    )
+    opset = [helper.make_opsetid("", 19)]
+    source = helper.make_model(graph, opset_imports=opset, ir_version=9)
+    x = np.arange(before, dtype=np.float32)
+    session = onnxruntime.InferenceSession(source.SerializeToString())
+    (want,) = session.run(None, {"x": x})
+    (found,) = evaluate(load(source), {"x": x}).values()
+    assert len(want) == after
+    np.testing.assert_array_equal(found, want)
 
 
 @pytest.mark.parametrize("mode", ["linear", "cubic"])

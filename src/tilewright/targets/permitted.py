@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import gcd
 
 from tilewright.base.dataclass import dataclass
-from tilewright.expr.nodes import Buffer
+from tilewright.expr.nodes import Buffer, Expr
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,25 @@ class IndexSet:
         return " + ".join(
             [f"{self.first}", *(f"{s} * 0..{n - 1}" for s, n in self.terms)]
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Below:
+    """Indices from 0 on along an axis whose extent only a call decides."""
+
+    extent: Expr
+
+    @property
+    def dense(self) -> bool:
+        """As of an IndexSet."""
+        return True
+
+    def __contains__(self, index: int) -> bool:
+        """Whether it is there at any extent: none is known to be."""
+        return False
+
+    def __str__(self) -> str:
+        return f"0..{self.extent - 1}"
 
 
 @dataclass(frozen=True, slots=True)

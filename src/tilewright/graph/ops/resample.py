@@ -65,12 +65,15 @@ class ResampleFilter:
 def coordinates(axis: ResampledAxis, transformation: str) -> Array:
     """x(o) for every result, float64.
 
-    With a scale that is result over input, the extents are used instead: it may be rounded.
+    With a scale that is result over input but for rounding to float32, the extents are used
+    instead, so that a position that is whole is a whole number.
     """
     o = np.arange(axis.outputs, dtype=np.float64)
     length = axis.inputs
-    is_ratio = axis.scale * length == axis.outputs
     exact = axis.scale * length
+    is_ratio = math.isclose(exact, axis.outputs, rel_tol=2**-23)
+    if is_ratio:
+        exact = axis.outputs
     start, end = axis.roi
 
     def scaled(x: Array) -> Array:

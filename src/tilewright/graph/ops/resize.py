@@ -183,7 +183,7 @@ def _axes(call: OpCall) -> list[ResampledAxis]:
             sizes = [int(s * shape[a] + 0.5) for s, a in zip(scales, axes, strict=True)]
     else:
         scales = _scales(call)
-        sizes = [int(s * shape[a]) for s, a in zip(scales, axes, strict=True)]
+        sizes = [_size(s * shape[a]) for s, a in zip(scales, axes, strict=True)]
     if len(sizes) != len(axes):
         raise call.error(f"{len(sizes)} sizes or scales for {len(axes)} axes")
     for axis, size, scale, window in zip(axes, sizes, scales, roi, strict=True):
@@ -191,6 +191,11 @@ def _axes(call: OpCall) -> list[ResampledAxis]:
             raise call.error(f"a scale of {scale}")
         found[axis] = ResampledAxis(shape[axis], size, scale, window)
     return found
+
+
+def _size(exact: float) -> int:
+    """Rounded to float32 first, as ONNX does: 3 times the float32 that is nearest to 5/3 is 5."""
+    return int(exact if exact.is_integer() else np.float32(exact))
 
 
 def _scales(call: OpCall) -> list[float]:

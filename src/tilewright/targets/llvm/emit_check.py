@@ -16,7 +16,17 @@ from typing import TYPE_CHECKING, Final
 from tilewright.base import dtypes
 from tilewright.base.errors import CompileError
 from tilewright.expr.affine import affine
-from tilewright.expr.nodes import INDEX, And, Buffer, Const, Expr, Load, Var, const
+from tilewright.expr.nodes import (
+    INDEX,
+    And,
+    Buffer,
+    Const,
+    Expr,
+    Extent,
+    Load,
+    Var,
+    const,
+)
 from tilewright.ir.node import Node, postorder, substitute
 from tilewright.loops.nodes import For, Stmt, Store, Unit, Update
 from tilewright.runtime.abi import (
@@ -27,7 +37,7 @@ from tilewright.runtime.abi import (
     STATUS_BOUNDS,
 )
 from tilewright.targets.llvm.emit_text import LlvmValue, integer
-from tilewright.targets.permitted import IndexSet
+from tilewright.targets.permitted import Below, IndexSet
 
 if TYPE_CHECKING:
     from tilewright.targets.llvm.emit_memory import MemoryEmitter
@@ -35,6 +45,8 @@ if TYPE_CHECKING:
 LOAD: Final = "load of"
 STORE: Final = "store to"
 _LOOPS: Final = REPORT_NUMBERS - 1  # that a report has room for
+
+Span = IndexSet | Below
 
 
 def check(
@@ -53,14 +65,18 @@ def check(
         _check_part(x, place, axis, part, span, mask)
 
 
-def _spans(x: MemoryEmitter, verb: str, buffer: Buffer) -> tuple[IndexSet, ...]:
+def _spans(x: MemoryEmitter, verb: str, buffer: Buffer) -> tuple[Span, ...]:
     """The permitted indices along each axis; empty if there is nothing to check."""
     if x.permitted is None or 0 in buffer.extents:
         return ()
     permitted = x.permitted.get(buffer)
     if permitted is None:
-        return tuple(IndexSet.over(0, [(1, n)]) for n in buffer.shape)
+        return tuple(map(_all, buffer.extents))
     return permitted.stores if verb == STORE else permitted.loads
+
+
+def _all(extent: Extent) -> Span:
+    return IndexSet.over(0, [(1, extent)]) if isinstance(extent, int) else Below(extent)
 
 
 def _check_part(
@@ -68,7 +84,7 @@ def _check_part(
     place: str,
     axis: int,
     part: Expr,
-    span: IndexSet,
+    span: Span,
     mask: LlvmValue | None = None,
 ) -> None:
     if isinstance(part, Const) and int(part.value.real) in span:
@@ -81,8 +97,10 @@ def _check_part(
     _branch(x, bad, v, f"{place}: index {REPORT_MARK} of dimension {axis} is {where}")
 
 
-def _outside(x: MemoryEmitter, v: LlvmValue, span: IndexSet) -> LlvmValue:
+def _outside(x: MemoryEmitter, v: LlvmValue, span: Span) -> LlvmValue:
     """Whether an index is outside a span. A negative difference is a large unsigned one."""
+    if isinstance(span, Below):
+        return x.compare("icmp uge", v, x.value(span.extent))
     rest = x.binary("sub", v, integer(span.first))
     tests = []
     for step, count in span.terms:
