@@ -21,7 +21,7 @@ from tilewright.compute.transforms import (
     split_dims,
 )
 from tilewright.expr.affine import Affine, affine, to_expr
-from tilewright.expr.nodes import Buffer, Expr, Load, Select, Var
+from tilewright.expr.nodes import Buffer, Expr, Load, Select
 from tilewright.expr.simplify import simplify
 from tilewright.ir.node import postorder
 from tilewright.plan.nodes import DefUse, FusionGroup, Step
@@ -70,13 +70,18 @@ def _first_split(
     return {}
 
 
-def _inner_tensors(flow: DefUse, keep: Collection[Buffer]) -> frozenset[Buffer]:
+def _inner_tensors(flow: DefUse, keep: Collection[Buffer]) -> set[Buffer]:
     """Tensors that one group alone accesses."""
-    return frozenset(
-        t
-        for t, writers in flow.writers.items()
-        if t not in keep and len(writers) == 1 and not flow.readers.get(t)
-    )
+    found = set()
+    for tensor, writers in flow.writers.items():
+        if tensor in keep:
+            continue
+        if len(writers) > 1:
+            continue
+        if flow.readers.get(tensor):
+            continue
+        found.add(tensor)
+    return found
 
 
 @dataclass(frozen=True)
@@ -220,24 +225,37 @@ def _along(
     A sum's result then still has an axis for each dimension of the sum.
     """
     whole = split.tensor.shape[split.axis]
-    plain = {d.var for c in group for d in c.dims if d.extent == whole}
+    plain = set()
+    for c in group:
+        for d in c.dims:
+            if d.extent == whole:
+                plain.add(d.var)
     places = _places(group, inner)
     found: dict[Buffer, _Split] = {}
-    while True:
-        axes = {t: _axis(places[t], divided, plain) for t in places if t not in found}
-        new = {t: _split(t, n, split.width) for t, n in axes.items() if n is not None}
-        if not new:
-            return found
-        found |= new
-        divided.update(i[s.axis] for t, s in new.items() for i in places[t])
+    grown = True
+    while grown:
+        grown = False
+        for tensor, indices in places.items():
+            if tensor in found:
+                continue
+            axis = _axis(indices, divided, plain)
+            if axis is None:
+                continue
+            found[tensor] = _split(tensor, axis, split.width)
+            for index in indices:
+                divided.add(index[axis])
+            grown = True
+    return found
 
 
 def _axis(
-    indices: Sequence[Index], divided: Collection[Expr], plain: Collection[Var]
+    indices: Sequence[Index], divided: set[Expr], plain: Collection[Expr]
 ) -> int | None:
     """The first axis that is indexed by plain dimensions alone, some of them divided."""
-    for axis, by in enumerate(map(set, zip(*indices, strict=True))):
-        if by <= set(plain) and not by.isdisjoint(divided):
+    axes = zip(*indices, strict=True)
+    for axis, by in enumerate(axes):
+        alone = all(v in plain for v in by)
+        if alone and divided.intersection(by):
             return axis
     return None
 
@@ -247,12 +265,15 @@ def _places(
 ) -> dict[Buffer, list[Index]]:
     """The indices by which these are read and written."""
     found: dict[Buffer, list[Index]] = {}
+    for tensor in tensors:
+        found[tensor] = []
     for c in group:
-        reads = [(a.buffer, a.index) for a in c.accesses]
-        writes = [(o.tensor, o.index) for o in c.outputs]
-        for tensor, index in (*reads, *writes):
-            if tensor in tensors:
-                found.setdefault(tensor, []).append(index)
+        for a in c.accesses:
+            if a.buffer in found:
+                found[a.buffer].append(a.index)
+        for o in c.outputs:
+            if o.tensor in found:
+                found[o.tensor].append(o.index)
     return found
 
 
