@@ -11,7 +11,12 @@ import pytest
 from onnx import TensorProto, helper
 
 import tilewright as tw
+from tests.plan.test_passes import same, stage
 from tilewright.base import events
+from tilewright.base.dtypes import float32
+from tilewright.compute.build import map_, reduce_
+from tilewright.expr.nodes import INDEX, And, Buffer, Expr, Le, Lt, Select, const
+from tilewright.plan.passes.split_positions import split_positions
 
 rng = np.random.default_rng(39)
 CHANNELS = 24
@@ -99,3 +104,50 @@ def test_a_reader_without_a_guard_keeps_the_sequence() -> None:
         helper.make_tensor_value_info("p", TensorProto.FLOAT, None)
     )
     assert not halos(model)
+
+
+TOKENS, SUM, MADE = (Buffer(n, (48, 4), float32) for n in ("x", "sum", "made"))
+MATRIX, TAPS = Buffer("a", (4, 4), float32), Buffer("w", (3, 3), float32)
+PICTURE, MEANS = Buffer("y", (6, 8, 4), float32), Buffer("means", (48, 4), float32)
+
+
+def _blurred(y: Expr, x: Expr, c: Expr, m: Expr, n: Expr) -> Expr:
+    row, column = y + m - 1, x + n - 1
+    inside = And(
+        And(Le(const(0, INDEX), row), Lt(row, const(6, INDEX))),
+        And(Le(const(0, INDEX), column), Lt(column, const(8, INDEX))),
+    )
+    read = MADE[row * 8 + column, c]
+    return Select(inside, read, const(0.0, float32)) * TAPS[m, n]
+
+
+@pytest.mark.parametrize("sums_are", ["inner", "a result", "read by others"])
+def test_a_sum_that_a_map_follows_is_split_too(sums_are: str) -> None:
+    """Else its result has one axis for two dimensions, and is copied for what follows."""
+    made = stage(
+        "made",
+        reduce_("sum", SUM, (4,), "add", lambda i, c, k: TOKENS[i, k] * MATRIX[k, c]),
+        map_("double", MADE, lambda i, c: SUM[i, c] * 2.0),
+    )
+    steps = [
+        made,
+        stage("blurred", reduce_("blurred", PICTURE, (3, 3), "add", _blurred)),
+    ]
+    given, results = [TOKENS, MATRIX, TAPS], [PICTURE]
+    if sums_are == "a result":
+        results.append(SUM)
+    if sums_are == "read by others":
+        steps.append(
+            stage("halves", map_("halves", MEANS, lambda i, c: SUM[i, c] / 2.0))
+        )
+        results.append(MEANS)
+    after = split_positions(steps, {*given, *results})
+    same(steps, after, given, results)
+    shapes = {
+        o.tensor.name: o.tensor.shape for c in after[0].computations for o in c.outputs
+    }
+    whole = (48, 4)
+    assert shapes == {
+        "sum": (6, 8, 4) if sums_are == "inner" else whole,
+        "made": (6, 8, 4),
+    }

@@ -21,7 +21,7 @@ from tilewright.compute.transforms import (
     split_dims,
 )
 from tilewright.expr.affine import Affine, affine, to_expr
-from tilewright.expr.nodes import Buffer, Expr, Load, Select, Var
+from tilewright.expr.nodes import Buffer, Expr, Load, Select
 from tilewright.expr.simplify import simplify
 from tilewright.ir.node import postorder
 from tilewright.plan.nodes import DefUse, FusionGroup, Step
@@ -35,7 +35,8 @@ def split_positions(steps: Sequence[Step], keep: Collection[Buffer]) -> list[Ste
     requires of a tensor t and its axis a of extent H * W, else nothing changes: t is not in `keep`
     and only Computations write and read it; some contraction reads t through a guard that says
     exactly that y is in [0, H) and x in [0, W), with y * W + x its index of a; and every other
-    access indexes a by a dimension of extent H * W. That dimension becomes two, in the whole group.
+    access indexes a by a dimension of extent H * W. That dimension becomes two, in the whole group,
+    and so do the axes along it of tensors that this group alone accesses.
     """
     found = list(steps)
     while True:
@@ -63,10 +64,24 @@ def _first_split(
             split = next(_splits(tensor, group.computations), None)
             if split is None:
                 continue
-            moved = _moved_groups(split, users)
+            moved = _moved_groups(split, users, _inner_tensors(flow, keep))
             if moved:
                 return moved
     return {}
+
+
+def _inner_tensors(flow: DefUse, keep: Collection[Buffer]) -> set[Buffer]:
+    """Tensors that one group alone accesses."""
+    found = set()
+    for tensor, writers in flow.writers.items():
+        if tensor in keep:
+            continue
+        if len(writers) > 1:
+            continue
+        if flow.readers.get(tensor):
+            continue
+        found.add(tensor)
+    return found
 
 
 @dataclass(frozen=True)
@@ -81,6 +96,11 @@ class _Split:
     def place(self, index: Index, row: Expr, column: Expr) -> Index:
         """The new index, with these in place of that of the axis."""
         return (*index[: self.axis], row, column, *index[self.axis + 1 :])
+
+    def digits(self, index: Index) -> Index:
+        """The new index of an access by a dimension alone."""
+        i = index[self.axis]
+        return self.place(index, i // self.width, i % self.width)
 
     def read(self, node: Select, c: Computation) -> Select | None:
         """The guarded read of the new tensor; None if the guard does not say what it must."""
@@ -158,12 +178,15 @@ def _read(node: Select) -> Load:
 
 
 def _moved_groups(
-    split: _Split, users: Mapping[int, FusionGroup]
+    split: _Split, users: Mapping[int, FusionGroup], inner: Collection[Buffer]
 ) -> dict[int, FusionGroup] | None:
-    """The groups with the tensor in its new shape; None if one accesses it in another way."""
+    """The groups with the tensor in its new shape; None if one accesses it in another way.
+
+    inner: tensors that one group alone accesses.
+    """
     found = {}
     for key, group in users.items():
-        moved = _moved(split, group.computations)
+        moved = _moved(split, group.computations, inner)
         if moved is None:
             return None
         found[key] = replace(group, computations=moved)
@@ -171,22 +194,87 @@ def _moved_groups(
 
 
 def _moved(
-    split: _Split, group: Sequence[Computation]
+    split: _Split, group: Sequence[Computation], inner: Collection[Buffer]
 ) -> tuple[Computation, ...] | None:
     """The Computations of a group on the new tensor, or None."""
     whole = split.tensor.shape[split.axis]
-    divided: set[Var] = set()
+    divided: set[Expr] = set()
     for c in group:
         taken = _dimensions(split, c)
         if taken is None:
             return None
         divided |= {d.var for d in taken}
+    also = _along(split, group, divided, inner)
     for c in group:
         for d in c.dims:
             if d.var in divided and d.extent != whole:
                 return None
     factors = dict.fromkeys(divided, split.width)
-    return tuple(_on_new(split, c, factors) for c in group)
+    return tuple(_on_new(split, c, factors, also) for c in group)
+
+
+def _along(
+    split: _Split,
+    group: Sequence[Computation],
+    divided: set[Expr],
+    inner: Collection[Buffer],
+) -> dict[Buffer, _Split]:
+    """Inner tensors of the group with an axis along divided dimensions, split like it; all
+    dimensions that index such an axis are added to `divided`.
+
+    A sum's result then still has an axis for each dimension of the sum.
+    """
+    whole = split.tensor.shape[split.axis]
+    plain = set()
+    for c in group:
+        for d in c.dims:
+            if d.extent == whole:
+                plain.add(d.var)
+    places = _places(group, inner)
+    found: dict[Buffer, _Split] = {}
+    grown = True
+    while grown:
+        grown = False
+        for tensor, indices in places.items():
+            if tensor in found:
+                continue
+            axis = _axis(indices, divided, plain)
+            if axis is None:
+                continue
+            found[tensor] = _split(tensor, axis, split.width)
+            for index in indices:
+                divided.add(index[axis])
+            grown = True
+    return found
+
+
+def _axis(
+    indices: Sequence[Index], divided: set[Expr], plain: Collection[Expr]
+) -> int | None:
+    """The first axis that is indexed by plain dimensions alone, some of them divided."""
+    axes = zip(*indices, strict=True)
+    for axis, by in enumerate(axes):
+        alone = all(v in plain for v in by)
+        if alone and divided.intersection(by):
+            return axis
+    return None
+
+
+def _places(
+    group: Sequence[Computation], tensors: Collection[Buffer]
+) -> dict[Buffer, list[Index]]:
+    """The indices by which these are read and written."""
+    found: dict[Buffer, list[Index]] = {}
+    for tensor in tensors:
+        found[tensor] = []
+    for c in group:
+        for a in c.accesses:
+            if a.buffer in found:
+                found[a.buffer].append(a.index)
+        for o in c.outputs:
+            if o.tensor in found:
+                found[o.tensor].append(o.index)
+    return found
 
 
 def _dimensions(split: _Split, c: Computation) -> list[Dim] | None:
@@ -215,27 +303,31 @@ def _pictures(split: _Split, c: Computation) -> dict[Expr, Expr]:
     return found
 
 
-def _on_new(split: _Split, c: Computation, factors: Mapping[Var, int]) -> Computation:
+def _on_new(
+    split: _Split,
+    c: Computation,
+    factors: Mapping[Expr, int],
+    also: Mapping[Buffer, _Split],
+) -> Computation:
+    """`c` with its dimensions divided by these factors, on the new tensors."""
     reads = _pictures(split, c)
     env = environment(c.dims)
-
-    def digits(index: Index) -> Index:
-        i = index[split.axis]
-        return split.place(index, i // split.width, i % split.width)
+    splits = {split.tensor: split, **also}
 
     def moved(load: Load) -> Expr:
         if load in reads:
             return reads[load]
-        return Load(split.made, digits(load.index))
+        to = splits[load.buffer]
+        return Load(to.made, to.digits(load.index))
 
-    on_made = load_mapper({split.tensor: moved})
+    on_made = load_mapper(dict.fromkeys(splits, moved))
     outputs = []
     for o in c.outputs:
         tensor, index = o.tensor, o.index
         value = on_made(o.value)
-        if tensor is split.tensor:
-            tensor = split.made
-            index = digits(index)
+        if tensor in splits:
+            index = splits[tensor].digits(index)
+            tensor = splits[tensor].made
         outputs.append(Output(tensor, index, value))
     there = replace(c, outputs=tuple(outputs))
     own = {}

@@ -158,6 +158,30 @@ def test_what_a_cache_keeps_is_summed_at_once(name: str) -> None:
     assert not in_parts(name, dilated(16, 32, 14, 1))
 
 
+def channels_last(channels: int, size: int, dilation: int) -> Computation:
+    """A 3x3 convolution whose padding is stored."""
+    side = size + 2 * dilation
+    x = Buffer("x", (side, side, channels), float32)
+    w = Buffer("w", (32, 3, 3, channels), float32)
+    y = Buffer("y", (size, size, 32), float32)
+
+    def value(i, j, o, m, n, c):  # type: ignore[no-untyped-def]
+        return x[i + m * dilation, j + n * dilation, c] * w[o, m, n, c]
+
+    return reduce_("conv", y, (3, 3, channels), "add", value)
+
+
+@pytest.mark.parametrize("name", ["haswell", "alderlake", "znver4"])
+def test_columns_of_a_window_without_gaps_are_one_piece(name: str) -> None:
+    """A window with gaps reads nine pieces, not three; then parts of a sum may pay."""
+    cost = questions(MACHINES[name].target()).estimated_cost
+    dense, gaps = (channels_last(256, 56, dilation) for dilation in (1, 2))
+    times = [cost((c,)) for c in (dense, gaps)]
+    assert times[0] is not None and times[1] is not None and times[0] < times[1]
+    assert not in_parts(name, dense)
+    assert bool(in_parts(name, gaps)) is (name == "alderlake")
+
+
 def plans(name: str, math: str) -> Counter[str]:
     """The kinds of events in planning a network for a machine with a small second cache."""
     target = MACHINES["cascadelake"].target()

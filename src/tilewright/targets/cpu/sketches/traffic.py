@@ -74,11 +74,15 @@ def _alone(r: Computation, a: Load, v: Var) -> bool:
 
 
 def _pieces(r: Computation, a: Load, line: int) -> int:
-    """Pieces of memory, a line or more apart, that one row of a tile reads."""
+    """Pieces of memory, with a gap of a line or more between them, that one row of a tile reads;
+    0 for a single one."""
     size = a.dtype.itemsize
     steps = {d: abs(stride(address(a), d.var) or 0) * size for d in reduction_dims(r)}
-    near = sum(s * (d.extent - 1) for d, s in steps.items() if s < line)
-    apart = [d.extent for d, s in steps.items() if s > max(near, line)]
-    if len(apart):
-        return math.prod(apart)
-    return 0
+    run = size  # bytes of a piece, by the dimensions so far
+    apart = []
+    for d, step in sorted(steps.items(), key=lambda found: found[1]):
+        if step > max(run, line):
+            apart.append(d.extent)
+        else:
+            run += step * (d.extent - 1)
+    return math.prod(apart) if apart else 0
