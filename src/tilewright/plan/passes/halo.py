@@ -212,31 +212,49 @@ def _moved(
 def _border(
     tensor: Buffer, padded: Buffer, halo: _Halo, empty: bool = False
 ) -> FusionGroup:
-    """The group that writes the border: two slabs per padded axis, disjoint.
+    """The group that writes the border: a Computation for each padded axis, or one for each of its
+    sides where their sizes differ; all are disjoint.
 
-    empty: also the empty slabs of axes without padding.
+    empty: each side has a Computation, and so have the axes without padding: what the group has
+    does not depend on sizes.
     """
     parts: list[Computation] = []
-    pads = halo.pads
-    for axis, (before, after) in enumerate(pads):
-        for size, start in ((before, 0), (after, before + tensor.shape[axis])):
-            if not size and not empty:
-                continue
-            starts = (
-                [a for a, _ in pads[:axis]] + [start] + [0] * (len(pads) - axis - 1)
-            )
-            extents = [*tensor.shape[:axis], size, *padded.shape[axis + 1 :]]
-            parts.append(
-                map_(
-                    f"border{len(parts)}",
-                    padded,
-                    lambda *i: halo.constant,
-                    extents=extents,
-                    index=lambda *i, at=tuple(starts): tuple(
-                        v + const(s, INDEX) if s else v
-                        for v, s in zip(i, at, strict=True)
-                    ),
-                )
-            )
+    for axis, (before, after) in enumerate(halo.pads):
+        behind = before + tensor.shape[axis]
+        sides = [(before, (0,)), (after, (behind,))]
+        if before == after and not empty:
+            sides = [(before, (0, behind))]
+        for size, places in sides:
+            if size or empty:
+                name = f"border{len(parts)}"
+                parts.append(_slabs(name, padded, halo, axis, size, places))
     assert all(d.combine == CC for p in parts for d in p.dims)
     return FusionGroup(f"{tensor.name}.halo", tuple(parts))
+
+
+def _slabs(
+    name: str,
+    padded: Buffer,
+    halo: _Halo,
+    axis: int,
+    size: int,
+    places: Sequence[int],
+) -> Computation:
+    """Writes the constant at one or two places of an axis, inside of the borders of axes before it.
+
+    Which of two places is a dimension outside of that of the place's size.
+    """
+    inside = halo.pads[:axis]
+    starts = [before for before, _ in inside]
+    starts += [places[0]] + [0] * (len(padded.shape) - axis - 1)
+    extents = [n - sum(pads) for n, pads in zip(padded.shape, inside)]
+    extents += [len(places), size, *padded.shape[axis + 1 :]]
+    apart = const(places[-1] - places[0], INDEX)
+
+    def index(*point: Expr) -> tuple[Expr, ...]:
+        at = [*point[:axis], *point[axis + 1 :]]
+        at[axis] += point[axis] * apart
+        moved = (v + const(n, INDEX) for v, n in zip(at, starts, strict=True))
+        return tuple(map(simplify, moved))
+
+    return map_(name, padded, lambda *i: halo.constant, extents=extents, index=index)
