@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
@@ -28,7 +27,7 @@ from tilewright.plan.nodes import FusionGroup, HostFallback, Step
 from tilewright.plan.offsets import from_zero
 from tilewright.plan.passes.concat_in_place import concat_in_place
 from tilewright.plan.passes.fuse import fuse
-from tilewright.plan.passes.halo import _border, _Halo, add_halos
+from tilewright.plan.passes.halo import add_halos
 from tilewright.plan.passes.windows import separate_windows
 from tilewright.plan.passes.winograd import WinogradForms, transform_convolutions
 from tilewright.plan.verify import verify_steps
@@ -342,31 +341,6 @@ def test_a_halo_of_one_plan_of_several_is_as_decided_and_has_all_its_sides(
         border = next(s for s in after if s.name == "t.halo")
         assert isinstance(border, FusionGroup)
         assert len(border.computations) == 2 * len(T.shape)
-
-
-@pytest.mark.parametrize(("pads", "parts"), [
-    (((0, 0), (1, 1), (2, 2)), 2),
-    (((1, 1), (0, 2), (2, 1)), 4),
-    (((0, 0), (0, 3), (0, 0)), 1),
-])  # fmt: skip
-def test_a_border_is_written_once_and_equal_sides_by_one_computation(
-    pads: tuple[tuple[int, int], ...], parts: int
-) -> None:
-    small = Buffer("small", (2, 4, 3), float32)
-    shape = tuple(n + sum(p) for n, p in zip(small.shape, pads, strict=True))
-    padded_ = Buffer("small", shape, float32)
-    for empty, count in ((False, parts), (True, 2 * len(pads))):
-        halo = _Halo(pads, const(7.0, float32))
-        group = _border(small, padded_, halo, empty)
-        assert len(group.computations) == count
-        written = np.zeros(shape, np.float32)
-        for c in group.computations:
-            alone = np.zeros(shape, np.float32)
-            run([c], {padded_: alone})
-            assert np.count_nonzero(alone) == math.prod(d.extent for d in c.dims)
-            written += alone
-        want = np.pad(np.zeros(small.shape), pads, constant_values=7)
-        np.testing.assert_array_equal(written, want)
 
 
 # -- Winograd's form

@@ -18,7 +18,7 @@ from tilewright.base.dataclass import dataclass
 from tilewright.compute.build import map_
 from tilewright.compute.contraction import is_contraction
 from tilewright.compute.guards import read_or_constant
-from tilewright.compute.nodes import CC, Computation, Output
+from tilewright.compute.nodes import Computation, Output
 from tilewright.compute.transforms import environment
 from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import (
@@ -221,14 +221,16 @@ def _border(
     parts: list[Computation] = []
     for axis, (before, after) in enumerate(halo.pads):
         behind = before + tensor.shape[axis]
-        sides = [(before, (0,)), (after, (behind,))]
+        sides: list[tuple[int, list[int]]] = []
         if before == after and not empty:
-            sides = [(before, (0, behind))]
+            sides.append((before, [0, behind]))
+        else:
+            sides.append((before, [0]))
+            sides.append((after, [behind]))
         for size, places in sides:
             if size or empty:
                 name = f"border{len(parts)}"
                 parts.append(_slabs(name, padded, halo, axis, size, places))
-    assert all(d.combine == CC for p in parts for d in p.dims)
     return FusionGroup(f"{tensor.name}.halo", tuple(parts))
 
 
@@ -245,16 +247,23 @@ def _slabs(
     Which of two places is a dimension outside of that of the place's size.
     """
     inside = halo.pads[:axis]
+    behind = padded.shape[axis + 1 :]
     starts = [before for before, _ in inside]
-    starts += [places[0]] + [0] * (len(padded.shape) - axis - 1)
+    starts.append(places[0])
+    starts += [0] * len(behind)
     extents = [n - sum(pads) for n, pads in zip(padded.shape, inside)]
-    extents += [len(places), size, *padded.shape[axis + 1 :]]
+    extents.append(len(places))
+    extents.append(size)
+    extents += behind
     apart = const(places[-1] - places[0], INDEX)
 
     def index(*point: Expr) -> tuple[Expr, ...]:
-        at = [*point[:axis], *point[axis + 1 :]]
-        at[axis] += point[axis] * apart
-        moved = (v + const(n, INDEX) for v, n in zip(at, starts, strict=True))
-        return tuple(map(simplify, moved))
+        at = list(point)
+        which = at.pop(axis)
+        at[axis] += which * apart
+        for n, start in enumerate(starts):
+            moved = at[n] + const(start, INDEX)
+            at[n] = simplify(moved)
+        return tuple(at)
 
     return map_(name, padded, lambda *i: halo.constant, extents=extents, index=index)
