@@ -85,6 +85,52 @@ BATCH_NORM: dict[str, Row] = {
     ),
 }  # fmt: skip
 
+BN4 = "(float[2, 4, 3, 3] x) => (float[2, 4, 3, 3] y) "
+BN4 += "{ a = BatchNormalization{at}(x, g, h, m, v) {c} }"
+ALONE = {k: NORM[k] for k in "ghmv"}
+C = ALONE | {"c": real(4, 1, 1)}
+FAR = np.full(4, 3e38, np.float32)
+
+
+def _behind(c: str, at: str = "") -> str:
+    return BN4.replace("{at}", at).replace("{c}", c)
+
+
+MUL, ADD, RELU = (
+    _behind("y = Mul(a, c)"),
+    _behind("y = Add(c, a)"),
+    _behind("y = Relu(a)"),
+)
+CHANNELS: dict[str, Row] = {
+    "a product": (15, MUL, C, True),
+    "a sum": (15, ADD, C, True),
+    "a number": (15, MUL, ALONE | {"c": np.float32(3)}, True),
+    "one per row": (15, MUL.replace("3, 3]", "4, 3]"), ALONE | {"c": real(4, 1)}, False),
+    "one per image": (15, ADD, ALONE | {"c": real(2, 1, 1, 1)}, False),
+    "one per image, in an axis that is not there": (
+        15, ADD.replace("[2,", "[4,").replace("=> (float[", "=> (float[1, "),
+        ALONE | {"c": real(1, 4, 1, 1, 1)}, False,
+    ),
+    "channels that spread": (
+        15, MUL.replace("[2, 4", "[2, 1", 1), C | {k: a[:1] for k, a in ALONE.items()}, False,
+    ),
+    "training": (15, _behind("y = Mul(a, c)", "<training_mode = 1>"), C, False),
+    "read elsewhere": (15, _behind("b = Mul(a, c) y = Add(a, b)"), C, False),
+    "a scale overflows": (15, MUL, ALONE | {"g": FAR, "v": FAR, "c": FAR[0]}, False),
+    "a bias overflows": (15, ADD, ALONE | {"h": FAR, "c": FAR[0]}, False),
+    "unknown": (15, MUL.replace("] x)", "] x, float[4, 1, 1] c)"), ALONE, False),
+}  # fmt: skip
+BY_CONSTANTS: dict[str, Row] = {
+    "fires": (15, RELU, ALONE, True),
+    "of halves": (
+        15, RELU.replace("float", "float16"), {k: a.astype("e") for k, a in ALONE.items()}, False,
+    ),
+    "a factor overflows": (15, RELU, ALONE | {"g": FAR, "v": 0 * FAR}, False),
+    "an unknown scale": (
+        15, RELU.replace("] x)", "] x, float[4] g)"), {k: ALONE[k] for k in "hmv"}, False,
+    ),
+}  # fmt: skip
+
 # ------------------------------------------------------------------ layer normalization
 
 LN = "m = ReduceMean(x, {axes}) d = Sub(x, m) q = {square} v = ReduceMean(q, {axes}) "
@@ -446,13 +492,14 @@ CLEAN_UP: dict[str, Row] = {
 }  # fmt: skip
 
 GROUPS = {
-    "batch norm": BATCH_NORM, "layer norm": LAYER_NORM, "rms norm": RMS_NORM,
-    "attention": ATTENTION,
+    "batch norm": BATCH_NORM, "channels": CHANNELS, "by constants": BY_CONSTANTS,
+    "layer norm": LAYER_NORM, "rms norm": RMS_NORM, "attention": ATTENTION,
     "products": PRODUCTS, "quantized": QUANTIZED, "clean-up": CLEAN_UP,
 }  # fmt: skip
 ON_BYTES = ("product-", "selection-", "quantized-", "clipped-")
 RULES = {  # how the names of the rules begin that are looked at
-    "batch norm": "batchnorm-", "layer norm": "layer-norm", "rms norm": "rms-norm",
+    "batch norm": "batchnorm-", "channels": ("norm-scaled", "norm-shifted"),
+    "by constants": "norm-by", "layer norm": "layer-norm", "rms norm": "rms-norm",
     "attention": "attention",
     "products": ON_BYTES, "quantized": ON_BYTES, "clean-up": "",
 }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,10 @@ from onnx import TensorProto, helper
 
 import tilewright as tw
 from tilewright.base import events
+from tilewright.base.dtypes import float32
+from tilewright.compute.interp import run
+from tilewright.expr.nodes import Buffer, const
+from tilewright.plan.passes.halo import _border, _Halo
 
 rng = np.random.default_rng(1)
 
@@ -108,3 +113,28 @@ def test_bytes_have_a_halo_of_their_zero_point() -> None:
     most = np.lib.stride_tricks.sliding_window_view(around, (3, 3), (2, 3)).max((4, 5))
     for got, expected in zip(exe(x), (want, most), strict=True):
         np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize(("pads", "parts"), [
+    (((0, 0), (1, 1), (2, 2)), 2),
+    (((1, 1), (0, 2), (2, 1)), 4),
+    (((0, 0), (0, 3), (0, 0)), 1),
+])  # fmt: skip
+def test_a_border_is_written_once_and_equal_sides_by_one_computation(
+    pads: tuple[tuple[int, int], ...], parts: int
+) -> None:
+    small = Buffer("small", (2, 4, 3), float32)
+    shape = tuple(n + sum(p) for n, p in zip(small.shape, pads, strict=True))
+    padded_ = Buffer("small", shape, float32)
+    for empty, count in ((False, parts), (True, 2 * len(pads))):
+        halo = _Halo(pads, const(7.0, float32))
+        group = _border(small, padded_, halo, empty)
+        assert len(group.computations) == count
+        written = np.zeros(shape, np.float32)
+        for c in group.computations:
+            alone = np.zeros(shape, np.float32)
+            run([c], {padded_: alone})
+            assert np.count_nonzero(alone) == math.prod(d.extent for d in c.dims)
+            written += alone
+        want = np.pad(np.zeros(small.shape), pads, constant_values=7)
+        np.testing.assert_array_equal(written, want)

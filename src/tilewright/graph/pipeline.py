@@ -15,6 +15,7 @@ from tilewright.graph.rules import registry
 from tilewright.graph.rules.attention import ATTENTION_RULE
 from tilewright.graph.rules.batchnorm import BATCHNORM
 from tilewright.graph.rules.block_weights import block_rules
+from tilewright.graph.rules.channel_scales import CHANNEL_SCALES, NORM_BY_CONSTANTS
 from tilewright.graph.rules.driver import rewrite
 from tilewright.graph.rules.eight_bits import EIGHT_BITS
 from tilewright.graph.rules.group_norm import GROUP_NORM
@@ -143,10 +144,19 @@ class UserRules(Pass[Graph]):
 
 @dataclass(frozen=True)
 class FoldBatchnorm(Pass[Graph]):
-    """Fold BatchNormalization on constants into the convolution before it."""
+    """Fold what scales BatchNormalization on constants into it, and it into the convolution before
+    it."""
 
     def run(self, program: Graph) -> Graph:
-        return rewrite(program, [BATCHNORM])
+        return rewrite(rewrite(program, CHANNEL_SCALES), [BATCHNORM])
+
+
+@dataclass(frozen=True)
+class NormsByConstants(Pass[Graph]):
+    """Turn BatchNormalization on constants into a product and a sum."""
+
+    def run(self, program: Graph) -> Graph:
+        return rewrite(program, [NORM_BY_CONSTANTS])
 
 
 @dataclass(frozen=True)
@@ -261,7 +271,7 @@ def graph_pipeline(
     passes += opened
     passes += [FoldEmpty(), RemoveNoOps(), UserRules(math == "exact")]
     if math != "exact":
-        passes += [FoldBatchnorm(), SumFilters(), TrimWindows()]
+        passes += [FoldBatchnorm(), SumFilters(), NormsByConstants(), TrimWindows()]
     if less is not None:
         passes.append(less)
     if lower is not None and lower.pairs and lower.precision == "bfloat16":

@@ -19,8 +19,14 @@ from tilewright.graph.nodes import Operation, Value, constant
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.norm import normalizes_by_batch
 from tilewright.graph.rules.match import Match
-from tilewright.graph.rules.patterns import constants, maybe, onnx, tensors
-from tilewright.graph.rules.rule import Rule, Sample, SampleApplication, normals
+from tilewright.graph.rules.patterns import Apply, constants, maybe, onnx, tensors
+from tilewright.graph.rules.rule import (
+    Condition,
+    Rule,
+    Sample,
+    SampleApplication,
+    normals,
+)
 from tilewright.runtime.halves import in_halves
 
 Array = np.ndarray[Any, Any]
@@ -33,12 +39,18 @@ conv = onnx.Conv(x, w, maybe(b)).with_attributes().once()
 norm = onnx.BatchNormalization(conv, scale, bias, mean, var).with_attributes()
 
 
-def _at_inference(m: Match) -> bool:
-    """the statistics are inputs, one per channel
+def at_inference(norm: Apply) -> Condition:
+    """The condition that a normalization has its statistics as inputs, one per channel.
 
     `spatial` = 0 (before version 9) asks for statistics per element.
     """
-    return not normalizes_by_batch(m.root) and bool(m.root.attr("spatial", 1))
+
+    def condition(m: Match) -> bool:
+        """the statistics are inputs, one per channel"""
+        op = m.operation(norm)
+        return not normalizes_by_batch(op) and bool(op.attr("spatial", 1))
+
+    return condition
 
 
 @dataclass(frozen=True)
@@ -86,6 +98,17 @@ def factor_and_shift(
     """What a normalization at inference multiplies by and then adds, one number per channel."""
     factor = scale / np.sqrt(var + float(norm.attr("epsilon", 1e-5)))
     return factor, bias - mean * factor
+
+
+def along_channels(array: Array, rank: int, channels: int) -> Array | None:
+    """A number for each channel, in float64, where an array adds or multiplies it to a tensor of
+    this rank; None if it has others."""
+    shape = (*[1] * (rank - array.ndim), *array.shape)
+    if len(shape) > rank or array.size not in (1, channels):
+        return None
+    if any(n != 1 for axis, n in enumerate(shape) if axis != 1):
+        return None
+    return np.broadcast_to(array.reshape(-1).astype(np.float64), (channels,))
 
 
 def scaled(weight: Array, factor: Array) -> Array | None:
@@ -177,7 +200,7 @@ BATCHNORM = Rule(
     "batchnorm-into-conv",
     norm,
     _convolution,
-    when=[_at_inference],
+    when=[at_inference(norm)],
     exact=False,
     keeps_type=True,
     samples=_samples,

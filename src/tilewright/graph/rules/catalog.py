@@ -5,6 +5,7 @@ from __future__ import annotations
 from tilewright.graph.rules.attention import ATTENTION_RULE
 from tilewright.graph.rules.batchnorm import BATCHNORM
 from tilewright.graph.rules.block_weights import BLOCK_WEIGHTS
+from tilewright.graph.rules.channel_scales import CHANNEL_SCALES, NORM_BY_CONSTANTS
 from tilewright.graph.rules.conv_product import CONV_PRODUCT
 from tilewright.graph.rules.eight_bits import EIGHT_BITS
 from tilewright.graph.rules.group_norm import GROUP_NORM
@@ -22,7 +23,9 @@ from tilewright.graph.rules.unsigned_data import CONSTANTS_ONCE, UNSIGNED_DATA
 
 CATALOG: tuple[Rule, ...] = (
     *NO_OPS,
+    *CHANNEL_SCALES,
     BATCHNORM,
+    NORM_BY_CONSTANTS,
     SUMMED_FILTERS,
     PADDING_TAPS,
     CONV_PRODUCT,

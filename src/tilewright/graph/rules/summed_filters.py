@@ -26,7 +26,7 @@ from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.norm import normalizes_by_batch
 from tilewright.graph.ops.windows import Windows
-from tilewright.graph.rules.batchnorm import factor_and_shift, scaled
+from tilewright.graph.rules.batchnorm import along_channels, factor_and_shift, scaled
 from tilewright.graph.rules.match import Match
 from tilewright.graph.rules.patterns import onnx
 from tilewright.graph.rules.rule import Rule
@@ -217,14 +217,8 @@ def _operand(known: Known, v: Value, op: Operation) -> ImageFilter | None:
 
 def _per_channel(graph: Graph, v: Value, op: Operation) -> Array | None:
     """The numbers of a constant, one per channel of the result, in float64."""
-    result, array = _result(op), graph.constants.get(v)
-    rank, channels = len(result.extents), result.extents[1]
-    if array is None:
-        return None
-    shape = (*[1] * (rank - array.ndim), *array.shape)
-    if any(n != 1 for axis, n in enumerate(shape) if axis != 1):
-        return None
-    return np.broadcast_to(array.reshape(-1).astype(np.float64), (channels,))
+    extents, array = _result(op).extents, graph.constants.get(v)
+    return None if array is None else along_channels(array, len(extents), extents[1])
 
 
 def _times(f: ImageFilter | None, factor: Any) -> ImageFilter | None:

@@ -18,7 +18,7 @@ from tilewright.base.dataclass import dataclass
 from tilewright.compute.build import map_
 from tilewright.compute.contraction import is_contraction
 from tilewright.compute.guards import read_or_constant
-from tilewright.compute.nodes import CC, Computation, Output
+from tilewright.compute.nodes import Computation, Output
 from tilewright.compute.transforms import environment
 from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import (
@@ -212,31 +212,58 @@ def _moved(
 def _border(
     tensor: Buffer, padded: Buffer, halo: _Halo, empty: bool = False
 ) -> FusionGroup:
-    """The group that writes the border: two slabs per padded axis, disjoint.
+    """The group that writes the border: a Computation for each padded axis, or one for each of its
+    sides where their sizes differ; all are disjoint.
 
-    empty: also the empty slabs of axes without padding.
+    empty: each side has a Computation, and so have the axes without padding: what the group has
+    does not depend on sizes.
     """
     parts: list[Computation] = []
-    pads = halo.pads
-    for axis, (before, after) in enumerate(pads):
-        for size, start in ((before, 0), (after, before + tensor.shape[axis])):
-            if not size and not empty:
-                continue
-            starts = (
-                [a for a, _ in pads[:axis]] + [start] + [0] * (len(pads) - axis - 1)
-            )
-            extents = [*tensor.shape[:axis], size, *padded.shape[axis + 1 :]]
-            parts.append(
-                map_(
-                    f"border{len(parts)}",
-                    padded,
-                    lambda *i: halo.constant,
-                    extents=extents,
-                    index=lambda *i, at=tuple(starts): tuple(
-                        v + const(s, INDEX) if s else v
-                        for v, s in zip(i, at, strict=True)
-                    ),
-                )
-            )
-    assert all(d.combine == CC for p in parts for d in p.dims)
+    for axis, (before, after) in enumerate(halo.pads):
+        behind = before + tensor.shape[axis]
+        sides: list[tuple[int, list[int]]] = []
+        if before == after and not empty:
+            sides.append((before, [0, behind]))
+        else:
+            sides.append((before, [0]))
+            sides.append((after, [behind]))
+        for size, places in sides:
+            if size or empty:
+                name = f"border{len(parts)}"
+                parts.append(_slabs(name, padded, halo, axis, size, places))
     return FusionGroup(f"{tensor.name}.halo", tuple(parts))
+
+
+def _slabs(
+    name: str,
+    padded: Buffer,
+    halo: _Halo,
+    axis: int,
+    size: int,
+    places: Sequence[int],
+) -> Computation:
+    """Writes the constant at one or two places of an axis, inside of the borders of axes before it.
+
+    Which of two places is a dimension outside of that of the place's size.
+    """
+    inside = halo.pads[:axis]
+    behind = padded.shape[axis + 1 :]
+    starts = [before for before, _ in inside]
+    starts.append(places[0])
+    starts += [0] * len(behind)
+    extents = [n - sum(pads) for n, pads in zip(padded.shape, inside)]
+    extents.append(len(places))
+    extents.append(size)
+    extents += behind
+    apart = const(places[-1] - places[0], INDEX)
+
+    def index(*point: Expr) -> tuple[Expr, ...]:
+        at = list(point)
+        which = at.pop(axis)
+        at[axis] += which * apart
+        for n, start in enumerate(starts):
+            moved = at[n] + const(start, INDEX)
+            at[n] = simplify(moved)
+        return tuple(at)
+
+    return map_(name, padded, lambda *i: halo.constant, extents=extents, index=index)
