@@ -77,6 +77,8 @@ def _ready(
         if n.target in refused:
             raise refused[n.target]
     absent = missing(program.graph_module)
+    if absent and refused:  # what the last refused one was decomposed into
+        raise next(reversed(refused.values()))
     if absent:
         raise unsupported(absent)
     return program
