@@ -78,7 +78,7 @@ def _ready(
             raise refused[n.target]
     absent = missing(program.graph_module)
     if absent and refused:  # what the last refused one was decomposed into
-        raise next(reversed(refused.values()))
+        raise list(refused.values())[-1]
     if absent:
         raise unsupported(absent)
     return program
