@@ -54,3 +54,49 @@ def test_results_whose_extents_depend_on_the_data_run_natively():
     a = torch.tensor([7, 7, 1, 3, 3, 3, 1])
     for got, want in zip(compiled(function, a), function(a), strict=True):
         torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_running_sums_of_short_floats_are_kept_in_float32(dtype):
+    """Rounded at each step, they would stop to grow."""
+    a = torch.zeros(400, dtype=getattr(torch, dtype))
+    found = compiled(lambda a: torch.logcumsumexp(a, 0), a)
+    want = torch.arange(1, 401, dtype=torch.float64).log()
+    torch.testing.assert_close(found, want.to(found.dtype), rtol=2**-8, atol=0)
+
+
+def test_distinct_rows_of_bfloat16():
+    a = torch.tensor([[2.0, 1.0], [-1.0, 3.0], [2.0, 1.0]], dtype=torch.bfloat16)
+
+    def function(a):
+        return torch.unique(a, dim=0, return_inverse=True, return_counts=True)
+
+    for got, want in zip(compiled(function, a), function(a), strict=True):
+        torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize("name", ["i0", "i1"])
+def test_modified_bessel_functions_train(name):
+    """Also in steps compiled here; far out they overflow as PyTorch's do."""
+    function = getattr(torch.special, name)
+    far = torch.tensor([-torch.inf, -2000.0, -700.0, 700.0, 2000.0, torch.nan]).double()
+    torch.testing.assert_close(
+        compiled(function, far), function(far), rtol=1e-12, atol=0, equal_nan=True
+    )
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = torch.nn.Parameter(torch.tensor([-8.5, -1.0, 0.5, 3.0]))
+
+        def forward(self, x):
+            return function(self.w) * x
+
+    model, x = Model(), torch.tensor([0.01, 1, 2, 0.1])
+    step = tw.compile_training_step(
+        model, "mean_squared_error", tw.optim.SGD(1.0), (x,), threads=1, cache=False
+    )
+    step.step(x, torch.ones(4))
+    ((model(x) - 1) ** 2).mean().backward()
+    want = model.w - model.w.grad
+    np.testing.assert_allclose(step.parameters["w"], want.detach(), rtol=1e-5)

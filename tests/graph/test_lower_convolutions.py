@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import onnx.parser
 import pytest
 
+from tilewright.base.errors import InputError
 from tilewright.frontends.onnx.load import load
 from tilewright.graph import interp
 from tilewright.graph.nodes import Graph
@@ -103,6 +105,21 @@ def test_weights_that_are_computed_and_open_sizes_stay() -> None:
     assert "Conv float64" in types(lowered(double))
     opened = graph("y = Conv(x, w)", "float[1, 16, N, 6]", w=(16, 16, 1, 1))
     assert "Conv float32" in types(lowered(opened))
+
+
+@pytest.mark.parametrize("name", ["w", "b"])
+def test_weights_beyond_bfloat16_are_refused_by_name(name: str) -> None:
+    """Numbers between its largest and that of float32 would become infinite."""
+    g = graph("y = Conv(x, w, b)", w=(16, 16, 1, 1), b=(16,))
+
+    def first(number: float) -> Graph:
+        arrays = {v: a.copy() for v, a in g.constants.items()}
+        next(a for v, a in arrays.items() if v.name == name).flat[0] = number
+        return replace(g, constants=arrays)
+
+    lowered(first(np.inf))
+    with pytest.raises(InputError, match=f"weights '{name}' .* beyond bfloat16"):
+        lowered(first(3.4e38))
 
 
 def test_a_value_is_rounded_once_for_all_its_readers() -> None:

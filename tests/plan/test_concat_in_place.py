@@ -11,7 +11,7 @@ import pytest
 
 import tilewright as tw
 from tilewright.base import events
-from tilewright.base.dtypes import float32
+from tilewright.base.dtypes import float32, int64
 from tilewright.expr.nodes import Buffer
 from tilewright.operators import map_
 from tilewright.plan.nodes import FusionGroup
@@ -105,6 +105,21 @@ def test_a_tensor_that_occurs_twice_has_one_place() -> None:
         }""",
         placed=0,
     )
+
+
+def test_a_tensor_that_is_looked_up_is_copied() -> None:
+    """The places to read are data; only the tensor's own extent bounds them."""
+    x, a, y = (Buffer(n, (4, 32), float32) for n in "xay")
+    b = Buffer("b", (8, 32), float32)
+    rows = Buffer("rows", (4,), int64)
+    first = FusionGroup("first", (map_("first", a, lambda i, j: x[i, j]),))
+    copy = FusionGroup(
+        "copy", (map_("copy", b, lambda i, j: a[i, j], extents=(4, 32)),)
+    )
+    near = FusionGroup("near", (map_("near", y, lambda i, j: a[i, j]),))
+    looked = FusionGroup("looked", (map_("looked", y, lambda i, j: a[rows[i], j]),))
+    assert len(concat_in_place([first, near, copy], (), 16)) == 2
+    assert len(concat_in_place([first, looked, copy], (), 16)) == 3
 
 
 def test_who_reads_a_part_does_not_write_another() -> None:

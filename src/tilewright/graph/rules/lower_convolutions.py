@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from tilewright.base.dtypes import bfloat16, float32
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.fragment import Fragment
+from tilewright.graph.rules.lower_precision import stored
 from tilewright.graph.rules.match import Match
 from tilewright.graph.rules.patterns import constants, maybe, onnx, tensors
 from tilewright.graph.rules.rule import Rule, Sample
@@ -45,9 +46,11 @@ def _of_many(m: Match) -> bool:
 
 def _lower(m: Match, f: Fragment) -> Value:
     """a convolution in bfloat16"""
-    inputs = [f.cast(m[x], bfloat16), f.constant(m.array(w).astype(bfloat16.numpy))]
-    if m.get(bias) is not None:
-        inputs.append(f.constant(m.array(bias).astype(bfloat16.numpy)))
+    inputs = [f.cast(m[x], bfloat16)]
+    for v in (m[w], m.get(bias)):
+        if v is not None:
+            array = stored(m, v, f.known[v], bfloat16)
+            inputs.append(f.constant(array))
     return f.cast(f.apply(m.root, inputs, m.root.attributes), float32)
 
 

@@ -41,19 +41,28 @@ def _of_matrices(m: Match) -> bool:
     return floats and m[a].static and m.array(w).ndim == 2 and not transposed
 
 
-def _stored(m: Match, dtype: DType) -> Array:
-    """The matrix [K, N] in the lower type. Raises InputError for numbers out of its range."""
+def _matrix(m: Match) -> Array:
+    """The matrix [K, N]."""
     matrix = m.array(w)
     if m.root.qualified == "Gemm" and m.root.attr("transB", 0):
         matrix = matrix.T
-    largest = np.abs(matrix[np.isfinite(matrix)]).max(initial=0)
-    if largest > dtype.max:
+    return matrix
+
+
+def stored(m: Match, v: Value, array: Array, dtype: DType) -> Array:
+    """The constant `v` in the lower type. Raises InputError for numbers out of its range."""
+    with np.errstate(over="ignore"):
+        rounded = array.astype(dtype.numpy)
+    finite = np.isfinite(array)
+    if not np.isfinite(rounded[finite]).all():
+        largest = np.abs(array[finite]).max()
+        other = "" if dtype is bfloat16 else 'with precision="bfloat16", or '
         raise InputError(
-            f"the weights {m[w].name!r} are as large as {largest:.4g}, beyond {dtype}",
+            f"the weights {v.name!r} are as large as {largest:.4g}, beyond {dtype}",
             where=f"node {m.root.label!r}",
-            hint='compile with precision="bfloat16", or without precision',
+            hint=f"compile {other}without precision",
         )
-    return np.ascontiguousarray(matrix.astype(dtype.numpy))
+    return np.ascontiguousarray(rounded)
 
 
 def _rows(v: Value) -> int:
@@ -67,7 +76,7 @@ def precision_rules(precision: str, pairs: bool) -> tuple[Rule, ...]:
     def build(m: Match, f: Fragment) -> Value:
         """a product with the matrix in the lower type"""
         x = m[a]
-        weights = f.constant(_stored(m, dtype))
+        weights = f.constant(stored(m, m[w], _matrix(m), dtype))
         if pairs and dtype is bfloat16 and _rows(x) > 1:
             x = f.cast(x, bfloat16)
         y = f.ops(MIXED, x, weights, domain="tilewright")[0]

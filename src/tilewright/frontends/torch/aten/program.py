@@ -77,6 +77,8 @@ def _ready(
         if n.target in refused:
             raise refused[n.target]
     absent = missing(program.graph_module)
+    if absent and refused:  # what the last refused one was decomposed into
+        raise list(refused.values())[-1]
     if absent:
         raise unsupported(absent)
     return program

@@ -272,9 +272,9 @@ def _i1e(x: TensorTerm) -> TensorTerm:
 
 
 def _grown(x: TensorTerm, scaled: TensorTerm) -> TensorTerm:
-    """Times exp(|x|), by halves, which overflow later."""
+    """Times exp(|x|), by halves, which overflow later; NaN at infinity, as in PyTorch."""
     half = (abs(x) * 0.5).op("Exp")
-    return half.op("IsInf").chosen(scaled.op("Sign") * half, scaled * half * half)
+    return scaled * half * half
 
 
 def _i0(x: TensorTerm) -> TensorTerm:

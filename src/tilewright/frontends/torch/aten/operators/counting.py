@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.base.dtypes import int64
+from tilewright.base.dtypes import bfloat16, float32, int64
 from tilewright.frontends.torch.aten.rules import AtenCall, rule
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.terms import TensorTerm
@@ -45,7 +45,9 @@ def _unique_slices(c: AtenCall) -> Several:
     """The distinct slices in order. Slices with NaN are distinct, which they are not in ONNX."""
     x = c.tensor()
     axis = c.axis()
-    *_, order, _ = c.build.ops("Unique", x, count=4, axis=axis, sorted=1)
+    # ONNX's operator does not take bfloat16, which float32 keeps in order.
+    key = c.cast(x, float32) if x.dtype is bfloat16 else x
+    *_, order, _ = c.build.ops("Unique", key, count=4, axis=axis, sorted=1)
     return list(_sorted_runs(c, x, order, axis))
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tilewright.base.dtypes import DType, bool_, int64
+from tilewright.base.dtypes import DType, bool_, float32, float64, int64
 from tilewright.frontends.torch.aten.operators.control import body_input
 from tilewright.frontends.torch.aten.operators.special import log_of_more
 from tilewright.frontends.torch.aten.rules import AtenCall, positive, rule
@@ -241,14 +241,15 @@ def _cumsum(c: AtenCall) -> Value:
 
 @rule("aten.logcumsumexp", "aten._logcumsumexp")
 def _log_cumsum_exp(c: AtenCall) -> Value:
-    """A scan whose state is the logarithm of the sum so far."""
+    """A scan whose state is the logarithm of the sum so far, at least in float32."""
     if not c.rank():
         return c.tensor()
     order = list(range(c.rank()))
     order.insert(0, order.pop(c.axis()))
-    rows = c.op("Transpose", c.tensor(), perm=order)
+    wide = float64 if c.dtype is float64 else float32
+    rows = c.op("Transpose", c.tensor(dtype=wide), perm=order)
     shape = c.op("Shape", rows, start=1)
-    start = c.op("Expand", c.number(-math.inf), shape)
+    start = c.op("Expand", c.number(-math.inf, wide), shape)
     inputs = [body_input(c, start), body_input(c, start)]
 
     def step() -> list[Value]:
@@ -259,7 +260,7 @@ def _log_cumsum_exp(c: AtenCall) -> Value:
     how: dict[str, Any] = {"body": body, "num_scan_inputs": 1}
     _, found = c.build.ops("Scan", start, rows, count=2, **how)
     back = sorted(range(c.rank()), key=order.__getitem__)
-    return c.op("Transpose", found, perm=back)
+    return c.op("Transpose", c.cast(found, c.dtype), perm=back)
 
 
 def _log_sum(a: TensorTerm, b: TensorTerm) -> TensorTerm:
