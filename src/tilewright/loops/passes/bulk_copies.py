@@ -207,7 +207,7 @@ def _counted(form: Affine) -> Affine:
     for atom, c in form.terms:
         number = fold(atom)
         if number is not None:
-            known = Affine((), int(number.value) * c)
+            known = affine(number).scaled(c)
             form = form - Affine(((atom, c),), 0) + known
     return form
 
