@@ -56,6 +56,10 @@ SHARING = {
     ),
     "at other offsets": of_block(FIRST, THEN.replace("15 - l", "l")),
     "written twice": of_block(FIRST, IN.format("m", "u"), THEN),
+    "never written": of_block(
+        "for i in 16 threadIdx.x:\n  t[i] = x[b * 16 + i]\n",
+        "for l in 16 threadIdx.x:\n  z[b * 16 + l] = u[15 - l]\n",
+    ),
     "under a condition of the block": of_block(FIRST, "if b < 2:\n", indented(THEN, 2)),
     "both begin anew in each iteration": kernel(
         HEAD

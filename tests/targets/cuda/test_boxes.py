@@ -17,6 +17,7 @@ from tests.targets.cuda.test_group_tiles import CORES, along_rows, work_of
 from tests.targets.cuda.test_tensor_tiles import launches, rounded, scheduled, turned
 from tests.targets.cuda.test_wgmma import run, waits
 from tests.targets.simt.products import Case, arrays, expected, product
+from tilewright.base import events
 from tilewright.base.dtypes import bfloat16, bool_, float32
 from tilewright.base.errors import CompileError, ScheduleError
 from tilewright.compute.build import map_
@@ -57,6 +58,7 @@ from tilewright.loops.walk import walk
 from tilewright.runtime.device import MemoryRange
 from tilewright.schedule import Schedule
 from tilewright.targets.cuda import cost, report
+from tilewright.targets.cuda import tensor_tiles as tensor_tiles_module
 from tilewright.targets.cuda.box_tiles import copies_boxes
 from tilewright.targets.cuda.cost import (
     TensorTile,
@@ -70,6 +72,7 @@ from tilewright.targets.cuda.machine import machine
 from tilewright.targets.cuda.target import Cuda, code_of
 from tilewright.targets.cuda.tensor_choice import GROUPS, tensor_tiles, tiling_of
 from tilewright.targets.simt.code import PTX, DeviceProgram
+from tilewright.testing.random_kernels import plain
 
 SM90A = machine("sm_90a")
 LONG = {"stages": 3, "extents": (64, 64, 256)}
@@ -468,3 +471,24 @@ def test_threads_copy_parts_of_a_window_by_default(filters):
     point = scheduled(along_rows(3, 100, 2, 64, filters), CORES)
     chosen = {x.name: x.value for x in point.parameters}
     assert chosen["mm.boxes"] is False
+
+
+def test_the_end_of_a_window_is_seen_in_its_first_step_as_well():
+    """There its condition says 0 // 2 for the place in the window."""
+    case = along_rows(1, 14, 3, 128, 128)
+    how = {"group_tile": (64, 128, 64, 1, 1), "stages": 2, "boxes": True}
+    p = launches(scheduled(case, CORES, **how), SM90A)
+    given = arrays(p)
+    (made,) = load_counted(p, SM90A, given)[1]
+    assert np.array_equal(made, expected(case, given))
+
+
+def test_a_sketch_that_a_primitive_refuses_is_reported(monkeypatch):
+    """As that of tiles that are no boxes would be, if they were taken for some."""
+    case = product(60, 120, 72, bfloat16, float32)
+    monkeypatch.setattr(tensor_tiles_module, "copies_boxes", lambda t, machine: True)
+    with events.record() as log:
+        assert CORES.with_sketch([], plain(case), case) == []
+    (refused,) = (e.fields for e in log if e.kind == "sketch-refused")
+    assert refused["sketch"] == GROUPS.name
+    assert "no copy of a box" in refused["reason"]

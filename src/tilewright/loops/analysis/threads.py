@@ -48,7 +48,7 @@ def shared_accesses(
     also: Collection[Buffer] = (),
 ) -> dict[Buffer, list[Access]]:
     """A thread's accesses to memory shared with other threads, by buffer, for buffers that are
-    written, and to some of its own.
+    written. also: other buffers whose accesses are wanted.
 
     The places begin with the loops over the blocks and the threads.
     """
@@ -59,7 +59,9 @@ def shared_accesses(
     for a in guarded_accesses(whole):
         if a.buffer not in private:
             found.setdefault(a.buffer, []).append(a)
-    return {b: some for b, some in found.items() if any(a.writes for a in some)}
+    return {
+        b: some for b, some in found.items() if b in also or any(a.writes for a in some)
+    }
 
 
 def _around(body: Stmt, number: tuple[Var, Extent]) -> Stmt:

@@ -112,7 +112,7 @@ def with_barriers(
     _check_combined(tree)
     needs: list[NeededBarrier] = []
     own = accumulators_of(body)
-    accesses = shared_accesses(body, grid, program.threads, own)
+    accesses = shared_accesses(body, grid, program.threads, (*own, *places))
     for buffer, found in accesses.items():
         scope = "shared" if buffer.scope == "shared" else "global"
         if buffer in own:

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.affine import Affine, affine
+from tilewright.expr.fold import fold
 from tilewright.expr.nodes import And, Buffer, Expr, Le, Load, Lt, Select, Var
 from tilewright.expr.swizzle import BLOCK, CHUNKS
 from tilewright.loops.analysis.terms import variables
@@ -195,10 +196,20 @@ def _why_not_inside(value: Expr, source: Load) -> str:
         )
         if (
             not isinstance(part, Lt | Le)
-            or affine(part.lhs) - affine(part.rhs) not in known
+            or _counted(affine(part.lhs) - affine(part.rhs)) not in known
         ):
             return f"{part!r} does not say where the tensor ends"
     return ""
+
+
+def _counted(form: Affine) -> Affine:
+    """The form with terms such as 0 // 2, of the first iteration, as numbers."""
+    for atom, c in form.terms:
+        number = fold(atom)
+        if number is not None:
+            known = affine(number).scaled(c)
+            form = form - Affine(((atom, c),), 0) + known
+    return form
 
 
 def _parts(e: Expr) -> Iterator[Expr]:

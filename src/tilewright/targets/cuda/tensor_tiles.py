@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial, reduce
 
+from tilewright.base import events
 from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import ScheduleError
@@ -146,8 +147,14 @@ class TensorCores:
         try:
             if able:
                 sketch.default()
-        except ScheduleError:
+        except ScheduleError as error:
             able = []  # what is inlined into it makes it another product
+            events.emit(
+                "sketch-refused",
+                kernel=kernel.name,
+                sketch=sketch.name,
+                reason=str(error),
+            )
         if not able:
             return found
         first = any(map(self.pays, able))
