@@ -133,6 +133,8 @@ def test_graph_passes_is_taken_only_where_kernels_are_faster(
     """now: what the kernels of one product cost, two costing 1."""
 
     class Cost:
+        data = 0.0
+
         def __init__(self, *_: object) -> None: ...
 
         def __call__(self, graph: Graph) -> float:
