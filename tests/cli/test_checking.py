@@ -215,3 +215,21 @@ def test_a_malformed_certificate(tmp_path):
 
 def test_sanitized_models_run(command, perceptron):
     assert command("verify", perceptron, "--sanitize").code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "code"), [((), 0), (("--tolerance", "1e-5"), 1)], ids=str
+)
+def test_a_lower_precision_has_its_own_tolerance(options, code, command, perceptron):
+    found = command("verify", perceptron, "--precision", "bfloat16", *options, "--json")
+    (row,) = found.json["outputs"]
+    assert (found.code, row["ok"]) == (code, not code)
+    assert 1e-5 < row["difference"] < row["allowed"] or code
+
+
+def test_a_certificate_of_a_lower_precision(command, perceptron, tmp_path):
+    made = tmp_path / "m.tw"
+    how = ("--precision", "bfloat16", "--certify")
+    assert command("compile", perceptron, *how, "-o", made).code == 0
+    (row,) = command("verify", made, "--json").json["certificate"]["outputs"]
+    assert 1e-5 < row["difference"] < row["allowed"] == 0.04

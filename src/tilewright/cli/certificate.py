@@ -34,9 +34,15 @@ def rows_of(
 
 
 def certify(
-    model: CompiledModel, graph: Graph, seed: int, threads: int | None
+    model: CompiledModel,
+    graph: Graph,
+    seed: int,
+    threads: int | None,
+    tolerance: float | None = None,
 ) -> dict[str, Any]:
     """Run a compiled model and, in float64, its graph on random data, and compare the results.
+
+    tolerance: the largest difference allowed, relative to the peak, if not that of the dtype.
 
     Raises ExecutionError (TW-CERTIFY) if an output is wrong, and ArtifactError if the model cannot
     run here.
@@ -49,7 +55,7 @@ def certify(
     feeds = inputs.gather(inputs.of_graph(graph), (), None, seed, {})
     results = exe({name: feeds[name] for name in (t.name for t in exe.inputs)})
     got = [results] if len(graph.outputs) == 1 else list(results)
-    rows = rows_of(graph, got, diverge.reference(graph, feeds), None)
+    rows = rows_of(graph, got, diverge.reference(graph, feeds), tolerance)
     for row in rows:
         if not row["ok"]:
             raise ExecutionError(

@@ -147,6 +147,7 @@ def _made(
 
     certified: the seed of the inputs for a comparison with float64 before that, or None.
     """
+    from tilewright.cli.diverge import asked_for
     from tilewright.driver.options import Options
     from tilewright.driver.steps import build
     from tilewright.runtime import bundle
@@ -157,7 +158,9 @@ def _made(
     seconds = time.perf_counter() - start
     said = None
     if certified is not None:
-        said = certificate.certify(made, graph, certified, options.threads)
+        allowed = asked_for(options.precision, None)
+        how = graph, certified, options.threads, allowed
+        said = certificate.certify(made, *how)
         made = replace(made, meta={**made.meta, "certificate": said})
     bundle.save(made, place)
     return made, _facts(made, place, seconds, options, said)

@@ -40,6 +40,13 @@ def tolerance(dtype: DType | None, asked: float | None = None) -> float:
     return TOLERANCE.get(dtype.name, _NARROW)
 
 
+def asked_for(precision: str | None, tolerance: float | None) -> float | None:
+    """The tolerance that a caller gives, by a number or by a lower precision; None: the usual."""
+    if tolerance is None and precision is not None:
+        return TOLERANCE[precision]
+    return tolerance
+
+
 @dataclass(frozen=True)
 class Divergence:
     """The first operator whose result differs though its operands agree.

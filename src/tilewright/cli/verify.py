@@ -77,6 +77,7 @@ def command(
       tilewright verify model.onnx --inputs samples.npz --tolerance 1e-5
       tilewright verify model.onnx --kernels
     """
+    from tilewright.cli.diverge import asked_for
     from tilewright.frontends.onnx.reference import OnnxFallback
     from tilewright.graph.infer import specialize
 
@@ -99,7 +100,8 @@ def command(
         results = exe({name: data[name] for name in (t.name for t in exe.inputs)})
         return [results] if len(part.outputs) == 1 else list(results)
 
-    compared = _Compared(graph, feeds, native, tolerance)
+    allowed = asked_for(options.precision, tolerance)
+    compared = _Compared(graph, feeds, native, allowed)
     return _report(compared, minimize, as_json)
 
 
