@@ -159,9 +159,9 @@ def model(name: str) -> onnx.ModelProto:
     return onnx.parser.parse_model(text)
 
 
-def predicted(file: Path) -> float:
+def predicted(file: Path, mcpu: str = "native") -> float:
     """The seconds that the search over substitutions expects of a model, on one thread."""
-    return GraphCost(Options(threads=1), TIME)(load(file))
+    return GraphCost(Options(threads=1, mcpu=mcpu), TIME)(load(file))
 
 
 def measured(file: Path, expected: float) -> float:

@@ -17,8 +17,8 @@ from tilewright.targets.cpu.sketches.context import Context
 from tilewright.targets.cpu.sketches.rules import RULES
 from tilewright.targets.cpu.sketches.traffic import products
 
-# Patterns whose rules count products.
-PRODUCTS = {"blocked", "block_scaled", "attention", "streaming_attention", "winograd"}
+# Patterns of products, whose rules count them.
+PRODUCTS = {"block_scaled", "attention", "streaming_attention", "winograd"}
 
 
 def predicted_time(computations: Sequence[Computation], at: Context) -> float:
