@@ -12,9 +12,18 @@ import tilewright as tw
 from tests.graph.test_weight_only import network, share
 from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.driver.compile import text
+from tilewright.runtime.machine import missing_features
+from tilewright.targets.cpu.machine import machine
 
 RNG = np.random.default_rng(0)
 EPS = {"float16": 2.0**-11, "bfloat16": 2.0**-8}
+
+
+def needs(mcpu: str) -> None:
+    """Skip where this processor cannot run code for that one."""
+    missing = missing_features(machine(mcpu).features)
+    if missing:
+        pytest.skip(f"this processor has no {', '.join(missing)}")
 
 
 def product(rows: int, k: int, n: int, size: float = 1.0) -> tuple[Any, Any, Any]:
@@ -38,6 +47,7 @@ def product(rows: int, k: int, n: int, size: float = 1.0) -> tuple[Any, Any, Any
 @pytest.mark.parametrize("rows", [1, 2, 7, 40])
 @pytest.mark.parametrize("mcpu", ["x86-64-v2", "x86-64-v3", "x86-64-v4", "znver4"])
 def test_error_is_that_of_the_type(precision, rows, mcpu):
+    needs(mcpu)
     model, x, w = product(rows, 70, 45)
     exe = tw.compile(model, precision=precision, mcpu=mcpu, cache=False)
     want = x.astype(np.float64) @ w.astype(np.float64)
@@ -128,6 +138,7 @@ def images(width: int = 32) -> tuple[Any, Any]:
 )
 @pytest.mark.parametrize("threads", [1, 2])
 def test_convolutions_round_where_pairs_are_multiplied(mcpu, is_lower, threads):
+    needs(mcpu)
     graph, inputs = images()
     options = {"mcpu": mcpu, "threads": threads, "cache": False}
     exe = tw.compile(graph, precision="bfloat16", **options)
@@ -145,6 +156,7 @@ def test_convolutions_use_tiles_of_amx():
 
 
 def test_convolutions_sanitized():
+    needs("znver4")
     graph, inputs = images()
     options = {"precision": "bfloat16", "mcpu": "znver4", "sanitize": True}
     exe = tw.compile(graph, cache=False, **options)

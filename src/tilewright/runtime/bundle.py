@@ -22,6 +22,7 @@ import stat
 import struct
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeVar
 
@@ -68,8 +69,13 @@ def save(model: CompiledModel, path: str | os.PathLike[str]) -> None:
     Raises ArtifactError if the model is inconsistent, holds what JSON cannot, or the file cannot
     be written.
     """
+    written(path, partial(write, model))
+
+
+def written(path: str | os.PathLike[str], write: Callable[..., None]) -> None:
+    """Call `write` of an artifact so that it is on the disk on return; errors as of `save`."""
     try:
-        write(model, Path(path), durable=True)
+        write(Path(path), durable=True)
     except OSError as error:
         raise ArtifactError(
             f"the artifact cannot be written: {error.strerror or error}",

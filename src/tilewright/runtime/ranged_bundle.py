@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -68,13 +69,7 @@ _SHAPE: Final[Mapping[str, schema.Shape]] = {
 
 def save(model: RangedModel, path: str | os.PathLike[str]) -> None:
     """Write the artifact, whole or not at all; errors as of `bundle.save`."""
-    try:
-        write(model, Path(path), durable=True)
-    except OSError as error:
-        raise ArtifactError(
-            f"the artifact cannot be written: {error.strerror or error}",
-            where=str(path),
-        ) from error
+    bundle.written(path, partial(write, model))
 
 
 def write(
