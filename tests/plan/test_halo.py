@@ -14,6 +14,7 @@ from onnx import TensorProto, helper
 import tilewright as tw
 from tilewright.base import events
 from tilewright.base.dtypes import float32
+from tilewright.base.errors import ExecutionError
 from tilewright.compute.interp import run
 from tilewright.expr.nodes import Buffer, const
 from tilewright.plan.passes.halo import _border, _Halo
@@ -76,6 +77,22 @@ def test_a_tensor_that_leaves_the_model_has_no_halo() -> None:
     with events.record() as log:
         tw.compile(model, cache=False)
     assert not [e for e in log if e.kind == "padded"]
+
+
+@pytest.mark.parametrize("place", [7, -8])
+def test_a_tensor_in_which_places_are_looked_up_has_no_halo(place: int) -> None:
+    """A place beyond the tensor would be in the border: it is an error, and not a zero."""
+    model = network("MaxPool", [1, 1, 1, 1], 1)
+    graph = model.graph
+    graph.node.append(helper.make_node("Gather", ["r", "i"], ["g"], axis=2))
+    graph.input.append(helper.make_tensor_value_info("i", TensorProto.INT64, [2]))
+    graph.output.append(helper.make_tensor_value_info("g", TensorProto.FLOAT, None))
+    exe = tw.compile(model, cache=False)
+    x = rng.standard_normal((1, 3, 7, 9)).astype(np.float32)
+    *_, found = exe(x, np.array([6, -7]))
+    assert found.shape == (1, 8, 2, 9)
+    with pytest.raises(ExecutionError):
+        exe(x, np.array([0, place]))
 
 
 def test_bytes_have_a_halo_of_their_zero_point() -> None:

@@ -39,6 +39,7 @@ from tilewright.base.names import fresh
 from tilewright.base.text import plural
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer, Var
+from tilewright.expr.reads import reads_memory
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.loops.nodes import Kernel
 
@@ -83,6 +84,17 @@ class FusionGroup:
             )
             self._reads.extend(seen)
         return tuple(self._reads)
+
+    def looks_up(self, tensor: Buffer) -> bool:
+        """Whether it reads a place in the tensor from memory; only the extents bound that."""
+        for c in self.computations:
+            written = (o.tensor[o.index] for o in c.outputs)
+            for access in (*c.accesses, *written):
+                if access.buffer is not tensor:
+                    continue
+                if any(map(reads_memory, access.index)):
+                    return True
+        return False
 
     @property
     def is_map(self) -> bool:

@@ -18,7 +18,6 @@ from tilewright.compute.transforms import map_loads
 from tilewright.expr.affine import affine
 from tilewright.expr.nodes import Buffer, Expr, Load, Var, const
 from tilewright.expr.simplify import simplify
-from tilewright.ir.node import postorder
 from tilewright.plan.nodes import DefUse, FusionGroup, Step
 
 Readers = dict[Buffer, Callable[[Load], Expr]]
@@ -57,7 +56,7 @@ def concat_in_place(
         some group writes t, and neither is stored in a third tensor yet
         only Computations write and read t, u, and tensors already stored in them, and no group
         both writes and reads these: its kernel would have the same memory as operand and result
-        no place to read in t is itself read: only the extent of t bounds it
+        no group looks up a place in t: only the extent of t bounds it
         at least `side_by_side` elements of t are contiguous in u
     """
     flow = DefUse(steps)
@@ -79,7 +78,8 @@ def concat_in_place(
                 family.add(b)
         if not _free(flow, family, tensor, {*gone, step}):
             continue
-        if any(_looked_up(r, tensor) for r in flow.readers[tensor]):
+        users = (*flow.writers[tensor], *flow.readers[tensor])
+        if any(group.looks_up(tensor) for group in users):
             continue
         events.emit("placed", tensor=tensor.name, inside=larger.name, at=place.at)
         gone.add(step)
@@ -155,16 +155,6 @@ def _free(
     readers -= gone
     plain = all(s.kernel is None for s in writers | readers)
     return plain and writers.isdisjoint(readers)
-
-
-def _looked_up(group: FusionGroup, tensor: Buffer) -> bool:
-    """Whether a place in the tensor is read from memory."""
-    return any(
-        a.buffer is tensor
-        and any(isinstance(n, Load) for i in a.index for n in postorder(i))
-        for c in group.computations
-        for a in c.accesses
-    )
 
 
 def placed(step: Step, found: dict[Buffer, ConcatPart], readers: Readers) -> Step:

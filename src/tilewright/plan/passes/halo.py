@@ -49,7 +49,8 @@ def add_halos(
     most: limit for the size of a tensor with its border, relative to its own size. decided: as in
     `Questions`.
 
-    A tensor t gets a border if it is not in `keep` and only Computations write and read it. A read
+    A tensor t gets a border if it is not in `keep`, only Computations write and read it, and none
+    looks up a place in t: with a border, a place outside of t would be inside the buffer. A read
     `c if outside(t, i) else t[i]` becomes plain if its guard says exactly that i is inside t and
     the border holds c; every other read keeps its guard. The border covers all these reads. Writers
     write the inside as before; a separate group writes the border once, before the first of them.
@@ -62,7 +63,7 @@ def add_halos(
             continue
         if not readers:
             continue
-        if any(s.kernel for s in (*writers, *readers)):
+        if any(s.kernel or s.looks_up(tensor) for s in (*writers, *readers)):
             continue
         halo = _wanted(tensor, [c for s in readers for c in s.computations])
         if halo is None:
