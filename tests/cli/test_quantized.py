@@ -28,7 +28,8 @@ def test_compile_lists_the_instructions(command, perceptron):
     assert "group Gemm_Relu_r on vta" in plan and "copy " in plan
     schedule = command("compile", perceptron, "--target", "vta", "--emit", "schedule")
     (trace,) = re.findall(
-        r"# Gemm_Relu_r on vta: .*\ntrace:\n((?:  s.*\n)+)", schedule.out
+        r"# Gemm_Relu_r on vta: .*\n  chosen: .*\n(?:  .*\n)*trace:\n((?:  s.*\n)+)",
+        schedule.out,
     )
     assert "vta.gemm" in trace
     kernel = command("compile", perceptron, "--target", "vta", "--emit", "kernel").out

@@ -8,8 +8,10 @@ from typing import Any, Final
 
 from tilewright.base import events
 from tilewright.base.dataclass import dataclass
+from tilewright.base.errors import placed
 from tilewright.compute.nodes import Computation
 from tilewright.driver.chosen_schedules import ChosenSchedules, day
+from tilewright.driver.device_kernels import DeviceCompiler
 from tilewright.driver.kernels import KernelCompiler
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.nodes import Kernel
@@ -45,7 +47,7 @@ class ScheduleRecord:
     cores, of the target's default schedule; None for any other schedule or without an estimate.
     tuned: the record that the schedule comes from. fused: the fusions that made this kernel, and
     those that were rejected. parts: of code for ranges of sizes, these, and what it computes at a
-    time; its sketch is the way of doing so.
+    time; its sketch is the way of doing so. device: where it runs.
     """
 
     kernel: str
@@ -59,11 +61,13 @@ class ScheduleRecord:
     tuned: PublishedChoice | None = None
     fused: tuple[str, ...] = ()
     parts: tuple[str, ...] = ()
+    device: str = HOST
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON; `values` under the kernel's name are what `schedules=` takes."""
         return {
             "kernel": self.kernel,
+            "device": self.device,
             "sources": list(self.sources),
             "sketch": self.sketch,
             "sketches": list(self.sketches),
@@ -100,7 +104,8 @@ class ScheduleRecord:
         return lines + [_shown(p) for p in self.parameters]
 
     def __str__(self) -> str:
-        head = f"# {self.kernel}: {', '.join(self.sources)}"
+        place = "" if self.device == HOST else f" on {self.device}"
+        head = f"# {self.kernel}{place}: {', '.join(self.sources)}"
         steps = [f"  s.{step}" for step in self.trace.steps]
         return "\n".join(
             [head, *(f"  {line}" for line in self.reasons), "trace:", *steps]
@@ -132,9 +137,31 @@ def records(
         fixed = [b in plan.data for b in signature.values]
         compiler.settle(signature, fixed)
         made = _record(compiler, group, signature, fixed)
-        fused = tuple(_fusion(e) for e in planning if _is_of(e, group))
         tuned = choose.record(signature)
-        found.append(replace(made, tuned=tuned, fused=fused))
+        found.append(replace(made, tuned=tuned, fused=_fusions(group, planning)))
+    return found
+
+
+def device_records(
+    plan: Plan, compiler: DeviceCompiler, planning: Sequence[events.Event] = ()
+) -> list[ScheduleRecord]:
+    """How each kernel of the device is scheduled, in order; planning: as for `records`."""
+    found = []
+    for group in plan.groups:
+        if group.device == HOST:
+            continue
+        made = compiler.group(group, plan.live[group])
+        with placed(f"group {group.name}"):
+            account = by_sketches(made.plain, made.computations, compiler.target)
+        found.append(
+            replace(
+                account,
+                kernel=group.name,
+                sources=tuple(group.sources),
+                fused=_fusions(group, planning),
+                device=group.device,
+            )
+        )
     return found
 
 
@@ -204,6 +231,10 @@ PARTS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
 SHARED: Final = ("units", "positions", "rows", "not-parted", "kept-whole", "kept-apart")
 
 
+def _fusions(group: FusionGroup, planning: Sequence[events.Event]) -> tuple[str, ...]:
+    return tuple(_fusion(e) for e in planning if _is_of(e, group))
+
+
 def _is_of(event: events.Event, group: FusionGroup) -> bool:
     """Whether the event reports a fusion into this group, or why another group did not join it."""
     sources = {*event.fields.get("sources", ())}
@@ -246,18 +277,17 @@ def by_sketches(
 ) -> ScheduleRecord:
     """How the target schedules a kernel by default."""
     program = kernel, computations, ()
-    found = target.sketches(*program)
-    if not found:
+
+    def chosen() -> Point:
+        found = target.sketches(*program)
+        return selected_point(kernel.name, found, Selection())
+
+    if not target.sketches(*program):
         return by_hand(
             kernel.name, target.default_schedule(*program).trace, target.name
         )
     names = kernel.name, tuple(c.name for c in computations)
-    return _recorded(
-        names,
-        lambda: selected_point(kernel.name, found, Selection()),
-        program,
-        target,
-    )
+    return _recorded(names, chosen, program, target)
 
 
 def by_hand(kernel: str, trace: Trace, sketch: str = "by hand") -> ScheduleRecord:

@@ -17,7 +17,7 @@ from tilewright.driver.chosen_schedules import ChosenSchedules, chosen_schedules
 from tilewright.driver.compilation import Compilation
 from tilewright.driver.device_kernels import DeviceCompiler
 from tilewright.driver.kernels import KernelCompiler
-from tilewright.driver.schedule_records import records
+from tilewright.driver.schedule_records import device_records, records
 from tilewright.plan.memory_report import memory_report
 from tilewright.plan.nodes import (
     HOST,
@@ -91,11 +91,10 @@ def _schedules(
     plan: Plan, compiling: Compilation, choose: ChosenSchedules, steps: Sequence[Step]
 ) -> str:
     names = {s.name for s in steps}
-    here = records(plan, compiling.host, choose)
-    there = [g for g in plan.groups if g.device != HOST and g in steps]
-    found = [str(record) for record in here if record.kernel in names]
-    found += [_elsewhere(g, plan, compiling.device, "schedule") for g in there]
-    return "\n\n".join(found)
+    found = records(plan, compiling.host, choose)
+    if compiling.device is not None:
+        found += device_records(plan, compiling.device)
+    return "\n\n".join(str(record) for record in found if record.kernel in names)
 
 
 def _parts(
@@ -158,11 +157,7 @@ def _elsewhere(
     title = f"# {group.name} on {group.device}: {', '.join(group.sources)}"
     if kind == "computation":
         return "\n".join([title, *map(str, group.computations)])
-    schedule = device.schedule(device.group(group, plan.live[group]))
-    kernel = schedule.kernel
-    if kind == "schedule":
-        steps = (f"  s.{step}" for step in schedule.trace.steps)
-        return "\n".join([title, "trace:", *steps])
+    kernel = device.schedule(device.group(group, plan.live[group])).kernel
     if kind == "kernel":
         return f"{title}\n{kernel}"
     try:

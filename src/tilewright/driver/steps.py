@@ -454,7 +454,11 @@ def schedules(
     options: Options,
 ) -> list[ScheduleRecord]:
     """How each kernel of the model is scheduled; see `driver.compile.schedules`."""
-    from tilewright.driver.schedule_records import records, shared_records
+    from tilewright.driver.schedule_records import (
+        device_records,
+        records,
+        shared_records,
+    )
 
     if not options.jit:
         graph, allowed = open_graph(source, example_inputs, dims, options)
@@ -463,8 +467,12 @@ def schedules(
                 ranged(graph, allowed, options)
             return shared_records(log)
     with events.record() as log:
-        plan, host = planned(source, example_inputs, dims, options)
-    return records(plan, host, chosen_schedules(plan, host, options), log)
+        plan, compiling = _planned(source, example_inputs, dims, options)
+    host, device = compiling.host, compiling.device
+    found = records(plan, host, chosen_schedules(plan, host, options), log)
+    if device is not None:
+        found += device_records(plan, device, log)
+    return found
 
 
 def planned(
@@ -477,10 +485,20 @@ def planned(
 
     Raises InputError for a symbolic dimension without a value.
     """
+    plan, compiling = _planned(source, example_inputs, dims, options)
+    return plan, compiling.host
+
+
+def _planned(
+    source: Any,
+    example_inputs: Sequence[Any],
+    dims: Dims | None,
+    options: Options,
+) -> tuple[Plan, Compilation]:
     compiling = Compilation.of(target_of(options), options)
     graph, _ = compiling.adapted(_sized(source, example_inputs, dims, options))
     graph, _ = passed(graph, options, compiling.multiplies)
-    return _static_plan(graph, compiling), compiling.host
+    return _static_plan(graph, compiling), compiling
 
 
 def _sized(

@@ -63,6 +63,16 @@ def followed(m: int, n: int, k: int) -> Case:
     ]
 
 
+def turned(m: int, n: int, k: int) -> Case:
+    """A product whose results are stored by columns."""
+    a, b, y = _buffers((m, k), (k, n), (n, m))
+    t = Buffer("T", (m, n), float32)
+    return [
+        reduce_("mm", t, (k,), "add", lambda i, j, k: a[i, k] * b[k, j]),
+        map_("turn", y, lambda j, i: t[i, j]),
+    ]
+
+
 def convolution(
     channels: int, size: int, filters: int, window: int, stride: int, last: bool = False
 ) -> Case:
@@ -110,6 +120,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "transposed": lambda: transposed(33, 20, 35),
     "batch": lambda: batch(3, 17, 18, 19),
     "followed": lambda: followed(33, 31, 34),
+    "turned": lambda: turned(33, 31, 34),
     "float16": lambda: product(18, 19, 33, float16, float32),
     "float64": lambda: product(18, 19, 33, float64),
     "int8": lambda: product(18, 19, 33, int8, int32),

@@ -49,7 +49,9 @@ def test_a_product_in_shared_memory_is_right_on_pocl(name):
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize("name", ["thin", "tall", "followed", "float16", "int8"])
+@pytest.mark.parametrize(
+    "name", ["thin", "tall", "followed", "turned", "float16", "int8"]
+)
 def test_a_product_in_shared_memory_has_no_race(name):
     right(name, SM80, interpreted)
 

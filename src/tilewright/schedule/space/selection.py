@@ -26,23 +26,27 @@ class Selection:
     source: str = ""
 
 
+def legal_point(kernel: str, sketch: Sketch) -> Point | None:
+    """The default point of a sketch; None if a primitive refuses it: the event `sketch-refused`
+    carries the reason."""
+    try:
+        return sketch.default()
+    except ScheduleError as error:
+        events.emit(
+            "sketch-refused", kernel=kernel, sketch=sketch.name, reason=str(error)
+        )
+        return None
+
+
 def default_point(kernel: str, sketches: Sequence[Sketch]) -> Point:
     """The default point of the first sketch that no primitive refuses; the last one applies always.
 
-    The event `sketch-refused` carries the reason for each rejected sketch, `sketch-chosen` the name
-    of the chosen one.
+    Events: those of `legal_point`, and `sketch-chosen` with the name of the chosen one.
     """
     *first, last = sketches
-    for sketch in first:
-        try:
-            made = sketch.default()
-        except ScheduleError as error:
-            events.emit(
-                "sketch-refused", kernel=kernel, sketch=sketch.name, reason=str(error)
-            )
-            continue
-        break
-    else:
+    legal = (legal_point(kernel, sketch) for sketch in first)
+    made = next((point for point in legal if point is not None), None)
+    if made is None:
         made = last.default()
     events.emit("sketch-chosen", kernel=kernel, sketch=made.sketch)
     return made

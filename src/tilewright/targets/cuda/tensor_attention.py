@@ -33,6 +33,7 @@ from tilewright.schedule.space import Sketch
 from tilewright.schedule.space.choices import Choices
 from tilewright.schedule.space.inlining import inlined
 from tilewright.schedule.space.patterns import reduction_dims
+from tilewright.schedule.space.selection import legal_point
 from tilewright.targets.cuda.attention_cost import (
     FragmentTiling,
     RowTile,
@@ -106,11 +107,8 @@ class TensorAttention:
             return None
         given = tuple(computations)
         sketch = Sketch(NAME, partial(_run, kernel, given, self))
-        try:
-            sketch.default()
-        except ScheduleError:
-            return None  # what is inlined into it makes it something else
-        return sketch
+        # What is inlined into it may make it something else.
+        return None if legal_point(kernel.name, sketch) is None else sketch
 
 
 def _is_plain(c: Computation) -> bool:

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
-from tilewright.base.errors import ScheduleError
 from tilewright.compute.nodes import Computation
 from tilewright.loops.nodes import Kernel
 from tilewright.schedule import Schedule
 from tilewright.schedule.space import Choices, Sketch
+from tilewright.schedule.space.selection import legal_point
 from tilewright.targets.simt.attention import attention_of, by_key_blocks
 from tilewright.targets.simt.columns import are_columns, by_columns
 from tilewright.targets.simt.machine import SimtMachine
@@ -50,11 +50,9 @@ def reductions(
         ):
             continue
         sketch = Sketch(name, partial(_run, run, kernel, tuple(computations), machine))
-        try:
-            sketch.default()
-        except ScheduleError:
-            continue  # its loops depend on one another in a way that its pattern does not tell
-        yield sketch
+        # Its loops may depend on one another in a way that its pattern does not tell.
+        if legal_point(kernel.name, sketch) is not None:
+            yield sketch
 
 
 def _are_whole(computations: Sequence[Computation]) -> bool:

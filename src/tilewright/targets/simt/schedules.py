@@ -27,6 +27,7 @@ from tilewright.schedule.space import Choices, Sketch
 from tilewright.schedule.space.inlining import inlined
 from tilewright.schedule.space.merging import merged
 from tilewright.schedule.space.patterns import parts, uses
+from tilewright.schedule.space.selection import legal_point
 from tilewright.targets.simt.binding import (
     bind_elements,
     independent_outside,
@@ -75,11 +76,10 @@ def sketches(
 def _in_turns(kernel: Kernel, machine: SimtMachine) -> Iterator[Sketch]:
     """The sketch of phases, if its defaults are legal and expected to pay."""
     sketch = Sketch("phases", partial(_by_phases, kernel, machine))
-    try:
-        found = sketch.default().values
-    except ScheduleError:
+    point = legal_point(kernel.name, sketch)
+    if point is None:
         return
-    if any(n > 1 for name, n in found.items() if name.endswith(".threads")):
+    if any(n > 1 for name, n in point.values.items() if name.endswith(".threads")):
         yield sketch
 
 

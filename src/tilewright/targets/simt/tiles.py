@@ -55,15 +55,16 @@ def in_tiles(
     grid = grid_of(s, plan, last)
     s.compute_at(target, grid[-1], scope="register")
     sums, steps = _sums(s, plan)
-    inner = [f"{name}.{d.var.name}" for d in _tiled_dims(plan)]
-    zero = s.decompose_reduction(target, inner[0])
-    s.reorder(*existing(s, [*sums, *steps, *inner]))
+    loops = {d: f"{name}.{d.var.name}" for d in _tiled_dims(plan)}
+    nest = [d for d in product.reduction.dims if d in loops]  # in the program's order
+    zero = s.decompose_reduction(target, loops[nest[0]])
+    zeros = dict(zip(nest, zero[-len(nest) :], strict=True))
+    s.reorder(*existing(s, [*sums, *steps, *loops.values()]))
     fetched: list[str] = []
     around = [*grid, *existing(s, sums)][-1]
     if staged:
         fetched = _fetch(s, plan, around, machine, choose)
-    _in_threads(s, plan, dict(zip(_tiled_dims(plan), zero, strict=True)), ())
-    loops = dict(zip(_tiled_dims(plan), inner, strict=True))
+    _in_threads(s, plan, {d: zeros[d] for d in loops}, ())
     _in_threads(s, plan, loops, existing(s, steps))
     _in_threads(s, plan, {d: f"{last[d]}.i" for d in loops}, ())
     possible = stage_counts(plan, machine) if fetched and around not in grid else [1]
