@@ -12,6 +12,7 @@ from tests.targets.simt.products import Case, arrays, expected, product
 from tilewright.base.dtypes import bfloat16, float16, float32
 from tilewright.compute.build import reduce_
 from tilewright.expr.nodes import Buffer, Cast
+from tilewright.loops.passes.block_memory import BlockMemory
 from tilewright.schedule.space.patterns import classify
 from tilewright.targets.cuda import report
 from tilewright.targets.cuda.cost import (
@@ -34,7 +35,6 @@ from tilewright.targets.cuda.tensor_choice import (
 )
 from tilewright.targets.cuda.tensor_tiles import TensorCores, with_one_column
 from tilewright.targets.simt.products import Product, product_of
-from tilewright.targets.simt.target import shared_of
 from tilewright.testing.ptx.traffic import AccessKind
 from tilewright.testing.random_kernels import plain
 
@@ -170,7 +170,10 @@ def test_results_are_in_the_room_of_the_tiles(boxes):
     t = tiling_of(work_of(case), TensorTile(*ONE), GROUPS)
     tiles = 3 * (64 + 128) * 128
     assert block_bytes(t, factor_rows(t, SM90A), SM90A, 3) == tiles
-    assert shared_of(launch) == tiles
+    memory = BlockMemory.of(launch)
+    assert memory.nbytes == tiles + 8 * memory.ring
+    assert (0 < memory.ring <= 3) == boxes
+    assert memory.nbytes <= block_bytes(t, factor_rows(t, SM90A), SM90A, 3, boxes)
     assert launch.places[launch.shared[0]] == 0
     lines = [line.strip() for line in str(launch).split("\n")]
     (stored,) = (n for n, x in enumerate(lines) if x.startswith("mma.store"))

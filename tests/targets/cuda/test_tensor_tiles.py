@@ -25,6 +25,7 @@ from tests.targets.simt.products import (
 from tilewright.base.dtypes import bfloat16, float16, float32, int8, int32
 from tilewright.compute.build import map_, reduce_
 from tilewright.expr.nodes import Buffer, Cast
+from tilewright.loops.passes.block_memory import BlockMemory
 from tilewright.loops.shared_memory import RaceError
 from tilewright.runtime import devices
 from tilewright.schedule.space.patterns import classify
@@ -53,7 +54,6 @@ from tilewright.targets.cuda.tensor_tiles import (
 from tilewright.targets.simt.code import PTX, DeviceProgram
 from tilewright.targets.simt.cost import shared_bytes
 from tilewright.targets.simt.products import product_of
-from tilewright.targets.simt.target import shared_of
 from tilewright.testing.ptx import device
 from tilewright.testing.ptx.traffic import AccessKind
 from tilewright.testing.random_kernels import plain
@@ -234,7 +234,7 @@ def check_counted(
     fetched, stored, loaded = zip(
         *(operand_requests(t, x, r, SM80) for x, r in rows.items()), strict=True
     )
-    used = shared_of(program.launches[0])
+    used = BlockMemory.of(program.launches[0]).nbytes
     assert used == block_bytes(t, rows, SM80, chosen["mm.stages"])
     first, last = result_requests(t, SM80)
     for kind, of_steps, of_block in (

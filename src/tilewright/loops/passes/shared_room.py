@@ -44,7 +44,12 @@ Places = Mapping[Buffer, int]
 
 def room_of(b: Buffer) -> int:
     """Bytes of a block's memory that a buffer takes."""
-    return -(-b.size * b.dtype.itemsize // ALIGNMENT) * ALIGNMENT
+    return room_for(b.size * b.dtype.itemsize)
+
+
+def room_for(nbytes: int) -> int:
+    """Bytes of a block's memory that a buffer of so many bytes takes."""
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
 def end_of(places: Places) -> int:

@@ -21,6 +21,7 @@ from tilewright.expr.nodes import Const, Expr, Load, Select
 from tilewright.expr.swizzle import BLOCK, swizzled
 from tilewright.ir.node import postorder
 from tilewright.loops.passes.async_copies import BYTES, copied
+from tilewright.loops.passes.block_memory import ring_bytes
 from tilewright.targets.cuda.intrinsics import MATRIX_ROW, matrix_loads
 from tilewright.targets.cuda.machine import WARP, CudaMachine
 from tilewright.targets.cuda.tensor_units import MMA, TensorUnit
@@ -335,15 +336,17 @@ def block_bytes(
     held: Mapping[Load, RowLayout],
     machine: CudaMachine,
     stages: int = 1,
+    in_boxes: bool = False,
 ) -> int:
-    """Bytes of a block's shared memory: both factors' tiles and the results, which may share room
-    (`loops/passes/shared_room.py`)."""
+    """Bytes of a block's shared memory at most: both factors' tiles and the results, which may
+    share room (`loops/passes/shared_room.py`), and the mbarriers of boxes, one for each stage."""
     size, room = t.result_row
     results = t.tile.rows * t.tile.columns // size * (size + room) * WORD
     rooms = {read: rows.room for read, rows in held.items()}
     tiles = shared_bytes(t.plan, rooms, stages)
     own = machine.simt.own_room * t.warps * WARP
-    return tiles + results if tiles + results <= own else max(tiles, results)
+    buffers = tiles + results if tiles + results <= own else max(tiles, results)
+    return buffers + ring_bytes(stages if in_boxes else 0)
 
 
 def factor_rows(t: TensorTiling, machine: CudaMachine) -> dict[Load, RowLayout]:
@@ -368,10 +371,14 @@ def registers(t: TensorTiling) -> int:
     return results + 4 * down + 2 * across + OWN_REGISTERS
 
 
-def stage_counts(t: TensorTiling, machine: CudaMachine) -> list[int]:
+def stage_counts(
+    t: TensorTiling, machine: CudaMachine, in_boxes: bool = False
+) -> list[int]:
     """How many tiles of a factor a block may have at once."""
     return [
-        n for n in STAGES if n == 1 or (t.plan.steps >= n and together(t, machine, n))
+        n
+        for n in STAGES
+        if n == 1 or (t.plan.steps >= n and together(t, machine, n, in_boxes))
     ]
 
 
@@ -381,13 +388,13 @@ def spare_tiles(t: TensorTiling, stages: int) -> int:
     return int(t.unit.threads > WARP and stages > 2)
 
 
-def best_stages(t: TensorTiling, machine: CudaMachine) -> int:
+def best_stages(t: TensorTiling, machine: CudaMachine, in_boxes: bool = False) -> int:
     """The number of stages with which a product is expected to be fastest."""
 
     def time(stages: int) -> float:
-        return time_on_tensor_cores(t, machine, stages) or math.inf
+        return time_on_tensor_cores(t, machine, stages, in_boxes) or math.inf
 
-    return min(stage_counts(t, machine), key=time)
+    return min(stage_counts(t, machine, in_boxes), key=time)
 
 
 def _arrive_later(t: TensorTiling, machine: CudaMachine) -> bool:
@@ -428,10 +435,12 @@ def copy_width(
     return fetch_width(t.plan, read, rows.room, machine.simt)
 
 
-def together(t: TensorTiling, machine: CudaMachine, stages: int = 1) -> int:
+def together(
+    t: TensorTiling, machine: CudaMachine, stages: int = 1, in_boxes: bool = False
+) -> int:
     """The blocks that a unit runs at once; 0 if it has no room for one."""
     of, threads = machine.simt, t.warps * WARP
-    shared = block_bytes(t, factor_rows(t, machine), machine, stages)
+    shared = block_bytes(t, factor_rows(t, machine), machine, stages, in_boxes)
     if registers(t) > of.thread_registers or threads > of.block_threads:
         return 0
     return min(
@@ -445,9 +454,9 @@ def together(t: TensorTiling, machine: CudaMachine, stages: int = 1) -> int:
 def boxes_pay(t: TensorTiling, machine: CudaMachine) -> bool:
     """Whether a product is expected to be no slower if one thread copies its tiles: other threads
     have fewer registers and instructions then."""
-    stages = best_stages(t, machine)
     usual, other = (
-        time_on_tensor_cores(t, machine, stages, in_boxes) or math.inf
+        time_on_tensor_cores(t, machine, best_stages(t, machine, in_boxes), in_boxes)
+        or math.inf
         for in_boxes in (False, True)
     )
     return other <= usual
@@ -461,7 +470,7 @@ def time_on_tensor_cores(
     in_boxes: one thread copies the factors' tiles, each by one instruction.
     """
     of = machine.simt
-    held = together(t, machine, stages)
+    held = together(t, machine, stages, in_boxes)
     if held == 0:
         return None
     waves = -(-t.plan.blocks // of.units)

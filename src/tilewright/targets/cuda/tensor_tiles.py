@@ -18,16 +18,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial, reduce
 
-from tilewright.base import events
 from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import DType
-from tilewright.base.errors import ScheduleError
 from tilewright.compute.nodes import Computation, Dim
 from tilewright.compute.transforms import relayout
 from tilewright.expr.nodes import Buffer, Cast, Load, Mul
 from tilewright.loops.nodes import Kernel
 from tilewright.schedule import Schedule
 from tilewright.schedule.space import Choices, Sketch
+from tilewright.schedule.space.selection import legal_point
 from tilewright.schedule.tree import find_buffer
 from tilewright.targets.cuda.box_tiles import copies_boxes, fetch_box, note_boxes
 from tilewright.targets.cuda.cost import (
@@ -144,18 +143,8 @@ class TensorCores:
         able = [p for p in products_of(given) if not self.refusal(p)]
         how = partial(tiled_products, kernel, given, self.machine.simt, self.schedule)
         sketch = Sketch(self.kind.name, how)
-        try:
-            if able:
-                sketch.default()
-        except ScheduleError as error:
-            able = []  # what is inlined into it makes it another product
-            events.emit(
-                "sketch-refused",
-                kernel=kernel.name,
-                sketch=sketch.name,
-                reason=str(error),
-            )
-        if not able:
+        # What is inlined into it may make it another product.
+        if not able or legal_point(kernel.name, sketch) is None:
             return found
         first = any(map(self.pays, able))
         return [sketch, *found] if first else [*found, sketch]
@@ -297,8 +286,9 @@ class _TensorWork:
         s.tensorize(store, store_intrinsic(out, t.unit).name)
         tile_rows = [f"{last[d]}.i" for d in self.tiled_rows]
         self.by_threads(tile_rows, f"{last[p.columns[0]]}.i")
-        possible = stage_counts(t, self.machine)
-        stages = choose(f"{p.name}.stages", possible, best_stages(t, self.machine))
+        possible = stage_counts(t, self.machine, self.in_boxes)
+        best = best_stages(t, self.machine, self.in_boxes)
+        stages = choose(f"{p.name}.stages", possible, best)
         if stages > 1:
             spare = spare_tiles(t, stages)
             fetch_ahead(s, outer, fetched, self.machine.simt, stages, spare)

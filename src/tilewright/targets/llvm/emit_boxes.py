@@ -15,11 +15,11 @@ from typing import Final
 from tilewright.base.dataclass import dataclass
 from tilewright.expr.affine import to_expr
 from tilewright.loops.nodes import For
+from tilewright.loops.passes.block_memory import ring_bytes
 from tilewright.loops.passes.bulk_copies import BoxCopy, TensorBox, box_copy
 from tilewright.targets.llvm.emit_stmt import Statements
 from tilewright.targets.llvm.emit_swizzle import offset_in
 from tilewright.targets.llvm.emit_text import LlvmValue, integer
-from tilewright.targets.llvm.shared_layout import MBARRIER
 
 _SHARED: Final = "ptr addrspace(3)"
 
@@ -135,7 +135,7 @@ class BoxRing:
         return self.x.binary("urem", number, integer(self.count, "i32"))
 
     def _place(self, slot: LlvmValue) -> LlvmValue:
-        offset = self.x.binary("mul", slot, integer(MBARRIER, "i32"))
+        offset = self.x.binary("mul", slot, integer(ring_bytes(1), "i32"))
         made = f"getelementptr i8, {self.start.typed}, {offset.typed}"
         return self.x.ins(made, _SHARED)
 

@@ -144,10 +144,11 @@ class LaunchThread(Statements):
             )
         self._bind_axes()
         self.ring: BoxRing | None = None
-        if shared.ring:
-            at = f"getelementptr (i8, ptr addrspace(3) @{shared.symbol}, i64 {shared.ring_offset})"
+        if count := shared.memory.ring:
+            place = shared.memory.ring_place
+            at = f"getelementptr (i8, ptr addrspace(3) @{shared.symbol}, i64 {place})"
             boxes = boxes_of(launch.body)
-            self.ring = BoxRing(self, self._has(self._boxes()), boxes, at, shared.ring)
+            self.ring = BoxRing(self, self._has(self._boxes()), boxes, at, count)
         self.out = here
         if self.ring is not None:
             self.ring.begin(self._is_first(), dialect.barrier)

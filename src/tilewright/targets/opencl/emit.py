@@ -10,6 +10,7 @@ from tilewright.expr.nodes import Buffer, Extent, fixed
 from tilewright.ir.node import postorder
 from tilewright.loops.analysis.effects import writes
 from tilewright.loops.launch import AXIS, Launch, LaunchProgram
+from tilewright.loops.passes.block_memory import BlockMemory
 from tilewright.targets.opencl.emit_expr import EmittedValue
 from tilewright.targets.opencl.emit_stmt import ERROR, FIRST, OpenCLStatements
 from tilewright.targets.opencl.helpers import HelperFunctions
@@ -94,7 +95,7 @@ def _kernel(
         name=name,
         grid=_numbers(launch.grid, name),
         threads=launch.threads,
-        shared=sum(b.size * b.dtype.itemsize for b in launch.shared),
+        shared=BlockMemory.of(launch).nbytes,
         arguments=tuple(numbers[b] for b in launch.params),
         checked=int(x.has_checks),
     )

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from tilewright.loops.passes.shared_room import room_for
 from tilewright.targets.simt.cost import (
     LATENCY,
     OWN_REGISTERS,
@@ -111,10 +112,12 @@ def registers(a: AttentionShape, tile: AttentionTile) -> int:
 def shared_bytes(a: AttentionShape, tile: AttentionTile, machine: SimtMachine) -> int:
     """Shared bytes of a block: queries, keys, values and shares; parts of sums if warps cannot
     shuffle."""
-    held = tile.rows * (a.depth + ROOM + a.keys + ROOM) + a.keys * a.columns
-    held += a.depth * a.keys if a.keys_last else a.keys * (a.depth + ROOM)
-    trees = 2 * tile.threads if tile.column_threads > machine.warp else 0
-    return (held + trees) * a.itemsize
+    held = [tile.rows * (n + ROOM) for n in (a.depth, a.keys)]
+    held.append(a.keys * a.columns)
+    held.append(a.depth * a.keys if a.keys_last else a.keys * (a.depth + ROOM))
+    if tile.column_threads > machine.warp:
+        held += [tile.threads, tile.threads]
+    return sum(room_for(n * a.itemsize) for n in held)
 
 
 def together(a: AttentionShape, tile: AttentionTile, machine: SimtMachine) -> int:

@@ -19,6 +19,7 @@ from tilewright.expr.affine import affine
 from tilewright.expr.nodes import Expr, Load
 from tilewright.expr.swizzle import swizzled
 from tilewright.graph.blocks import BlockCosts
+from tilewright.loops.passes.shared_room import room_for
 from tilewright.targets.simt.machine import SimtMachine
 from tilewright.targets.simt.tiling import AXES, Tiling
 
@@ -99,8 +100,9 @@ def shared_bytes(plan: Tiling, rooms: Mapping[Load, int], stages: int) -> int:
     total = 0
     for read, room in rooms.items():
         *outer, inner = plan.box(read) or (1,)
-        total += math.prod(outer) * (inner + room) * read.dtype.itemsize
-    return total * stages
+        size = math.prod(outer) * (inner + room) * read.dtype.itemsize
+        total += room_for(size * stages)
+    return total
 
 
 def held(plan: Tiling, machine: SimtMachine, shared: int) -> BlockResources:

@@ -16,6 +16,7 @@ from typing import Final
 
 from tilewright.loops.analysis.effects import allocated
 from tilewright.loops.nodes import Alloc, Block, For, Stmt
+from tilewright.loops.passes.shared_room import room_of
 from tilewright.loops.walk import below, walk
 from tilewright.schedule import Schedule
 from tilewright.schedule.space.choices import Choices
@@ -128,7 +129,7 @@ class _Nest:
         """
         taken = 0
         for b in self.own:
-            size = b.size * b.dtype.itemsize
+            size = room_of(b)
             here, _ = find_buffer(self.s.kernel, b.name, "set_scope")
             if here.scope != "register" and taken + size <= room:
                 self.s.set_scope(b.name, "shared")

@@ -19,6 +19,7 @@ from tilewright.compute.nodes import Computation, Dim
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.analysis.effects import allocated
 from tilewright.loops.nodes import For
+from tilewright.loops.passes.shared_room import room_of
 from tilewright.loops.scopes import Scope
 from tilewright.loops.walk import loops_of
 from tilewright.schedule import Schedule
@@ -192,7 +193,7 @@ def _place(
         if here.size == 1:
             continue
         users = [at.phases[c] for c in computations if _uses(c, b)]
-        size = here.size * here.dtype.itemsize
+        size = room_of(here)
         possible: list[Scope] = ["global"]
         if taken + size <= at.free_bytes:
             possible.insert(0, "shared")

@@ -20,6 +20,7 @@ from typing import Final
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.nodes import PS, Computation, Dim
 from tilewright.loops.analysis.effects import writes
+from tilewright.loops.passes.shared_room import room_of
 from tilewright.schedule import Schedule
 from tilewright.schedule.space.choices import Choices
 from tilewright.schedule.space.nest import existing, extents, fuse_all
@@ -170,7 +171,7 @@ def _staged(
         except ScheduleError:
             continue  # what a row accesses is not one box
         held, _ = find_buffer(trial.kernel, name, "set_scope")
-        size = held.size * held.dtype.itemsize
+        size = room_of(held)
         fits = size <= left and machine.shared_pays
         if not choose(f"{b.name}.staged", (True, False) if fits else (False,), fits):
             continue

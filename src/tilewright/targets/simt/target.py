@@ -14,7 +14,7 @@ from tilewright.expr.nodes import Buffer
 from tilewright.graph.blocks import BlockCosts
 from tilewright.loops.launch import Launch
 from tilewright.loops.nodes import Kernel
-from tilewright.loops.passes.shared_room import end_of
+from tilewright.loops.passes.block_memory import BlockMemory
 from tilewright.plan.questions import NO_REWRITE_PAYS, PlanCosts
 from tilewright.schedule.space import Sketch
 from tilewright.schedule.space.patterns import classify
@@ -111,18 +111,11 @@ class SimtTarget(Target):
         return replace(_COSTS, launch=self.simt.launch_ns)
 
 
-def shared_of(launch: Launch) -> int:
-    """Bytes that a block shares."""
-    if launch.places:
-        return end_of(launch.places)
-    return sum(b.size * b.dtype.itemsize for b in launch.shared)
-
-
 def check_block(launch: Launch, of: SimtMachine) -> None:
     """Raise CompileError (TW-LAUNCH) for a block that takes more than a machine has."""
     for count, most, what in (
         (math.prod(launch.threads), of.block_threads, "threads"),
-        (shared_of(launch), of.shared, "bytes of shared memory"),
+        (BlockMemory.of(launch).nbytes, of.shared, "bytes of shared memory"),
     ):
         if count > most:
             raise CompileError(

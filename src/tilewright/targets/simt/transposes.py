@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.nodes import Computation, Dim
 from tilewright.expr.nodes import Load
+from tilewright.loops.passes.shared_room import room_for
 from tilewright.schedule import Schedule
 from tilewright.schedule.space.choices import Choices
 from tilewright.schedule.space.inlining import inlined
@@ -54,7 +55,7 @@ def _turned(c: Computation) -> _Turned | None:
 
 def _sides(t: _Turned, machine: SimtMachine) -> list[int]:
     """Tiles that fit: a row for the banks and one more, and threads of at least one row."""
-    pitch = (machine.banks + 1) * t.read.dtype.itemsize
+    pitch = room_for((machine.banks + 1) * t.read.dtype.itemsize)
     most = min(machine.shared // pitch, machine.block_threads, machine.banks)
     return [n for n in TILES if n <= most]
 

@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 
 from tilewright.loops.launch import Launch, LaunchProgram
 from tilewright.loops.nodes import Kernel
+from tilewright.loops.passes.block_memory import BlockMemory
 from tilewright.targets.base import Artifact, TargetSettings
 from tilewright.targets.permitted import Permissions
 from tilewright.targets.simt.llvm_target import LlvmGpuTarget
 from tilewright.targets.simt.machine import described
-from tilewright.targets.simt.target import shared_of
 from tilewright.targets.spirv.emit import assembly, llvm_ir
 from tilewright.targets.spirv.machine import SpirvMachine
 
@@ -62,7 +62,8 @@ def _taken(launch: Launch) -> str:
     """Registers are allocated by the driver, which is not available here."""
     blocks = " x ".join(map(str, launch.grid))
     threads = prod(launch.threads)
-    return f"{launch.name}: {blocks} blocks of {threads} threads, {shared_of(launch)} B shared"
+    shared = BlockMemory.of(launch).nbytes
+    return f"{launch.name}: {blocks} blocks of {threads} threads, {shared} B shared"
 
 
 def make(settings: TargetSettings) -> Spirv:
