@@ -13,8 +13,12 @@ from tests.loops.gpu_kernels import barriers, without_barrier
 from tests.targets.opencl.running import pocl, program_on
 from tests.targets.simt.operators import check, families, inputs, kernel, kernels
 from tilewright.base.errors import ExecutionError
+from tilewright.ir.node import postorder
 from tilewright.loops import interp, launch_interp
+from tilewright.loops.launch import AXIS
+from tilewright.loops.nodes import Store
 from tilewright.loops.passes.to_launches import to_launches
+from tilewright.loops.walk import walk
 from tilewright.targets.cuda.machine import machine as cuda
 from tilewright.targets.cuda.target import Cuda
 from tilewright.targets.simt.cost import LATENCY
@@ -109,6 +113,63 @@ def test_each_barrier_is_needed(text):
     for n in range(found):
         with pytest.raises(ExecutionError):
             launch_interp.run(without_barrier(program, n), inputs(k, {}))
+
+
+def suppression(boxes, scores, operands="", attributes=""):
+    """A NonMaxSuppression whose further operands are inputs."""
+    names = ", ".join(x.split()[-1] for x in operands.split(", ") if operands)
+    given = f", {operands}" if operands else ""
+    read = f", {names}" if operands else ""
+    return f"""(float{boxes} b, float{scores} s, int64[1] k{given}) => (int64[n, 3] y)
+        {{ y = NonMaxSuppression{attributes}(b, s, k{read}) }}"""
+
+
+CENTERS = "<center_point_box = 1>"
+SUPPRESSIONS = {
+    "limits": suppression([1, 9, 4], [1, 2, 9], "float[1] i, float[1] t"),
+    "no limits": suppression([1, 9, 4], [1, 1, 9]),
+    "no threshold": suppression([2, 5, 4], [2, 1, 5], "float[1] i", CENTERS),
+    "one box": suppression([1, 1, 4], [1, 2, 1], "float[1] i, float[1] t"),
+}
+
+
+@pytest.mark.parametrize("name", SUPPRESSIONS)
+def test_all_threads_choose_the_boxes_of_a_processor(name):
+    """Also of equal scores, of scores that are no numbers, and with limits of all kinds."""
+    k = steps(SUPPRESSIONS[name])
+    (plain,) = kernels(SUPPRESSIONS[name], None)
+    assert "struck" in str(k) and "struck" not in str(plain)
+    found = set()
+    for seed in range(25):
+        rng = np.random.default_rng(seed)
+        arrays = inputs(k, {}, seed)
+        named = {b.name: a for b, a in arrays.items()}
+        named["s"][rng.random(named["s"].shape) < 0.2] = np.nan
+        named["k"][...] = seed % 8 - 1
+        if "i" in named:
+            named["i"][...] = rng.choice([0.0, 0.1, 0.4])
+        if "t" in named:
+            named["t"][...] = rng.choice([-5.0, -1.0, 0.5, 9.0, np.nan])
+        copies = (a.copy() for a in arrays.values())
+        wanted = dict(zip(plain.params, copies, strict=True))
+        interp.run(plain, wanted)
+        interp.run(k, arrays)
+        for mine, theirs in zip(k.outputs, plain.outputs, strict=True):
+            np.testing.assert_array_equal(arrays[mine], wanted[theirs])
+        found.add(int(arrays[k.outputs[-1]]))
+    assert len(found) > 2
+
+
+def test_all_threads_compare_a_chosen_box_with_the_others():
+    k = kernels(suppression([1, 40, 4], [1, 1, 40], "float[1] i, float[1] t"))[-1]
+    program = phased(k, H100)
+    launch = program.launches[-1]
+    assert launch.threads[0] >= 32
+    marked = [at for at in walk(launch.body) if "struck" in str(at.stmt).split("[")[0]]
+    stores = [at.stmt for at in marked if isinstance(at.stmt, Store)]
+    assert len(stores) == 2
+    for s in stores:
+        assert AXIS["threadIdx.x"] in set(postorder(s.index[0]))
 
 
 @pytest.mark.parametrize("text", [ROWS, ADDED, ALONG])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import ClassVar
 
 from tilewright.base import dtypes
 from tilewright.base.dataclass import dataclass
@@ -22,10 +23,13 @@ from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
 from tilewright.loops.nests import LoopNests, kernel
 from tilewright.loops.nodes import If, Kernel, Stmt, Store, Update, While, block
 from tilewright.loops.sorting import (
+    FALSE,
+    TRUE,
     CounterCell,
     MergeSort,
     ShuffleSort,
     allocated,
+    both,
 )
 
 Buffers = Sequence[Buffer]
@@ -62,6 +66,16 @@ class _Suppression:
     outputs: Buffers
     nests: LoopNests
 
+    counters: ClassVar[Sequence[str]] = (
+        "count",
+        "most",
+        "candidates",
+        "at",
+        "kept",
+        "fits",
+        "total",
+    )
+
     @cached_property
     def boxes(self) -> int:
         """The capacity in boxes."""
@@ -70,9 +84,12 @@ class _Suppression:
     @cached_property
     def sorting(self) -> MergeSort | ShuffleSort:
         """Sorts the candidates."""
-        if self.call.blocks:
-            return ShuffleSort(self.boxes, self.nests)
         return MergeSort(self.boxes)
+
+    @property
+    def scratch(self) -> list[Buffer]:
+        """The buffers, without those of the sort."""
+        return [self.corners, self.chosen, self.candidate, self.hits]
 
     @cached_property
     def corners(self) -> Buffer:
@@ -98,8 +115,7 @@ class _Suppression:
     @cached_property
     def cells(self) -> dict[str, CounterCell]:
         """The counters."""
-        names = ("count", "most", "candidates", "at", "kept", "fits", "total")
-        return {n: CounterCell(n) for n in names}
+        return {n: CounterCell(n) for n in self.counters}
 
     def given(
         self,
@@ -172,23 +188,24 @@ class _Suppression:
         one, other = scores[b, c, m], scores[b, c, n]
         return (one > other) | (apply("isnan", other) & ~apply("isnan", one))
 
-    def overlaps(
-        self,
-        n: Expr,
-    ) -> Expr:
-        """Whether the candidate and a chosen box overlap too much."""
-        x, y = self.candidate, self.chosen
-        zero = const(0, x.dtype)
-        down = Min(x[2], y[2, n]) - Max(x[0], y[0, n])
-        across = Min(x[3], y[3, n]) - Max(x[1], y[1, n])
+    def overlaps(self, x: Sequence[Expr], y: Sequence[Expr]) -> Expr:
+        """Whether a candidate and a chosen box overlap too much, by their corners and areas."""
+        zero = const(0, self.corners.dtype)
+        top = Max(x[0], y[0])
+        left = Max(x[1], y[1])
+        down = Min(x[2], y[2]) - top
+        across = Min(x[3], y[3]) - left
         shared = down * across
         most = self.given(OVERLAP)
         limit = zero if most is None else most
-        areas = (x[4], y[4, n])
-        solid = (areas[0] > zero) & (areas[1] > zero) & (shared > zero)
-        there = (down > zero) & (across > zero) & solid
+        areas = (x[4], y[4])
+        have_areas = (areas[0] > zero) & (areas[1] > zero)
+        solid = have_areas & (shared > zero)
+        meet = (down > zero) & (across > zero)
+        there = meet & solid
         union = areas[0] + areas[1] - shared
-        return there & (shared / union > limit)
+        share = shared / union
+        return there & (share > limit)
 
     def compare(
         self,
@@ -198,13 +215,15 @@ class _Suppression:
         kept, fits, hits = self.cells["kept"], self.cells["fits"], self.hits
         no, yes = const(0, hits.dtype), const(1, hits.dtype)
         place, least = ((const(0),),), reducer("min", INDEX)
+        mine = [self.candidate[k] for k in range(5)]
 
         def look(chunk: Expr) -> Stmt:
             def lanes(
                 row: Expr,
                 lane: Expr,
             ) -> Stmt:
-                here = self.overlaps(chunk * CHUNK + row * LANES + lane)
+                n = chunk * CHUNK + row * LANES + lane
+                here = self.overlaps(mine, [self.chosen[k, n] for k in range(5)])
                 return Store(hits, (lane,), Select(here, yes, hits[lane]))
 
             def found(lane: Expr) -> Stmt:
@@ -274,13 +293,113 @@ class _Suppression:
         )
 
 
+class _BlockSuppression(_Suppression):
+    """The same for blocks of threads: all threads sort all boxes, and compare a chosen one with all
+    that come after it.
+
+    Candidates are the first of the sorted boxes, since others have smaller scores, or none.
+    """
+
+    counters: ClassVar[Sequence[str]] = ("count", "most", "at", "kept", "total")
+
+    @cached_property
+    def sorting(self) -> ShuffleSort:
+        """Sorts the boxes."""
+        return ShuffleSort(self.boxes, self.nests)
+
+    @cached_property
+    def struck(self) -> Buffer:
+        """Which of the sorted boxes overlap a chosen one too much."""
+        return Buffer("struck", (self.boxes,), dtypes.bool_)
+
+    @property
+    def scratch(self) -> list[Buffer]:
+        """The buffers, without those of the sort."""
+        return [self.corners, self.struck]
+
+    def strike(self, nests: LoopNests) -> Stmt:
+        """Mark the boxes after the current one that overlap it too much."""
+        at = self.cells["at"].value
+        count = self.cells["count"].value
+        chosen = self.measured(at)
+
+        def mark(n: Expr) -> Stmt:
+            hits = self.overlaps(self.measured(n), chosen)
+            hit = If(hits, Store(self.struck, (n,), TRUE), None)
+            is_later = (n > at) & (n < count)
+            return If(is_later, hit, None)
+
+        return nests.loop(self.boxes, mark)
+
+    def measured(self, n: Expr) -> list[Expr]:
+        """The corners and the area of the n-th of the sorted boxes."""
+        box = self.sorting.places[n]
+        return [self.corners[box, k] for k in range(5)]
+
+    def choose(self, nests: LoopNests, b: Expr, c: Expr) -> Stmt:
+        """Keep the next box unless a kept one overlaps it."""
+        cell = self.cells
+        at = cell["at"]
+        kept = cell["kept"]
+        total = cell["total"]
+        box = self.sorting.places[at.value]
+        selected = self.outputs[0]
+        keep = []
+        for k, v in enumerate((b, c, box)):
+            place = total.value, const(k)
+            keep.append(Store(selected, place, v))
+        goes_on = kept.value < cell["most"].value
+        more = If(goes_on, self.strike(nests), None)
+        new = block(*keep, kept.add(), total.add(), more)
+        free = ~self.struck[at.value]
+        return block(If(free, new, None), at.add())
+
+    def of_class(self, nests: LoopNests, b: Expr, c: Expr) -> Stmt:
+        """Select the boxes of one class of one batch."""
+        cell = self.cells
+        places = self.sorting.places
+        at = cell["at"]
+        kept = cell["kept"]
+        count = cell["count"]
+        threshold = self.given(SCORE)
+
+        def before(m: Expr, n: Expr) -> tuple[Stmt, Expr]:
+            is_better = self.before(b, c, m, n)
+            return block(), is_better
+
+        is_short = kept.value < cell["most"].value
+        going = (at.value < count.value) & is_short
+        if threshold is not None:
+            box = places[at.value]
+            score = self.inputs[1][b, c, box]
+            going = both(going, score > threshold)
+
+        def free(n: Expr) -> Stmt:
+            place = (n,)
+            return Store(self.struck, place, FALSE)
+
+        def every(n: Expr) -> Stmt:
+            place = (n,)
+            return Store(places, place, n)
+
+        return block(
+            nests.loop(self.boxes, every),
+            self.sorting.sort(count.value, before),
+            nests.loop(self.boxes, free),
+            at.set(0),
+            kept.set(0),
+            While(going, self.choose(nests, b, c)),
+        )
+
+
 def _compute(
     call: OpCall,
     inputs: Buffers,
     outputs: Buffers,
 ) -> list[Kernel]:
     nests = LoopNests()
-    parts = _Suppression(call, inputs, outputs, nests)
+    form = _BlockSuppression if call.blocks else _Suppression
+    parts = form(call, inputs, outputs, nests)
     batches, boxes, _ = inputs[0].shape
     classes = inputs[1].shape[1]
     selected, count = outputs
@@ -293,8 +412,7 @@ def _compute(
     search = nests.loop(batches, of_batch) if selected.size else block()
     total = Store(count, (), parts.cells["total"].value)
     body = block(parts.setup(), search, total)
-    scratch = [parts.corners, parts.chosen, parts.candidate, parts.hits]
-    room: list[Buffer | CounterCell] = [*parts.cells.values(), *scratch]
+    room: list[Buffer | CounterCell] = [*parts.cells.values(), *parts.scratch]
     found = parts.sorting.around(allocated(room, body))
     whole = block(cleared(nests, selected), found)
     used = [b for n, b in enumerate(inputs) if call.has(n)]
