@@ -233,6 +233,10 @@ class EmittedFunction(Statements):
         self.has_streamed = True
         return f"align {register}{STREAMING}"
 
+    def may_be_values(self, buffer: Buffer) -> bool:
+        """Whether an array may be values: it is small, and its accesses are not checked."""
+        return buffer in self.module.plan.on_stack and self.permitted is None
+
     def place_buffer(self, buffer: Buffer) -> None:
         """Give an allocated buffer its address, once per function."""
         if buffer in self.pointers:

@@ -40,6 +40,7 @@ from tilewright.targets.llvm.emit_near import (
 )
 from tilewright.targets.llvm.emit_ops import Operations
 from tilewright.targets.llvm.emit_places import AddressEmitter, LaneAccess
+from tilewright.targets.llvm.emit_registers import RegisterArray
 from tilewright.targets.llvm.emit_table import fits, look_up
 from tilewright.targets.llvm.emit_text import (
     LlvmValue,
@@ -73,6 +74,9 @@ class MemoryEmitter(AddressEmitter):
         self.contents: Mapping[Buffer, Interval] = {}
         # Where sanitized code may access each buffer; None in other code.
         self.permitted: Permissions | None = None
+        # Arrays that are values, and how many more a function with them in memory would have named.
+        self.arrays: dict[Buffer, RegisterArray] = {}
+        self.spared = 0
         self._safe: dict[str, LlvmValue] = {}
         self._clamped: set[Expr] = set()
 
@@ -101,6 +105,11 @@ class MemoryEmitter(AddressEmitter):
             if outside is None:
                 return constant(0, e.buffer.dtype)
             return outside
+        array = self.arrays.get(e.buffer)
+        if array is not None:
+            held = self.layout(e.buffer, index)
+            self.spared += 1 + bool(held.form.const)
+            return self.ops.formats.unpack(array.read(self, held), e.buffer.dtype)
         permission = None
         if self.guard is not None and self.info(e).risky:
             permission = self.holds(self.guard)
@@ -310,6 +319,13 @@ class MemoryEmitter(AddressEmitter):
         mask: LlvmValue | None = None,
     ) -> None:
         """Write a held value at a checked index; `mask` (scalar or per lane) says where."""
+        array = self.arrays.get(buffer)
+        if array is not None:
+            held = self.layout(buffer, index)
+            self.spared += bool(held.form.const)
+            raw = self.ops.formats.pack(v, buffer.dtype)
+            array.write(self, held, self.splat(raw, held.lanes))
+            return
         place = self.access(buffer, index)
         raw = self.ops.formats.pack(v, buffer.dtype)
         size = buffer.dtype.itemsize

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -43,6 +43,11 @@ from tilewright.loops.walk import loops_of
 from tilewright.targets.llvm.emit_expr import Expressions
 from tilewright.targets.llvm.emit_interleaved import MOST_INTERLEAVED, store_interleaved
 from tilewright.targets.llvm.emit_memory import MAX_LANES
+from tilewright.targets.llvm.emit_registers import (
+    CarriedLoop,
+    RegisterArray,
+    register_slots,
+)
 from tilewright.targets.llvm.emit_text import (
     Chunk,
     LlvmValue,
@@ -81,9 +86,13 @@ class Statements(Expressions):
         """The type of the counter of a loop with this extent."""
         return "i64"
 
+    def may_be_values(self, buffer: Buffer) -> bool:
+        """Whether an array that is allocated here may be values and no memory."""
+        return False
+
     def step(self, counter: LlvmValue, following: str, length: int) -> None:
         """A loop counter's next value, under the name `following`; length: values that the loop's
-        body has named."""
+        body would name if all arrays were in memory."""
         self.line(f"{following} = add nuw nsw {counter.typed}, 1")
 
     def intrinsic(self, s: Unit) -> None:
@@ -117,10 +126,7 @@ class Statements(Expressions):
         if trips == 1:
             self.emit(substitute(s.body, {s.var: const(0)}))
             return
-        if s.kind == "vector":
-            kind = self._vector_kind(s)
-        else:
-            kind = s.kind
+        kind = self._runs(s)
         if kind == "unroll" and trips is not None:
             self._unrolled(s, trips)
         elif kind == "vector":
@@ -137,6 +143,10 @@ class Statements(Expressions):
             self.in_order([*instances(s.body, s.var, map(const, range(trips)))])
         except LimitError as error:
             raise error.at(f"loop {s.var.name}, unrolled {trips} times") from None
+
+    def _runs(self, s: For) -> str:
+        """How a loop is run: as its kind says, or as `_vector_kind` does."""
+        return self._vector_kind(s) if s.kind == "vector" else s.kind
 
     def _vector_kind(self, s: For) -> str:
         """How a vector loop is run: as vectors, in strips of them, unrolled, or serially."""
@@ -166,6 +176,7 @@ class Statements(Expressions):
         self.label(before)
         self.line(f"br label {head}")
         self.label(head)
+        carried = self._carried(changed, before, latch)
         i = self.fresh("i")
         following = self.fresh("i")
         self.line(
@@ -180,15 +191,30 @@ class Statements(Expressions):
         if s.trips is None and not reads_memory(s.extent):
             # What it says of the extent holds in the loop only, and is left out.
             self.ranges |= less_than(s.var, s.extent)
-        before_body = self.count
+        before_body = self.count + self.spared
         self.emit(s.body)
         self.scopes.pop()
         self.line(f"br label {latch}")
         self.label(latch)
-        self.step(LlvmValue(i, type), following, self.count - before_body)
+        for array in carried:
+            array.leave()
+        length = self.count + self.spared - before_body
+        self.step(LlvmValue(i, type), following, length)
         again = self.compare("icmp ne", LlvmValue(following, type), end)
         self.line(f"br {again.typed}, label {head}, label {after}")
         self.label(after)
+
+    def _carried(
+        self, changed: Iterable[Buffer], before: str, latch: str
+    ) -> list[RegisterArray]:
+        """The arrays in registers that a loop changes, whose phis are the next lines."""
+        arrays = [self.arrays[b] for b in changed if b in self.arrays]
+        if arrays:
+            head: Chunk = []
+            self.out.append(head)
+            for array in arrays:
+                array.enter(self, CarriedLoop(head, before, latch))
+        return arrays
 
     def _vector(self, s: For) -> None:
         lanes = s.trips
@@ -273,12 +299,33 @@ class Statements(Expressions):
 
     def _alloc(self, s: Alloc) -> None:
         buffer = s.buffer
-        self.place_buffer(buffer)
         self.changed((buffer,))
+        slots = self._register_slots(s)
+        if slots is not None:
+            self.arrays[buffer] = RegisterArray(buffer, slots)
+        else:
+            self.place_buffer(buffer)
         if self.vector is not None:
             self.private[buffer] = self.vector[1]
         self.emit(s.body)
         self.private.pop(buffer, None)
+        self.arrays.pop(buffer, None)
+
+    def _register_slots(self, s: Alloc) -> dict[int, int] | None:
+        """The slots of an array that is values in its scope; None if it is memory."""
+        if self.vector is not None or self.number is not None:
+            return None
+        if self.guard is not None or not self.may_be_values(s.buffer):
+            return None
+        known: dict[int, str] = {}
+
+        def runs(loop: For) -> str:
+            how = known.get(id(loop))
+            if how is None:
+                how = known[id(loop)] = self._runs(loop)
+            return how
+
+        return register_slots(s, runs)
 
     def _target(
         self, buffer: Buffer, index: tuple[Expr, ...], mask: LlvmValue | None
@@ -354,7 +401,8 @@ class Statements(Expressions):
         s = Update(s.buffers, tuple(safe), s.values, s.reducer)
         places = [self.layout(b, index) for b, index in s.targets]
         for b, place in zip(s.buffers, places, strict=True):
-            self.pointer(b, place.form.terms, 0)  # in front of those of the values
+            if b not in self.arrays:  # its address, in front of those of the values
+                self.pointer(b, place.form.terms, 0)
         meets = {place.is_uniform for place in places}
         if any(place.may_meet for place in places) or len(meets) > 1:
             self.by_lane(s)
