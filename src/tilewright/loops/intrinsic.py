@@ -126,7 +126,7 @@ class TensorIntrinsic:
     description: the meaning. compute, reset, update: the calls; None where there is none.
     alignment: of a tensor's first element in bytes, by its name. scopes: the combinations of memory
     scopes of the tensors, inputs first, that the machine can do (none: any). free: names of
-    dimensions that may have any extent.
+    dimensions that may have any extent. most: the largest extents of those that may not.
     target: the machine it belongs to. features: what a processor must have. tolerance: the largest
     relative error of a product against the description, 0 where it is exact; rounding: in words.
     threads: how many threads of a GPU do it together: a warp, or several in a row. fragment: which
@@ -142,6 +142,7 @@ class TensorIntrinsic:
     alignment: Mapping[str, int] = field(default_factory=dict)
     scopes: tuple[tuple[str, ...], ...] = ()
     free: frozenset[str] = frozenset()
+    most: Mapping[str, int] = field(default_factory=dict)
     target: str | None = None
     features: tuple[str, ...] = ()
     tolerance: float = 0.0
@@ -242,6 +243,7 @@ def decl_tensor_intrinsic(
     alignment: Mapping[str, int] | None = None,
     scopes: Sequence[Sequence[str]] = (),
     free: Collection[str] = (),
+    most: Mapping[str, int] | None = None,
     target: str | None = None,
     features: Sequence[str] = (),
     tolerance: float = 0.0,
@@ -278,6 +280,7 @@ def decl_tensor_intrinsic(
         dict(alignment or {}),
         tuple(tuple(row) for row in scopes),
         frozenset(free),
+        dict(most or {}),
         target,
         tuple(features),
         tolerance,

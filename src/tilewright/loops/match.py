@@ -115,8 +115,8 @@ def _assignments(
     else:
         free = list(dims)
     bound = [d for d in dims if d not in free]
-    for first in _bijections(free, outer, intrinsic.free):
-        for second in _bijections(bound, inner, intrinsic.free):
+    for first in _bijections(free, outer, intrinsic):
+        for second in _bijections(bound, inner, intrinsic):
             chosen = {**first, **second}
             sizes: dict[Expr, int] = {
                 d.var: d.extent for d in intrinsic.description.dims
@@ -136,21 +136,25 @@ def _trips(f: For | None) -> int:
 
 
 def _bijections(
-    dims: Sequence[Dim], loops: Sequence[For], free: frozenset[str]
+    dims: Sequence[Dim], loops: Sequence[For], of: TensorIntrinsic
 ) -> Iterator[dict[Expr, For | None]]:
     if not dims:
         if not loops:
             yield {}
         return
     d = dims[0]
-    anything = dims[0].var.name in free
+    anything = d.var.name in of.free
+    most = of.most.get(d.var.name)
     options: list[For | None] = [
-        f for f in loops if f.trips == d.extent or (anything and f.trips)
+        f
+        for f in loops
+        if f.trips == d.extent
+        or (anything and f.trips and (most is None or f.trips <= most))
     ]
     if anything or d.extent == 1:
         options.append(None)
     for f in options:
-        for rest in _bijections(dims[1:], [x for x in loops if x is not f], free):
+        for rest in _bijections(dims[1:], [x for x in loops if x is not f], of):
             yield {d.var: f, **rest}
 
 
@@ -158,16 +162,20 @@ def _extents_differ(intrinsic: TensorIntrinsic, nest: _Nest) -> OperandMismatch:
     dims = intrinsic.description.dims
     if nest.part == "reset":
         dims = tuple(d for d in dims if d.combine == CC)
-    want = [
-        f"{d.var.name}{'' if d.var.name in intrinsic.free else f' < {d.extent}'} ({d.combine})"
-        for d in dims
-    ]
+    want = [f"{d.var.name}{_allowed(intrinsic, d)} ({d.combine})" for d in dims]
     have = [f"{f.var.name} < {f.extent!r}" for f in (*nest.outer, *nest.inner)]
     return OperandMismatch(
         EXTENTS,
         f"the {nest.part} of {intrinsic.name} has dimensions {', '.join(want)}; found loops "
         f"{', '.join(have) or 'none'}",
     )
+
+
+def _allowed(intrinsic: TensorIntrinsic, d: Dim) -> str:
+    name = d.var.name
+    if name not in intrinsic.free:
+        return f" < {d.extent}"
+    return f" < {intrinsic.most[name] + 1}" if name in intrinsic.most else ""
 
 
 # -- values and tensors

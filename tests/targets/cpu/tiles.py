@@ -17,7 +17,6 @@ from tests.targets.cpu.native import aligned, context
 from tilewright.loops.nodes import Kernel
 from tilewright.runtime.abi import CTX_STATUS
 from tilewright.targets.cpu.compile import llvm_ir
-from tilewright.targets.cpu.emit_intrinsic import TILE_CONFIG
 from tilewright.targets.cpu.machine import CpuMachine
 
 ROWS, WIDTH = 16, 64
@@ -31,31 +30,42 @@ class Tiles:
 
     def __init__(self) -> None:
         self.registers: np.ndarray[Any, Any] | None = None
+        self.rows: list[int] = []
 
     def _tile(self, n: int, dtype: Any) -> np.ndarray[Any, Any]:
         assert self.registers is not None, "a tile is used before it is configured"
         return self.registers[n].view(dtype)
 
     def ldtilecfg(self, config: int) -> None:
-        assert ctypes.string_at(config, 64) == TILE_CONFIG
+        palette, *_ = data = ctypes.string_at(config, 64)
+        assert palette == 1 and not any(data[1:16])
+        widths = np.frombuffer(data[16:48], np.uint16)
+        assert list(widths) == [WIDTH] * 8 + [0] * 8
+        self.rows = list(data[48:56])
+        assert all(1 <= n <= ROWS for n in self.rows) and not any(data[56:])
         self.registers = np.full((8, ROWS, WIDTH), 0xEE, np.uint8)
 
     def tilerelease(self) -> None:
         self.registers = None
 
+    def tilezero(self, n: int) -> None:
+        self._tile(n, np.uint8)[:] = 0
+
     def tileloadd64(self, n: int, start: int, stride: int) -> None:
-        for row in range(ROWS):
+        self._tile(n, np.uint8)[:] = 0
+        for row in range(self.rows[n]):
             data = ctypes.string_at(start + row * stride, WIDTH)
             self._tile(n, np.uint8)[row] = np.frombuffer(data, np.uint8)
 
     def tilestored64(self, n: int, start: int, stride: int) -> None:
-        for row in range(ROWS):
+        for row in range(self.rows[n]):
             ctypes.memmove(
                 start + row * stride, self._tile(n, np.uint8)[row].tobytes(), WIDTH
             )
 
     def _products(self, out: int, a: int, b: int, types: tuple[Any, Any, Any]) -> None:
         left, right, result = types
+        assert self.rows[out] == self.rows[a] and self.rows[b] == ROWS
         inside = 4 // np.dtype(left).itemsize
         x = self._tile(a, left).reshape(ROWS, ROWS, inside).astype(result)
         y = self._tile(b, right).reshape(ROWS, ROWS, inside).astype(result)
@@ -74,6 +84,7 @@ class Tiles:
 _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "ldtilecfg": (_PTR,),
     "tilerelease": (),
+    "tilezero": (_I8,),
     "tileloadd64": (_I8, _PTR, _I64),
     "tilestored64": (_I8, _PTR, _I64),
     "tdpbusd": (_I8, _I8, _I8),

@@ -195,6 +195,9 @@ class CostModel:
         64, "bytes per cycle", "of vectors that multiply-adds take", CALIBRATE
     )
     dot_products: float = _constant(1, "per cycle", "vector dot products that issue")
+    tile_least: float = _constant(10, "cycles", "a product of tiles (AMX), at least")
+    tile_far: float = _constant(2, "cycles", "a line of tiles from the second cache")
+    tile_result: float = _constant(32, "cycles", "a tile of results made and stored")
     loads: float = _constant(1.8, "per cycle", "vector loads that issue")
     # Of a Zen 4: 4, and tiles that have just as many accumulators as that takes lose a tenth.
     latency: float = _constant(
@@ -289,7 +292,7 @@ class CostModel:
         64, "uses", "of a panel of columns that is worth copying first"
     )
     useful: float = _constant(
-        0.5, "of the work", "of a product of tiles that must be needed"
+        0.5, "of the depth", "of a product of tiles that must be needed"
     )
     recomputed: float = _constant(
         1.1, "times the work", "that is allowed where neighboring blocks need the same"

@@ -19,11 +19,7 @@ from tilewright.runtime.abi import (
     CTX_STATUS,
     CTX_THREADS,
 )
-from tilewright.targets.cpu.emit_intrinsic import (
-    configure_tiles,
-    emit_intrinsic,
-    tile_support,
-)
+from tilewright.targets.cpu.emit_intrinsic import emit_intrinsic
 from tilewright.targets.cpu.emit_stream import (
     FENCE,
     METADATA,
@@ -32,6 +28,7 @@ from tilewright.targets.cpu.emit_stream import (
     streamed,
     versions,
 )
+from tilewright.targets.cpu.emit_tiles import TileShape, tile_support, with_tiles
 from tilewright.targets.cpu.frame_layout import FrameLayout, plan_memory
 from tilewright.targets.cpu.machine import CpuMachine
 from tilewright.targets.llvm.emit_fmod import fmod_function
@@ -60,7 +57,7 @@ class Module:
     sizes: tuple[Var, ...] = ()
     functions: list[str] = field(default_factory=list)
     remainders: set[str] = field(default_factory=set)
-    uses_tiles: bool = False
+    tiles: set[TileShape] = field(default_factory=set)
     own: dict[str, str] = field(default_factory=dict)
     regions: int = 0
     ahead: Mapping[str, int] = field(default_factory=dict)
@@ -74,8 +71,8 @@ class Module:
         """The whole module."""
         for type in sorted(self.remainders):
             self.functions.append(fmod_function(type))
-        if self.uses_tiles:
-            self.functions.append(tile_support())
+        if self.tiles:
+            self.functions.append(tile_support(self.tiles))
         self.functions += self.own.values()
         return "\n".join([*self.functions, attributes(self.machine)])
 
@@ -291,7 +288,7 @@ class EmittedFunction(Statements):
         arguments = [f"ptr noalias %p{n}" for n in range(len(self.params))]
         passed = ", ".join(["ptr %ctx", *arguments, "ptr noalias %ws"])
         # What configures and releases tiles is more than a call.
-        group = 1 if only_calls and not self.module.uses_tiles else 0
+        group = 1 if only_calls and not self.module.tiles else 0
         return self._function(f"define {linkage}void @{name}({passed}) #{group} {{", [])
 
     def finish_region(self, name: str, held: Sequence[str]) -> str:
@@ -306,20 +303,15 @@ class EmittedFunction(Statements):
 
     def _function(self, head: str, first: Sequence[str]) -> str:
         self.module.remainders |= self.ops.remainders
-        self.module.uses_tiles |= self.uses_tiles
+        self.module.tiles |= self.tiles
         self.module.own |= self.own
         self.module.has_streamed |= self.has_streamed
         lines = [head, "entry:", *first]
         flatten(self.entry, lines)
-        if self.region:
-            tiles = self.uses_tiles
-        else:
-            tiles = self.module.uses_tiles
-        lines += configure_tiles(self.region) if tiles else []
-        flatten(self.out, lines)
-        lines += (
-            ["  call void @llvm.x86.tilerelease()"] if tiles and not self.region else []
-        )
+        body: list[str] = []
+        flatten(self.out, body)
+        asks = not self.region and bool(self.module.tiles)
+        lines += with_tiles(body, self.tiles, asks)
         lines += [FENCE] if self.has_streamed else []
         return "\n".join([*lines, "  ret void", "}", ""])
 

@@ -16,17 +16,13 @@ from tilewright.base.errors import CompileError
 from tilewright.expr.reads import reads_memory
 from tilewright.loops.intrinsic import Argument, Extent, Pointer, Stride
 from tilewright.loops.nodes import Operand, Unit
-from tilewright.runtime.abi import CTX_STATUS, STATUS_TILES
+from tilewright.targets.cpu.emit_tiles import TileProduct, moved
 from tilewright.targets.cpu.emit_transpose import emit_transpose
 from tilewright.targets.llvm.emit_check import check_unit
 from tilewright.targets.llvm.emit_expr import Expressions
 from tilewright.targets.llvm.emit_text import LlvmValue, integer, vector_type
 from tilewright.targets.llvm.emit_types import memory_type
 from tilewright.targets.llvm.value_numbering import PURE, Info
-
-TILE = 16  # rows of a tile register, and 4-byte columns
-# Palette 1, eight tiles of 16 rows of 64 bytes: Intel's SDM, LDTILECFG.
-TILE_CONFIG = bytes([1, *[0] * 15, *([64, 0] * 8), *[0] * 16, *([TILE] * 8), *[0] * 8])
 
 
 def emit_intrinsic(x: Expressions, s: Unit) -> None:
@@ -162,7 +158,7 @@ class _BlockDot:
         place, start = _pointer(x, out), _pointer(x, a)
         total = x.ins(f"load <16 x i32>, {place.typed}, align 4", "i32", 16)
         for h in range(8 // self.bits):
-            word = x.ins(f"load i32, {_moved(x, start, 4 * h).typed}, align 1", "i32")
+            word = x.ins(f"load i32, {moved(x, start, 4 * h).typed}, align 1", "i32")
             parts = (self._part(x, words, h), x.splat(word, 16))
             cast = f"to {vector_type('i8', 64)}"
             bytes_ = (x.ins(f"bitcast {p.typed} {cast}", "i8", 64) for p in parts)
@@ -189,7 +185,7 @@ def _interleave(x: Expressions, s: Unit) -> None:
     start = _pointer(x, a)
     step = size * a.strides[0]
     rows = 4 // size
-    places = [_moved(x, start, n * step) for n in range(rows)]
+    places = [moved(x, start, n * step) for n in range(rows)]
     parts = [
         x.ins(f"load <16 x {type}>, {p.typed}, align {size}", type, 16) for p in places
     ]
@@ -209,131 +205,6 @@ def _alternating(x: Expressions, p: LlvmValue, q: LlvmValue) -> LlvmValue:
     )
 
 
-# -- tiles
-
-
-@dataclass(frozen=True, slots=True)
-class _Tiles:
-    """`out[i, j] += sum over a[i, kb, k] * b[kb, k, j]` in tile registers, 1 or 2 of them a side.
-
-    Tiles 0 to 3 hold the result, 4 and 5 rows of a, 6 and 7 columns of b.
-    """
-
-    instruction: str
-
-    def __call__(self, x: Expressions, s: Unit) -> None:
-        assert s.intrinsic is not None
-        a, b, out = s.operands
-        x.uses_tiles = True
-        rows, columns, steps = (s.intrinsic.sizes[n] for n in (0, 1, 2))
-        cells = [(i, j) for i in range(rows // TILE) for j in range(columns // TILE)]
-        width = 4 * out.strides[0]
-        places = [
-            _moved(x, _pointer(x, out), TILE * width * i + 4 * TILE * j)
-            for i, j in cells
-        ]
-        for n, p in enumerate(places):
-            _load(x, n, p, width)
-        size = a.buffer.dtype.itemsize
-        starts = _pointer(x, a), _pointer(x, b)
-        head, after, k, following = _loop_head(x)
-        left, right = (
-            x.ins(
-                f"getelementptr i8, {p.typed}, i64 {_scaled(x, k, size * o.strides[axis])}",
-                "ptr",
-            )
-            for p, o, axis in zip(starts, (a, b), (1, 0), strict=True)
-        )
-        for i in range(rows // TILE):
-            _load(
-                x,
-                4 + i,
-                _moved(x, left, TILE * i * size * a.strides[0]),
-                size * a.strides[0],
-            )
-        for j in range(columns // TILE):
-            _load(x, 6 + j, _moved(x, right, 4 * TILE * j), size * b.strides[1])
-        for n, (i, j) in enumerate(cells):
-            x.line(f"call void @{self.instruction}(i8 {n}, i8 {4 + i}, i8 {6 + j})")
-        x.line(f"{following} = add nuw nsw i64 {k}, 1")
-        again = x.compare("icmp slt", LlvmValue(following, "i64"), integer(steps))
-        x.line(f"br {again.typed}, label {head}, label {after}")
-        x.label(after)
-        for n, p in enumerate(places):
-            x.line(f"call void @llvm.x86.tilestored64(i8 {n}, {p.typed}, i64 {width})")
-
-
-def _loop_head(x: Expressions) -> tuple[str, str, str, str]:
-    """The start of a loop: its labels, its counter, and the name of the counter's next value."""
-    before, head, after = (x.fresh(n) for n in ("pre", "head", "after"))
-    k = x.fresh("k")
-    following = x.fresh("k")
-    x.line(f"br label {before}")
-    x.label(before)
-    x.line(f"br label {head}")
-    x.label(head)
-    x.line(f"{k} = phi i64 [ 0, {before} ], [ {following}, {head} ]")
-    return head, after, k, following
-
-
-def _scaled(x: Expressions, k: str, factor: int) -> str:
-    return x.binary("mul nuw nsw", LlvmValue(k, "i64"), integer(factor)).text
-
-
-def _moved(x: Expressions, p: LlvmValue, offset: int) -> LlvmValue:
-    if offset:
-        return x.ins(f"getelementptr i8, {p.typed}, i64 {offset}", "ptr")
-    return p
-
-
-def _load(x: Expressions, tile: int, p: LlvmValue, stride: int) -> None:
-    x.line(f"call void @llvm.x86.tileloadd64(i8 {tile}, {p.typed}, i64 {stride})")
-
-
-def configure_tiles(region: bool) -> list[str]:
-    """The entry code of a function that uses tiles.
-
-    Every thread configures its own tiles. The kernel itself first requests permission from Linux
-    (for the whole process; repeating this is harmless) and returns with a status if it is denied.
-    """
-    configure = "  call void @llvm.x86.ldtilecfg(ptr @tile_config)"
-    if region:
-        return [configure]
-    return [
-        "  %tile.answer = call i64 @tile_permission()",
-        "  %tile.refused = icmp ne i64 %tile.answer, 0",
-        "  br i1 %tile.refused, label %tile.stop, label %tile.start",
-        "tile.stop:",
-        f"  %tile.status = getelementptr i8, ptr %ctx, i64 {8 * CTX_STATUS}",
-        f"  store atomic i64 {1 << 8 | STATUS_TILES}, ptr %tile.status monotonic, align 8",
-        "  ret void",
-        "tile.start:",
-        configure,
-    ]
-
-
-def tile_support() -> str:
-    """What a module that uses tiles defines: their configuration, and the call for permission.
-
-    arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA).
-    """
-    return "\n".join(
-        [
-            "define internal i64 @tile_permission() #0 {",
-            '  %r = call i64 asm sideeffect "syscall", '
-            '"={rax},{rax},{rdi},{rsi},~{rcx},~{r11},~{memory}"(i64 158, i64 4131, i64 18)',
-            "  ret i64 %r",
-            "}",
-            f"@tile_config = internal constant [64 x i8] [{_bytes(TILE_CONFIG)}], align 64",
-            "",
-        ]
-    )
-
-
-def _bytes(data: bytes) -> str:
-    return ", ".join(f"i8 {n}" for n in data)
-
-
 _CALLS: Mapping[str, Callable[[Expressions, Unit], None]] = {
     "vpdpbusd": _Dot("llvm.x86.avx512.vpdpbusd.512", "i32", "<64 x i8>"),
     "vpdpbusd.4": _BlockDot(4),
@@ -341,7 +212,9 @@ _CALLS: Mapping[str, Callable[[Expressions, Unit], None]] = {
     "interleave": _interleave,
     "transpose": emit_transpose,
     "vdpbf16ps": _Dot("llvm.x86.avx512bf16.dpbf16ps.512", "float", "<32 x bfloat>"),
-    "tdpbusd": _Tiles("llvm.x86.tdpbusd"),
-    "tdpbssd": _Tiles("llvm.x86.tdpbssd"),
-    "tdpbf16ps": _Tiles("llvm.x86.tdpbf16ps"),
+    **{
+        f"{name}{'.add' if adds else ''}": TileProduct(f"llvm.x86.{name}", adds)
+        for name in ("tdpbusd", "tdpbssd", "tdpbf16ps")
+        for adds in (False, True)
+    },
 }

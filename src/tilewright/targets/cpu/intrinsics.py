@@ -24,6 +24,8 @@ from tilewright.loops.intrinsic import (
 )
 
 LANES = 16
+TILE = 16  # rows of a tile register at most, and its columns of 4 bytes
+TILE_REGISTERS = 8
 
 # One step's error, of a sum of magnitudes: two roundings to float32 at most.
 _BF16 = 2.0**-23
@@ -111,42 +113,47 @@ def _interleave(dtype: DType) -> TensorIntrinsic:
     )
 
 
+def tile_groups(columns: int) -> int:
+    """How many tiles of rows a product of tiles with so many columns has at most: beside the
+    results, registers hold all tiles of columns and at least one of rows."""
+    across = columns // TILE
+    return (TILE_REGISTERS // 2) // across
+
+
 def _tiles(
-    name: str, a: DType, b: DType, out: DType, feature: str, side: int
+    name: str, a: DType, b: DType, out: DType, feature: str, columns: int
 ) -> TensorIntrinsic:
-    """`out[i, j] += sum over a[i, kb, k, kk] * b[kb, k, j, kk]` for `side` rows and columns."""
+    """`out[i, g, j] +=` the sum over t, u, kb, k and kk of `a[i, g, t, u, kb, k, kk] *
+    b[t, u, kb, k, j, kk]`, for rows i, several groups g of them, and all columns j.
+
+    As `compute`, it starts from 0 and the results enter memory once; as `update`, it adds. t and u
+    are what a convolution slides over.
+    """
     inside = 4 // a.itemsize
-    x = Buffer("a", (side, 1, LANES, inside), a)
-    w = Buffer("b", (1, LANES, side, inside), b)
-    y = Buffer("out", (side, side), out)
+    x = Buffer("a", (TILE, 1, 1, 1, 1, TILE, inside), a)
+    w = Buffer("b", (1, 1, 1, TILE, columns, inside), b)
+    y = Buffer("out", (TILE, 1, columns), out)
 
     def lower(inputs: Sequence[Formal], outputs: Sequence[Formal]) -> Call:
         (first, second), (to,) = inputs, outputs
+        reads = first.access_ptr("r"), second.access_ptr("r")
+        strides = (*to.strides[:2], *first.strides[:5], *second.strides[:4])
+        extents = [Extent(n) for n in (0, 1, 3, 4, 5)]
+        start = hardware_intrinsic(name, to.access_ptr("w"), *reads, *strides, *extents)
         step = hardware_intrinsic(
-            name,
-            to.access_ptr("rw"),
-            first.access_ptr("r"),
-            second.access_ptr("r"),
-            to.strides[0],
-            *first.strides[:2],
-            *second.strides[:2],
-            Extent(2),
+            f"{name}.add", to.access_ptr("rw"), *reads, *strides, *extents
         )
-        return None, None, step
+        return start, None, step
+
+    def value(i: Any, g: Any, j: Any, t: Any, u: Any, kb: Any, k: Any, kk: Any) -> Expr:
+        return cast(x[i, g, t, u, kb, k, kk], out) * cast(w[t, u, kb, k, j, kk], out)
 
     return decl_tensor_intrinsic(
-        reduce_(
-            name,
-            y,
-            (1, LANES, inside),
-            "add",
-            lambda i, j, kb, k, kk: (
-                cast(x[i, kb, k, kk], out) * cast(w[kb, k, j, kk], out)
-            ),
-        ),
+        reduce_(name, y, (1, 1, 1, TILE, inside), "add", value),
         lower,
-        name=f"cpu.{name}.{side}",
-        free=("kb",),
+        name=f"cpu.{name}.{columns}",
+        free=("i", "g", "t", "u", "kb"),
+        most={"i": TILE, "g": tile_groups(columns)},
         target="cpu",
         features=("amx-tile", feature),
         tolerance=0.0 if out is int32 else _BF16,
@@ -182,13 +189,13 @@ DOTS = (vpdpbusd, vdpbf16ps)
 BLOCK_DOTS = {bits: _block_dot(bits) for bits in (4, 8)}
 INTERLEAVES = {d: _interleave(d) for d in (int8, bfloat16)}
 TILES = tuple(
-    _tiles(*row, side)
+    _tiles(*row, columns)
     for row in (
         ("tdpbusd", uint8, int8, int32, "amx-int8"),
         ("tdpbssd", int8, int8, int32, "amx-int8"),
         ("tdpbf16ps", bfloat16, bfloat16, float32, "amx-bf16"),
     )
-    for side in (LANES, 2 * LANES)
+    for columns in (TILE, 2 * TILE)
 )
 _WORDS = ("float64", "int64", "uint64", "float32", "int32", "uint32")
 _NARROW = ("float16", "bfloat16", "int16", "uint16", "int8", "uint8", "bool_")

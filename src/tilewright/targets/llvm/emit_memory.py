@@ -67,7 +67,8 @@ class MemoryEmitter(AddressEmitter):
         self.ops = Operations(self, machine, contract)
         # By vector loop, how many bytes ahead of its loads memory is prefetched.
         self.ahead: Mapping[str, int] = {}
-        self.uses_tiles = False
+        # Shapes of the tile registers that products of tiles use: rows, and tiles of columns.
+        self.tiles: set[tuple[int, int]] = set()
         # Functions of a user's intrinsics, by the name that each has in the module.
         self.own: dict[str, str] = {}
         # What is known of the values in buffers that indices are read from.

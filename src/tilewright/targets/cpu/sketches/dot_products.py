@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tilewright.base.dataclass import dataclass
+from tilewright.base.numbers import ceil_div
 from tilewright.compute.nodes import CC, Computation, Dim
 from tilewright.compute.reducer import is_sum
 from tilewright.expr.nodes import Cast, Const, Expr, Load, Mul, Select, const
@@ -34,12 +36,26 @@ from tilewright.schedule.space.patterns import (
     stride,
     uses,
 )
+from tilewright.targets.cpu.cost import CostModel
 from tilewright.targets.cpu.sketches.context import Context
+from tilewright.targets.cpu.sketches.register_tile_model import Tile
 from tilewright.targets.cpu.sketches.register_transpose import (
     axis_of,
     move_last,
     transpose,
     transposed_nest,
+)
+from tilewright.targets.cpu.sketches.roles import roles_of
+from tilewright.targets.cpu.sketches.tile_products import (
+    Product,
+    best_shape,
+    dot_cycles,
+    parts,
+    shapes,
+)
+
+SLIDES = (
+    2  # loops of the reduction besides its depth that a product of tiles has inside
 )
 
 
@@ -47,8 +63,8 @@ from tilewright.targets.cpu.sketches.register_transpose import (
 class Dot:
     """name: of the intrinsic. row, column: its operands. vector: the columns' dimension. depth: the
     dimension of the reduction that it takes `inside` at a time, `word` neighbors in one of `lanes`
-    lanes. rows: of the results that it makes at once, where it is a product of tiles. useful: the
-    part of its work that is needed, the rest being padding or done again at an edge."""
+    lanes. tile: the results that it makes at once, where it is a product of tiles. cycles: of the
+    whole, by the cost model."""
 
     name: str
     row: Load
@@ -58,14 +74,15 @@ class Dot:
     inside: int
     word: int
     lanes: int
-    rows: int | None
-    useful: float
+    tile: Tile | None
+    cycles: float
 
 
 def dot(pattern: KernelPattern, at: Context, choose: Choices) -> Dot | None:
     """The plan to do a tiled reduction with dot products; None if it does not use them.
 
-    parameter: `<reduction>.intrinsic`, one of the machine's that fit, or None.
+    parameters: `<reduction>.intrinsic`, one of the machine's that fit, or None; `<reduction>.tile`
+    of a product of tiles.
     """
     r = pattern.reduction
     sides = None if r is None else _factors(r)
@@ -83,41 +100,64 @@ def dot(pattern: KernelPattern, at: Context, choose: Choices) -> Dot | None:
         column = _read(other)
         vector = _vector(pattern, r, row, column)
         for name in at.machine.products(row.dtype, column.dtype, r.reducer.dtypes[0]):
-            rows, lanes, inside, word = _shape(name)
-            depth = _depth(r, row, column, inside, side)
             exact = not at.exact or intrinsic(name).tolerance == 0
-            if vector is None or depth is None or not exact or vector.extent < lanes:
+            if vector is None or not exact:
                 continue
-            extent = _rows(r, vector, column)
-            if rows is None or extent >= rows:
-                steps = (
-                    (extent, rows or 1),
-                    (vector.extent, lanes),
-                    (depth.extent, inside),
-                )
-                useful = math.prod(n / (-(-n // step) * step) for n, step in steps)
-                d = Dot(
-                    name, row, column, vector, depth, inside, word, lanes, rows, useful
-                )
+            d = _planned(name, r, side, column, vector, at)
+            if d is not None:
                 found.setdefault(name, d)
     if not found:
         return None
-    names: list[str | None] = [*found, None]
-    dots = [name for name, d in found.items() if d.rows is None]
-    good = [
-        name
-        for name, d in found.items()
-        if d.rows is not None and d.useful >= at.costs.useful
-    ]
-    taken = choose(f"{r.name}.intrinsic", names, (*good, *dots, None)[0])
-    return None if taken is None else found[taken]
+    filled = [d for d in found.values() if _is_filled(d, at.costs)]
+    good = min(filled, key=lambda d: d.cycles).name if filled else None
+    taken = choose(f"{r.name}.intrinsic", [*found, None], good)
+    if taken is None:
+        return None
+    d = found[taken]
+    if d.tile is None:
+        return d
+    possible = shapes(_product(r, d, at), d.lanes)
+    rows = choose(f"{r.name}.tile", [t.value for t in possible], d.tile.value)
+    return replace(d, tile=next(t for t in possible if t.value == rows))
 
 
-def _rows(r: Computation, vector: Dim, column: Load) -> int:
-    """The extent of the innermost dimension that the column operand does not depend on."""
-    free = [d for d in free_dims(r) if d is not vector]
-    rows = [d.extent for d in free if not any(uses(i, d.var) for i in column.index)]
-    return rows[-1] if rows else 1
+def _is_filled(d: Dot, costs: CostModel) -> bool:
+    """Whether enough of the depth of a product of tiles is not padding."""
+    whole = ceil_div(d.depth.extent, d.inside) * d.inside
+    return d.tile is None or d.depth.extent >= costs.useful * whole
+
+
+def _planned(
+    name: str, r: Computation, side: Expr, column: Load, vector: Dim, at: Context
+) -> Dot | None:
+    """The plan with one intrinsic; None where operands or results do not fit it."""
+    row = _read(side)
+    tiles, lanes, inside, word = _shape(name)
+    depth = _depth(r, row, column, inside, side)
+    if depth is None or vector.extent < lanes:
+        return None
+    d = Dot(name, row, column, vector, depth, inside, word, lanes, None, 0.0)
+    of = _product(r, d, at)
+    if not tiles:
+        return replace(d, cycles=dot_cycles(of, word, at.costs))
+    cycles, tile = best_shape(of, lanes, at.costs)
+    return replace(d, tile=tile, cycles=cycles)
+
+
+def _product(r: Computation, d: Dot, at: Context) -> Product:
+    roles = roles_of(r, d.vector)
+    sums = reduction_dims(r)
+    # Each of the other steps of the reduction pads the depth.
+    around = math.prod(x.extent for x in sums if x is not d.depth)
+    depth = around * ceil_div(d.depth.extent, d.inside) * d.inside
+    return Product(
+        tuple(x.extent for x in roles.rows),
+        d.vector.extent,
+        at.machine.lanes(intrinsic(d.name).tensors[-1].dtype),
+        math.prod(x.extent for x in roles.batch),
+        depth,
+        d.inside,
+    )
 
 
 def _vector(
@@ -161,13 +201,14 @@ def _read(side: Expr) -> Load:
     return found
 
 
-def _shape(name: str) -> tuple[int | None, int, int, int]:
-    """Rows of a product of tiles, lanes, the numbers that each sums, and neighbors among them."""
+def _shape(name: str) -> tuple[bool, int, int, int]:
+    """Whether it is a product of tiles, its lanes or columns, the numbers that each sums at a time,
+    and neighbors among them."""
     found = intrinsic(name)
     *rows, lanes = (d.extent for d in found.description.dims if d.combine == CC)
     depth = [d for d in found.description.dims if d.combine != CC]
     summed = [d.extent for d in depth if d.var.name not in found.free]
-    return rows[0] if rows else None, lanes, math.prod(summed), summed[-1]
+    return bool(rows), lanes, math.prod(summed), summed[-1]
 
 
 def _depth(
@@ -264,15 +305,14 @@ def accumulate(
 
     rows, column: the loops of the tile. reduction: those over the reduction in order. batch:
     what may be between. lanes: of a vector. Returns the loops from the outermost step on, as
-    they are nested, and the one around what the intrinsic does.
+    the columns are packed, and the one around what the intrinsic does.
     """
-    starts = start_apart(s, target, (*rows, column), batch)
     depth = next(n for n in reduction if n.endswith(f".{d.depth.var.name}"))
     steps = [n for n in existing(s, reduction) if n != depth]
+    if d.tile is not None:
+        return _tile_product(s, d, target, steps, depth, rows, column, batch, lanes)
+    starts = start_apart(s, target, (*rows, column), batch)
     inner = depth
-    if d.rows is not None:
-        register_vectors(s, starts[column], lanes)
-        return _tile_product(s, d, steps, depth, rows, column)
     if extents(s.kernel)[depth] > d.inside:
         step, inner = s.split(depth, d.inside)
         steps.append(step)
@@ -289,17 +329,42 @@ def accumulate(
 
 
 def _tile_product(
-    s: Schedule, d: Dot, steps: list[str], depth: str, rows: Sequence[str], column: str
+    s: Schedule,
+    d: Dot,
+    target: str,
+    steps: list[str],
+    depth: str,
+    rows: Sequence[str],
+    column: str,
+    batch: Sequence[str],
+    lanes: int,
 ) -> tuple[list[str], str]:
-    """All of the depth in one instruction's loop: blocks of it, words, and neighbors in a word."""
+    """All of the reduction in one intrinsic, from 0 on: the last two of its other loops, and
+    blocks, words and neighbors of its depth. More loops are outside, with the results in memory.
+    """
+    far = steps[: len(steps) - SLIDES]
+    steps = steps[len(far) :]
+    if far:
+        starts = start_apart(s, target, (*rows, column), batch)
+        register_vectors(s, starts[column], lanes)
     whole, inner = [], depth
     if extents(s.kernel)[depth] > d.inside:
         block, inner = s.split(depth, d.inside)
         whole.append(block)
     word, near = s.split(inner, d.word)
-    order = [*steps, *rows, *whole, word, column, near]
-    s.reorder(*order)
-    return order, rows[0]
+    # The innermost rows first: they are the rows of a tile, those around them several tiles.
+    within = [*rows[::-1]]
+    if rows:
+        groups, each = parts(extents(s.kernel)[rows[-1]])
+        if groups > 1:
+            several, row = s.split(rows[-1], each)
+            within[:1] = [row, several]
+    made, summed = [*within, column], [*steps, *whole, word, near]
+    for nest in [[*far, *made, *summed]] if far else [made, summed]:
+        if len(nest) > 1:
+            s.reorder(*nest)
+    packed = [*far, *within, *steps, *whole, word, column, near]
+    return packed, made[0]
 
 
 def multiply(

@@ -78,12 +78,12 @@ def plan(
     pattern: KernelPattern,
     at: Context,
     choose: Choices,
-    fixed: tuple[int, int] | None = None,
+    fixed: Tile | None = None,
     dots: bool = False,
 ) -> TilePlan:
     """Roles and tile of a reduction that `classify` calls tiled.
 
-    fixed: rows and columns that a tile must have. dots: whether it is done by dot products.
+    fixed: the tile that it must have. dots: whether it is done by dot products.
 
     parameters: `<reduction>.tile`, rows of the register tile by dimension and its vectors;
     `<reduction>.lanes`, of these vectors, all or fewer; `<reduction>.order`, the loops over the
@@ -91,7 +91,7 @@ def plan(
     """
     r, v = pattern.reduction, pattern.vector
     assert r is not None and v is not None
-    roles = _roles(r, v)
+    roles = roles_of(r, v)
     lanes = _lanes(r, at)
     if fixed is None:
         if not dots:
@@ -101,7 +101,7 @@ def plan(
         data = replace(data, dots=dots, whole=at.reshaped, packed=at.packed)
         tile = choose_tile(choose, f"{r.name}.tile", *shape, data)
     else:
-        tile = Tile((*[1] * (len(roles.rows) - 1), fixed[0]), fixed[1] // lanes, lanes)
+        tile = fixed
     reduction = reduction_dims(r)
     sliding = _sliding(r, roles, -1)
     window = _window(sliding, at)
@@ -155,7 +155,7 @@ def default_tile(pattern: KernelPattern, at: Context) -> tuple[Roles, Tile, floa
     r, own = pattern.reduction, pattern.vector
     assert r is not None and own is not None
     v = vector(pattern, at, Choices())
-    roles = _roles(r, v)
+    roles = roles_of(r, v)
     data = _data(r, roles, at, _across(pattern, v))
     rows = [d.extent for d in roles.rows]
     tile = best(rows, v.extent, _lanes(r, at), at.costs, data)
@@ -223,7 +223,7 @@ def _is_starved(pattern: KernelPattern, at: Context) -> bool:
 
 
 def _gain(r: Computation, v: Dim, at: Context, pitch: int) -> float:
-    roles = _roles(r, v)
+    roles = roles_of(r, v)
     lanes = _lanes(r, at)
     data = _data(r, roles, at, pitch)
     part = at.costs.products(min(lanes, v.extent), data.itemsize)
@@ -246,7 +246,8 @@ def _lanes(r: Computation, at: Context) -> int:
     return 1
 
 
-def _roles(r: Computation, v: Dim) -> Roles:
+def roles_of(r: Computation, v: Dim) -> Roles:
+    """The roles with columns along `v`."""
     free = [d for d in free_dims(r) if d is not v]
     loads = _data_loads(r)
     along = [a for a in loads if any(uses(i, v.var) for i in a.index)]

@@ -83,8 +83,8 @@ def tiled(
     pattern = replace(
         pattern, vector=vector(pattern, at, choose) if d is None else d.vector
     )
-    in_tiles = d is not None and d.rows is not None
-    fixed = None if d is None or d.rows is None else (d.rows, d.lanes)
+    fixed = None if d is None else d.tile
+    in_tiles = fixed is not None
     p = plan(pattern, at, choose, fixed, dots=d is not None)
     column = "" if d is None else stage_operands(s, r, d, at, choose)
     p = interleaved(p, pattern, at, choose)
