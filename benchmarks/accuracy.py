@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import models, reference
-from benchmarks.harness import networks_option
+from benchmarks.harness import directory_option, networks_option, threads_option
 from benchmarks.score import BARS
 from tilewright.cli.engines import ENGINES
 from tilewright.cli.rounds import difference
@@ -62,19 +62,14 @@ def measure(name: str, directory: Path, engine: str, threads: int) -> dict[str, 
     show_default=True,
     type=click.Choice(list(ENGINES)),
 )
-@click.option("--threads", default=2, show_default=True)
-@click.option(
-    "--dir",
-    "directory",
-    type=click.Path(path_type=Path),
-    help="Directory of the model files.",
-)
+@threads_option(2)
+@directory_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per network.")
 def main(
     networks: list[str],
     engine: str,
     threads: int,
-    directory: Path | None,
+    directory: Path,
     as_json: bool,
 ) -> None:
     """Compare outputs and inner tensors with float64; exit with 1 if the bar is missed."""
@@ -89,9 +84,7 @@ def main(
     for name in networks:
         row: dict[str, Any] = {"network": name, "engine": engine, "threads": threads}
         try:
-            errors = measure(
-                name, directory or models.default_directory(), engine, threads
-            )
+            errors = measure(name, directory, engine, threads)
         except Exception as failure:  # the other networks are still worth measuring
             row["failed"] = f"{type(failure).__name__}: {failure}"
             problems.append(f"{name}: {row['failed']}".splitlines()[0])

@@ -15,9 +15,7 @@ ratio is their time over ours: above 1, this package is faster. The other is the
 from __future__ import annotations
 
 import json
-import math
 import os
-import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -28,13 +26,13 @@ from typing import Any, Final
 import click
 import numpy as np
 
-from benchmarks.harness import beside, served
+from benchmarks.harness import beside, rounds_option, served, threads_option
+from benchmarks.turns import clock_of, pair, stopwatch
 from examples.halide_apps import app as apps
 from tilewright.cli.rounds import disturbance
 from tilewright.runtime.buffer import empty
 from tilewright.runtime.machine import processor_name
 
-ROUND: Final = 0.05  # seconds that one round of one package takes at least
 APPS: Final = (
     "blur",
     "unsharp",
@@ -148,16 +146,6 @@ def aligned(array: apps.Array) -> apps.Array:
     return found
 
 
-def seconds(
-    call: Callable[[], object], times: int, clock: Callable[[], float]
-) -> float:
-    """Seconds per call."""
-    start = clock()
-    for _ in range(times):
-        call()
-    return (clock() - start) / times
-
-
 def measure(name: str, asked: Asked) -> dict[str, Any]:
     """One app in this process: times, ratio, difference; `compile` has searching with it."""
     app = load(name)
@@ -167,18 +155,11 @@ def measure(name: str, asked: Asked) -> dict[str, Any]:
     middle = time.thread_time()
     other = theirs(asked, app, images, aligned(mine.out))
     end = time.thread_time()
-    calls = [mine.call, other.call]
-    clock = time.thread_time if asked.threads == 1 else time.perf_counter
-    once = [seconds(c, 1, clock) for c in calls]
+    clock = clock_of(asked.threads)
+    once = [stopwatch(call, clock)() for call in (mine.call, other.call)]
     difference = apps.difference(mine.out, other.out)
-    times = [max(1, math.ceil(ROUND / s)) for s in once]
-    found: list[list[float]] = [[], []]
-    for n in range(asked.rounds):
-        for k in (0, 1) if n % 2 else (1, 0):
-            found[k].append(seconds(calls[k], times[k], clock))
     return {
-        "ms": [statistics.median(s) * 1e3 for s in found],
-        "ratio": statistics.median(t / m for m, t in zip(*found, strict=True)),
+        **pair(mine.call, other.call, asked.rounds, clock, once),
         "compile": [middle - start, end - middle],
         "difference": difference,
         "tolerance": app.tolerance,
@@ -197,9 +178,9 @@ def measured(name: str, asked: Asked) -> dict[str, Any]:
 @click.command(epilog="Example: python -m benchmarks.autoschedulers blur harris")
 @click.argument("names", nargs=-1)
 @click.option("--with", "scheduler", default="Adams2019")
-@click.option("--rounds", default=7, help="rounds of each package")
+@rounds_option(7)
 @click.option("--beam", default=0, help="width of Halide's search; 0: its own")
-@click.option("--threads", default=1, help="of the programs of both")
+@threads_option()
 @click.option("--serve", is_flag=True, hidden=True)
 def main(names: tuple[str, ...], serve: bool, **given: Any) -> None:
     """Times what Halide's autoscheduler and this package's make of the same apps."""

@@ -121,16 +121,6 @@ def _drop_wrong(row: RoundTable, guests: Sequence[str]) -> None:
         row.times.pop(guest, None)
 
 
-def _integers(_context: object, _parameter: object, value: str) -> list[int]:
-    try:
-        numbers = [int(v) for v in value.split(",")]
-    except ValueError as error:
-        raise click.BadParameter(f"{value!r}: expected numbers like 1,2") from error
-    if min(numbers) < 1:
-        raise click.BadParameter(f"{value!r}: a thread count is at least 1")
-    return numbers
-
-
 def _engines(
     _context: object, _parameter: object, value: str | None
 ) -> tuple[str, ...] | None:
@@ -150,8 +140,8 @@ OPERATORS = (*models.OPERATORS, *models.QUANTIZED, *models.NETWORKS)
 )
 @harness.names_option("--networks", tuple(models.RECIPES))
 @harness.names_option("--operators", OPERATORS)
-@click.option("--threads", default="1,2", callback=_integers, show_default=True)
-@click.option("--rounds", default=9, show_default=True, type=click.IntRange(min=1))
+@harness.thread_counts_option()
+@harness.rounds_option(9)
 @click.option(
     "--seconds", default=0.5, show_default=True, help="Seconds of calls per round."
 )
@@ -163,12 +153,7 @@ OPERATORS = (*models.OPERATORS, *models.QUANTIZED, *models.NETWORKS)
 @click.option(
     "--probe", callback=_engines, help="Engines that take part if their speed is close."
 )
-@click.option(
-    "--dir",
-    "directory",
-    type=click.Path(path_type=Path),
-    help="Directory of the model files.",
-)
+@harness.directory_option
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Directory of the results."
 )
@@ -187,7 +172,7 @@ OPERATORS = (*models.OPERATORS, *models.QUANTIZED, *models.NETWORKS)
 def main(
     networks: list[str] | None, operators: list[str] | None, threads: list[int], rounds: int,
     seconds: float, ours: str, against: tuple[str, ...] | None, probe: tuple[str, ...] | None,
-    directory: Path | None, out: Path | None, reference: bool, fresh: bool, check: bool,
+    directory: Path, out: Path | None, reference: bool, fresh: bool, check: bool,
     as_json: bool,
 ) -> None:  # fmt: skip
     """Time networks and operators against the peers: same cores, same threads, rounds interleaved.
@@ -196,7 +181,6 @@ def main(
     where it stopped.
     """
     names = [*(networks or ()), *(operators or ())] or [*models.RECIPES, *OPERATORS]
-    directory = directory or models.default_directory()
     out = out or models.default_directory() / "results"
     how = Settings(directory, ours, against, probe or (), rounds, seconds, reference)
     store = harness.Rows(out / "rows.jsonl")

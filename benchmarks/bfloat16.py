@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import statistics
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ import click
 import tilewright as tw
 from benchmarks import harness, models, peers
 from benchmarks.fusion import difference, listed
+from benchmarks.turns import by_turns, stopwatch
 
 ROW = (
     "{:14} float32 {:8.2f} ms  bfloat16 {:8.2f}  openvino {:8.2f}  speed {:.3f}  "
@@ -46,13 +46,9 @@ def calls_of(name: str, directory: Path, threads: int) -> Calls:
 
 def times(calls: Calls, rounds: int) -> list[float]:
     """The median milliseconds of each, interleaved."""
-    taken: list[list[float]] = [[] for _ in calls]
-    for _ in range(rounds):
-        for call, own in zip(calls, taken, strict=True):
-            begin = time.perf_counter()
-            call()
-            own.append(1e3 * (time.perf_counter() - begin))
-    return list(map(statistics.median, taken))
+    timed = dict(enumerate(map(stopwatch, calls)))
+    taken = by_turns(timed, rounds)
+    return [1e3 * statistics.median(own) for own in taken.values()]
 
 
 def furthest(found: list[Any], wanted: list[Any]) -> float:
@@ -62,21 +58,14 @@ def furthest(found: list[Any], wanted: list[Any]) -> float:
 
 @click.command(epilog="Example: python -m benchmarks.bfloat16 --networks 'resnet*'")
 @harness.networks_option
-@click.option("--threads", default=1, show_default=True, type=click.IntRange(min=1))
-@click.option("--rounds", default=31, show_default=True, type=click.IntRange(min=1))
-@click.option(
-    "--dir",
-    "directory",
-    type=click.Path(path_type=Path),
-    help="Directory of the model files.",
-)
-def main(
-    networks: Sequence[str], threads: int, rounds: int, directory: Path | None
-) -> None:
+@harness.threads_option()
+@harness.rounds_option(31)
+@harness.directory_option
+def main(networks: Sequence[str], threads: int, rounds: int, directory: Path) -> None:
     """Time networks in bfloat16 beside OpenVINO's."""
     speeds = []
     for name in networks:
-        calls = calls_of(name, directory or models.default_directory(), threads)
+        calls = calls_of(name, directory, threads)
         want, ours, theirs = (call() for call in calls)
         errors = furthest(ours, want), furthest(theirs, want)
         if not max(errors) < WORST:

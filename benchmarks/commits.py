@@ -22,7 +22,7 @@ from typing import Any
 import click
 import numpy as np
 
-from benchmarks import harness, models
+from benchmarks import harness
 from tilewright.cli import rounds as timing
 
 ROW = "{:16} x{}  before {:9.4f} ms  after {:9.4f} ms  before / after {:.3f}"
@@ -100,20 +100,15 @@ def mean(speeds: Sequence[float]) -> str:
 @harness.networks_option
 @click.option("--models", "paths", help="ONNX files instead, with * and commas.")
 @click.option("--against", default="", help="Peers to time, commas between them.")
-@click.option("--threads", default=1, show_default=True, type=click.IntRange(min=1))
-@click.option("--rounds", default=9, show_default=True, type=click.IntRange(min=1))
+@harness.threads_option()
+@harness.rounds_option(9)
 @click.option(
     "--seconds", default=0.3, show_default=True, help="Seconds of calls per round."
 )
 @click.option(
     "--least", default=0.99, show_default=True, help="Least accepted geometric mean."
 )
-@click.option(
-    "--dir",
-    "directory",
-    type=click.Path(path_type=Path),
-    help="Directory of the model files.",
-)
+@harness.directory_option
 def main(
     before: Path,
     networks: Sequence[str],
@@ -123,19 +118,18 @@ def main(
     rounds: int,
     seconds: float,
     least: float,
-    directory: Path | None,
+    directory: Path,
 ) -> None:
     """Time networks compiled by these sources and by those of BEFORE, a checkout.
 
     Exits with 1 if the geometric mean of before / after is below --least.
     """
-    where = directory or models.default_directory()
     peers = against.split(",") if against else []
     disturbed = timing.disturbance()
     if disturbed:
         click.echo(disturbed, err=True)
     speeds, leads = [], []
-    for model in files(paths) if paths else _networks(networks, where):
+    for model in files(paths) if paths else _networks(networks, directory):
         work = task(model, threads, before, peers)
         right = reference(work.inputs)
         row = timing.measure(work, ["after", *peers, "before"], rounds, seconds, right)

@@ -17,7 +17,13 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import models
-from benchmarks.harness import compile_byte_code, networks_option, prepare
+from benchmarks.harness import (
+    compile_byte_code,
+    directory_option,
+    networks_option,
+    prepare,
+    threads_option,
+)
 from benchmarks.probe import ProbeFailed, fresh
 
 # Seconds on two cores: with an empty cache, and again.
@@ -79,13 +85,8 @@ def missed(row: dict[str, Any]) -> list[str]:
 
 @click.command(epilog="Example: python -m benchmarks.compile_time --networks resnet50")
 @networks_option
-@click.option("--threads", default=2, show_default=True)
-@click.option(
-    "--dir",
-    "directory",
-    type=click.Path(path_type=Path),
-    help="Directory of the model files.",
-)
+@threads_option(2)
+@directory_option
 @click.option("--stages", "by_stage", is_flag=True, help="Where the time goes.")
 @click.option("--tiers", "in_tiers", is_flag=True, help="Until the first result.")
 @click.option("--peers", is_flag=True, help="Compare with ONNX Runtime and OpenVINO.")
@@ -94,7 +95,7 @@ def missed(row: dict[str, Any]) -> list[str]:
 def main(
     networks: list[str],
     threads: int,
-    directory: Path | None,
+    directory: Path,
     by_stage: bool,
     in_tiers: bool,
     peers: bool,
@@ -106,7 +107,7 @@ def main(
     problems: list[str] = []
     compile_byte_code()
     for name in networks:
-        folder = directory or models.default_directory()
+        folder = directory
         try:
             row = measure(name, folder, threads)
             if peers:

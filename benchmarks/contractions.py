@@ -24,7 +24,8 @@ import click
 import numpy as np
 
 from benchmarks.contraction_cases import CASES, Case
-from benchmarks.harness import child_environment
+from benchmarks.harness import child_environment, rounds_option, thread_counts_option
+from benchmarks.turns import by_turns, stopwatch
 from tilewright.lang import mdh
 from tilewright.runtime.machine import processor_name
 
@@ -99,12 +100,8 @@ def measure(
         for _ in range(WARMUP):
             run()
     check(case, found)
-    times: dict[str, list[float]] = {engine: [] for engine in found}
-    for _ in range(rounds):
-        for engine, run in found.items():
-            start = time.perf_counter()
-            run()
-            times[engine].append(time.perf_counter() - start)
+    timed = {engine: stopwatch(run) for engine, run in found.items()}
+    times = by_turns(timed, rounds)
     return {e: 1e3 * median(t) for e, t in times.items()} | {"compile": 1e3 * seconds}
 
 
@@ -133,16 +130,14 @@ def table(
 
 @click.command(help=__doc__)
 @click.argument("names", nargs=-1)
-@click.option(
-    "--threads", default="1,2", help="Numbers of threads, a process for each."
-)
-@click.option("--rounds", default=7, help="Interleaved rounds.")
+@thread_counts_option()
+@rounds_option(7)
 @click.option("--engines", default=",".join(ENGINES), help="Engines to compare with.")
 @click.option("--small", is_flag=True, help="Small sizes, as a smoke test.")
 @click.option("--here", is_flag=True, hidden=True)
 def main(
     names: tuple[str, ...],
-    threads: str,
+    threads: list[int],
     rounds: int,
     engines: str,
     small: bool,
@@ -157,11 +152,11 @@ def main(
         cases = [
             c.small() if small else c for c in CASES if not names or c.name in names
         ]
-        table(cases, int(threads), rounds, installed(engines))
+        table(cases, threads[0], rounds, installed(engines))
         return
     click.echo(f"{processor_name()}, load {os.getloadavg()[0]:.1f}")
     cpus = sorted(os.sched_getaffinity(0))
-    for n in map(int, threads.split(",")):
+    for n in threads:
         click.echo(f"\n{n} thread{'s' * (n > 1)}")
         options = ["--threads", str(n), "--rounds", str(rounds), "--engines", engines]
         options += ["--here", *["--small"] * small]

@@ -1,8 +1,8 @@
 """The kernels that depend on the cost constants, which `benchmarks.sweep` compiles.
 
-CASES has a row per constant of `targets/cpu/cost.py`. Operands of MODELS that begin with `w` are
-weights, which the compiler knows; PROGRAMS are kernels that no model leads to, and SCHEDULED are
-kernels with a schedule by hand.
+CASES has a row per constant of `targets/cpu/cost.py` and `kernel_costs.py`. Operands of MODELS that
+begin with `w` are weights, which the compiler knows; PROGRAMS are kernels that no model leads to,
+and SCHEDULED are kernels with a schedule by hand.
 """
 
 from __future__ import annotations

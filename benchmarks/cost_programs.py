@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import json
 import random
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from benchmarks.cost_cases import contents, parsed
+from benchmarks.turns import batch_seconds, stopwatch
 from tilewright.base.errors import TilewrightError
 from tilewright.loops.nodes import Kernel
 from tilewright.targets import registry
@@ -143,20 +144,11 @@ class Operator:
             return float("inf")
         rng = np.random.default_rng(1)
         inputs = [contents(t.shape, np.dtype(t.dtype), rng) for t in exe.inputs]
-        start = time.perf_counter()
-        exe(*inputs)
-        once = time.perf_counter() - start
+        call = partial(exe, *inputs)
+        once = stopwatch(call)()
         if once > SLOWEST:
             return once
-        return min(_batch(exe, inputs) for _ in range(ROUNDS))
-
-
-def _batch(exe: Any, inputs: Sequence[Any]) -> float:
-    start, calls = time.perf_counter(), 0
-    while (taken := time.perf_counter() - start) < BATCH or not calls:
-        exe(*inputs)
-        calls += 1
-    return taken / calls
+        return min(batch_seconds(call, BATCH) for _ in range(ROUNDS))
 
 
 def measure(names: Sequence[str], count: int, seed: int) -> Iterator[Program]:

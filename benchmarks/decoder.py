@@ -30,7 +30,7 @@ import onnx
 
 import tilewright as tw
 from benchmarks.decoder_model import Arrays, Decoder, build
-from benchmarks.harness import chosen
+from benchmarks.harness import chosen, threads_option
 
 SIZES = {
     "small": Decoder(8192, 512, 4, 8, 2, 64, 1408, 1024),
@@ -167,7 +167,7 @@ def compare(
 @click.option(
     "--tokens", default=48, show_default=True, help="Tokens after two warm-up tokens."
 )
-@click.option("--threads", default=1, show_default=True)
+@threads_option()
 @click.option(
     "--write", type=click.Path(path_type=Path), help="Write the model, and end."
 )

@@ -20,6 +20,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.harness import rounds_option
 from tilewright.base.dtypes import float32
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.build import reduce_
@@ -142,7 +143,7 @@ def others(kernels: Sequence[Kernel], sets: Sequence[FeatureSet]) -> dict[str, f
     "--networks", default=USUAL, show_default=True, help="Of testing/networks."
 )
 @click.option("--machine", default="skylake-server", type=click.Choice(list(MACHINES)))
-@click.option("--rounds", default=15, show_default=True, type=click.IntRange(min=1))
+@rounds_option(15)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per row.")
 def main(networks: str, machine: str, rounds: int, as_json: bool) -> None:
     """Time the features of the kernels of networks."""

@@ -14,8 +14,13 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import models
-from benchmarks.harness import compile_byte_code, networks_option, prepare
+from benchmarks.harness import (
+    compile_byte_code,
+    directory_option,
+    networks_option,
+    prepare,
+    threads_option,
+)
 from benchmarks.probe import ProbeFailed, fresh
 
 # Seconds that loading may take on top of reading the file.
@@ -92,18 +97,13 @@ COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
 
 @click.command(epilog="Example: python -m benchmarks.footprint --networks resnet50")
 @networks_option
-@click.option("--threads", default=1, show_default=True)
+@threads_option()
 @click.option("--repeats", default=3, show_default=True, type=click.IntRange(min=1))
-@click.option(
-    "--dir",
-    "directory",
-    type=click.Path(path_type=Path),
-    help="Directory of the model files.",
-)
+@directory_option
 @click.option("--check", is_flag=True, help="Exit with 1 if a bar is missed.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per network.")
 def main(
-    networks: list[str], threads: int, repeats: int, directory: Path | None, check: bool,
+    networks: list[str], threads: int, repeats: int, directory: Path, check: bool,
     as_json: bool,
 ) -> None:  # fmt: skip
     """Load and run once in fresh processes: our artifact, and two runtimes with the model."""
@@ -117,7 +117,7 @@ def main(
     problems: list[str] = []
     compile_byte_code()
     for name in networks:
-        row = measure(name, directory or models.default_directory(), threads, repeats)
+        row = measure(name, directory, threads, repeats)
         problems += missed(row)
         if as_json:
             click.echo(json.dumps(row))

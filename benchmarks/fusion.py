@@ -13,9 +13,9 @@ from __future__ import annotations
 import math
 import statistics
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ import numpy as np
 
 import tilewright as tw
 from benchmarks import harness, models
+from benchmarks.turns import by_turns, clock_of, stopwatch
 from tilewright.cli import rounds as timing
 
 ROW = "{:14} x{}  {:4} kernels {:9.4f} ms  fused {:4} kernels {:9.4f} ms  speed {:.3f}"
@@ -57,14 +58,10 @@ def compare(
             raise click.ClickException(
                 f"{model.stem}: outputs differ by {error:.1e} of their peak"
             )
-    clock = time.thread_time if threads == 1 else time.perf_counter
-    seconds: list[list[float]] = [[], []]
-    for _ in range(rounds):
-        for exe, times in zip(made, seconds, strict=True):
-            begin = clock()
-            exe(feeds)
-            times.append(clock() - begin)
-    apart, fused = (statistics.median(times) * 1e3 for times in seconds)
+    clock = clock_of(threads)
+    timed = {n: stopwatch(partial(e, feeds), clock) for n, e in enumerate(made)}
+    seconds = by_turns(timed, rounds)
+    apart, fused = (statistics.median(times) * 1e3 for times in seconds.values())
     kernels = [len(exe.model.kernels) for exe in made]
     return Compared((apart, fused), (kernels[0], kernels[1]))
 
@@ -82,35 +79,31 @@ def difference(got: Any, want: Any) -> float:
 
 @click.command(epilog="Example: python -m benchmarks.fusion --networks 'lenet*'")
 @harness.networks_option
-@click.option("--threads", default=1, show_default=True, type=click.IntRange(min=1))
-@click.option("--rounds", default=31, show_default=True, type=click.IntRange(min=1))
+@harness.threads_option()
+@harness.rounds_option(31)
 @click.option(
     "--least", default=1.5, show_default=True, help="Least accepted geometric mean."
 )
-@click.option(
-    "--dir",
-    "directory",
-    type=click.Path(path_type=Path),
-    help="Directory of the model files.",
-)
+@harness.directory_option
 def main(
     networks: Sequence[str],
     threads: int,
     rounds: int,
     least: float,
-    directory: Path | None,
+    directory: Path,
 ) -> None:
     """Time networks with and without fusion.
 
     Exits with 1 if the geometric mean of the speeds is below --least.
     """
-    where = directory or models.default_directory()
     disturbed = timing.disturbance()
     if disturbed:
         click.echo(disturbed, err=True)
     speeds = []
     for name in networks:
-        row = compare(models.build(name, where), models.inputs(name), threads, rounds)
+        row = compare(
+            models.build(name, directory), models.inputs(name), threads, rounds
+        )
         (before, after), (many, few) = row.times, row.kernels
         click.echo(ROW.format(name, threads, many, before, few, after, row.speed))
         speeds.append(row.speed)

@@ -27,6 +27,7 @@ import onnx
 import onnx.parser
 
 import tilewright
+from benchmarks.turns import by_turns
 from tilewright.base.errors import TilewrightError
 from tilewright.runtime import devices
 from tilewright.runtime.profile import Profile
@@ -226,10 +227,7 @@ def run_case(case: Case, target: str, gpu: bool, rounds: int) -> dict[str, Any]:
         raise AssertionError(f"{case.name}: off by {error:.2g} of the largest result")
     engines = {"tilewright": lambda: device_seconds(exe.profile(*given, repeat=1))}
     engines |= torch_peers(case, arrays)
-    times: dict[str, list[float]] = {name: [] for name in engines}
-    for _ in range(rounds):
-        for name, once in engines.items():
-            times[name].append(once())
+    times = by_turns(engines, rounds)
     seconds = {name: statistics.median(found) for name, found in times.items()}
     row: dict[str, Any] = {"case": case.name, "sizes": dict(sizes), "error": error}
     row["seconds"] = seconds

@@ -11,31 +11,19 @@ by the clock. A ratio is their time over ours: above 1, this package is faster.
 from __future__ import annotations
 
 import json
-import math
 import os
-import statistics
 import time
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import click
 import numpy as np
 
-from benchmarks.harness import beside, served
+from benchmarks.harness import beside, rounds_option, served, thread_counts_option
+from benchmarks.turns import pair, stopwatch
 from examples.halide_apps import app as apps
 from tilewright.cli.rounds import disturbance
 from tilewright.runtime.machine import processor_name
-
-ROUND = 0.05  # seconds that one round of one module takes at least
-
-
-def timed(call: Callable[[], object], times: int, clock: Callable[[], float]) -> float:
-    """Seconds per call, of a clock."""
-    start = clock()
-    for _ in range(times):
-        call()
-    return (clock() - start) / times
 
 
 def warm_up(hl: Any) -> None:
@@ -64,17 +52,10 @@ def measure(name: str, threads: int, rounds: int) -> dict[str, Any]:
     middle = clock()
     other = apps.theirs(halide, app, app.size, images, np.zeros_like(mine.out))
     end = clock()
-    calls = [mine.call, other.call]
-    once = [timed(c, 1, clock) for c in calls]
+    once = [stopwatch(call, clock)() for call in (mine.call, other.call)]
     difference = apps.difference(mine.out, other.out)
-    times = [max(1, math.ceil(ROUND / seconds)) for seconds in once]
-    seconds: list[list[float]] = [[], []]
-    for n in range(rounds):
-        for k in (0, 1) if n % 2 else (1, 0):
-            seconds[k].append(timed(calls[k], times[k], clock))
     return {
-        "ms": [statistics.median(s) * 1e3 for s in seconds],
-        "ratio": statistics.median(t / m for m, t in zip(*seconds, strict=True)),
+        **pair(mine.call, other.call, rounds, clock, once),
         "compile": [middle - start, end - middle],
         "difference": difference,
         "tolerance": app.tolerance,
@@ -91,20 +72,19 @@ def measured(name: str, threads: int, rounds: int) -> dict[str, Any]:
 
 @click.command()
 @click.argument("names", nargs=-1)
-@click.option("--threads", default="1,2", help="numbers of threads, with commas")
-@click.option("--rounds", default=7, help="rounds of each module")
+@thread_counts_option()
+@rounds_option(7)
 @click.option("--serve", is_flag=True, hidden=True)
-def main(names: tuple[str, ...], threads: str, rounds: int, serve: bool) -> None:
+def main(names: tuple[str, ...], threads: list[int], rounds: int, serve: bool) -> None:
     """Times Halide's apps side by side."""
-    counts = [int(n) for n in threads.split(",")]
     if serve:
-        print(json.dumps(measure(names[0], counts[0], rounds)))
+        print(json.dumps(measure(names[0], threads[0], rounds)))
         return
     print(f"{processor_name()}, {os.cpu_count()} processors")
     said = disturbance()
     if said:
         print(said)
-    for count in counts:
+    for count in threads:
         print(f"\n{count} thread{'s' if count > 1 else ''}")
         beside(
             "halide",

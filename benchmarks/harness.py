@@ -1,5 +1,4 @@
-"""Shared parts of the benchmarks: rows that survive an interruption, options for names, the
-machine."""
+"""Shared parts of the benchmarks: rows that survive an interruption, options, the machine."""
 
 from __future__ import annotations
 
@@ -234,3 +233,45 @@ def names_option(flag: str, known: Sequence[str], **more: Any) -> Callable[..., 
 
 
 networks_option = names_option("--networks", tuple(models.RECIPES), default="*")
+
+directory_option = click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path),
+    default=models.default_directory,
+    help="Directory of the model files.",
+)
+
+
+def rounds_option(default: int) -> Callable[..., Any]:
+    """`--rounds`: how many times what is compared takes its turn."""
+    number = click.IntRange(min=1)
+    text = "Interleaved rounds."
+    return click.option(
+        "--rounds", default=default, show_default=True, type=number, help=text
+    )
+
+
+def threads_option(default: int = 1) -> Callable[..., Any]:
+    """`--threads`: a number of threads."""
+    return click.option(
+        "--threads", default=default, show_default=True, type=click.IntRange(min=1)
+    )
+
+
+def _counts(_context: object, _parameter: object, value: str) -> list[int]:
+    try:
+        numbers = [int(v) for v in value.split(",")]
+    except ValueError as error:
+        raise click.BadParameter(f"{value!r}: expected numbers like 1,2") from error
+    if min(numbers) < 1:
+        raise click.BadParameter(f"{value!r}: a thread count is at least 1")
+    return numbers
+
+
+def thread_counts_option(default: str = "1,2") -> Callable[..., Any]:
+    """`--threads`: several numbers of threads; its value is a list."""
+    text = "Numbers of threads, commas between them."
+    return click.option(
+        "--threads", default=default, callback=_counts, show_default=True, help=text
+    )

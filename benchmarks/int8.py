@@ -14,9 +14,9 @@ import json
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,8 @@ import numpy as np
 
 import tilewright as tw
 from benchmarks import models
+from benchmarks.harness import rounds_option
+from benchmarks.turns import by_turns, clock_of, stopwatch
 from tilewright.base.text import columns
 from tilewright.frontends.onnx.save import save_onnx
 from tilewright.graph.quantize.metrics import compare
@@ -209,12 +211,11 @@ def measure(name: str, all_: Sequence[Engine], rounds: int, count: int) -> list[
     all_: the first is the reference for speed, the second for outputs.
     """
     feeds = inputs(name, 0)
-    for n in range(rounds + 1):
-        for engine in all_:
-            start = time.thread_time()
-            engine.run(feeds)
-            if n:  # the first is to warm up
-                engine.seconds.append(time.thread_time() - start)
+    clock = clock_of(1)
+    timed = {e.name: stopwatch(partial(e.run, feeds), clock) for e in all_}
+    taken = by_turns(timed, rounds + 1)
+    for engine in all_:
+        engine.seconds += taken[engine.name][1:]  # the first is to warm up
     tried = [inputs(name, 1000 + n) for n in range(count)]
     reference = [_scores(all_[1].run(f)) for f in tried]
     base = all_[0].seconds
@@ -259,7 +260,7 @@ def show(rows: Sequence[Row]) -> str:
 
 @click.command(epilog="Example: python -m benchmarks.int8 resnet50 --rounds 15")
 @click.argument("networks", nargs=-1, type=click.Choice(list(models.RECIPES)))
-@click.option("--rounds", default=7, show_default=True, type=click.IntRange(1))
+@rounds_option(7)
 @click.option(
     "--inputs", "count", default=16, show_default=True, type=click.IntRange(1)
 )

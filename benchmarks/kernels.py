@@ -68,12 +68,7 @@ def _names(_context: object, _parameter: object, given: Sequence[str]) -> list[s
 
 @click.command(epilog="Example: python -m benchmarks.kernels resnet50 'softmax*'")
 @click.argument("names", nargs=-1, callback=_names)
-@click.option(
-    "--dir",
-    "directory",
-    type=click.Path(path_type=Path),
-    help="Directory of the model files.",
-)
+@harness.directory_option
 @click.option("--repeat", default=20, show_default=True, type=click.IntRange(min=1))
 @click.option(
     "--mcpu", default="native", show_default=True, help="As for `tilewright compile`."
@@ -84,7 +79,7 @@ def _names(_context: object, _parameter: object, given: Sequence[str]) -> list[s
 )
 def main(
     names: list[str],
-    directory: Path | None,
+    directory: Path,
     repeat: int,
     mcpu: str,
     check: bool,
@@ -95,7 +90,6 @@ def main(
     NAMES are networks and operators or patterns of them; by default all networks.
     """
     peaks = peak.measure()
-    directory = directory or models.default_directory()
     rows: list[dict[str, Any]] = []
     for name in names:
         click.echo(f"measuring {name}", err=True)

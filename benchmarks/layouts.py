@@ -16,10 +16,10 @@ results, and interleaved rounds in processor time of one thread.
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import Final
 
@@ -27,6 +27,7 @@ import click
 
 import tilewright as tw
 from benchmarks import harness, models
+from benchmarks.turns import by_turns, clock_of, stopwatch
 from tilewright.compute.nodes import Computation
 from tilewright.compute.transforms import order_dims, relayout
 from tilewright.driver.compilation import target_of
@@ -175,13 +176,9 @@ def measure(name: str, path: str, plan: Plan, front: set[str]) -> None:
         made.append(tw.compile(path, threads=1, records=False, cache=False))
     feeds = models.inputs(name)
     expect_equal(made[0], made[1], feeds)
-    times: tuple[list[float], list[float]] = ([], [])
-    for _ in range(ROUNDS):
-        for exe, taken in zip(made, times, strict=True):
-            start = time.thread_time()
-            exe(feeds)
-            taken.append(time.thread_time() - start)
-    rule, cost = (statistics.median(t) for t in times)
+    clock = clock_of(1)
+    timed = {n: stopwatch(partial(e, feeds), clock) for n, e in enumerate(made)}
+    rule, cost = map(statistics.median, by_turns(timed, ROUNDS).values())
     click.echo(f"{name:14} measured {rule * 1e6:10.1f} us, by cost {rule / cost:7.4f}")
 
 

@@ -29,7 +29,7 @@ from typing import Any, Final
 import click
 import numpy as np
 
-from benchmarks.harness import beside, served
+from benchmarks.harness import beside, rounds_option, served
 from benchmarks.te_programs import Side, aligned, compared
 from tilewright.cli.rounds import disturbance
 from tilewright.runtime.machine import processor_name
@@ -341,7 +341,7 @@ def measured(name: str, asked: Asked) -> dict[str, Any]:
 @click.command(epilog="Example: python -m benchmarks.metaschedule product_256")
 @click.argument("names", nargs=-1)
 @click.option("--trials", default=64)
-@click.option("--rounds", default=7, help="rounds of each package")
+@rounds_option(7)
 @click.option("--seed", default=0)
 @click.option("--processors", default=2, help="that tuning may use")
 @click.option("--realtime", is_flag=True, help="time with real-time priority")

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import math
 import statistics
-import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import click
 import numpy as np
 
+from benchmarks.harness import rounds_option, threads_option
+from benchmarks.turns import by_turns, stopwatch
 from tilewright import halide as hl
 from tilewright import te as t
 from tilewright.lang import mdh
@@ -115,19 +117,14 @@ def ratio(
         f(*arrays)
         results.append(arrays[-1].copy())
     np.testing.assert_allclose(results[0], results[1], rtol=1e-3, atol=1e-3)
-    times: list[list[float]] = [[], []]
-    for _ in range(rounds):
-        for taken, f in zip(times, functions, strict=True):
-            start = time.perf_counter()
-            f(*arrays)
-            taken.append(time.perf_counter() - start)
-    fixed, opened = map(statistics.median, times)
+    timed = {n: stopwatch(partial(f, *arrays)) for n, f in enumerate(functions)}
+    fixed, opened = map(statistics.median, by_turns(timed, rounds).values())
     return fixed * 1e6, fixed / opened
 
 
 @click.command()
-@click.option("--threads", default=1, show_default=True)
-@click.option("--rounds", default=41, show_default=True)
+@threads_option()
+@rounds_option(41)
 def main(threads: int, rounds: int) -> None:
     """The table: microseconds of the fixed function and the ratio, by size."""
     found: list[float] = []

@@ -16,7 +16,11 @@ from pathlib import Path
 import click
 
 from benchmarks import models
-from benchmarks.harness import networks_option
+from benchmarks.harness import (
+    directory_option,
+    networks_option,
+    thread_counts_option,
+)
 
 _HEAD = re.compile(r"^# (.*)$", re.MULTILINE)
 
@@ -56,13 +60,8 @@ def _listed(_context: object, _parameter: object, value: str) -> list[str]:
 @click.option(
     "--mcpu", default="x86-64-v3,x86-64-v4", callback=_listed, show_default=True
 )
-@click.option("--threads", default="1,2", callback=_listed, show_default=True)
-@click.option(
-    "--dir",
-    "models_at",
-    type=click.Path(path_type=Path),
-    help="Directory of the model files.",
-)
+@thread_counts_option()
+@directory_option
 @click.option(
     "--against", type=click.Path(exists=True, path_type=Path), help="An earlier FOLDER."
 )
@@ -70,18 +69,16 @@ def main(
     folder: Path,
     networks: Sequence[str],
     mcpu: Sequence[str],
-    threads: Sequence[str],
-    models_at: Path | None,
+    threads: Sequence[int],
+    directory: Path,
     against: Path | None,
 ) -> None:
     """Write the LLVM text of networks into FOLDER; exit with 1 if it differs from another's."""
     folder.mkdir(parents=True, exist_ok=True)
     changed = 0
-    settings = [(n, m, int(t)) for n in networks for m in mcpu for t in threads]
+    settings = [(n, m, t) for n in networks for m in mcpu for t in threads]
     for name, processor, count in settings:
-        path = write(
-            name, processor, count, models_at or models.default_directory(), folder
-        )
+        path = write(name, processor, count, directory, folder)
         if against is None:
             continue
         earlier = against / path.name

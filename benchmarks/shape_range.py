@@ -9,9 +9,9 @@ outputs agree with PyTorch's. Above 1, the shared code is slower.
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 import tilewright as tw
+from benchmarks.turns import by_turns, clock_of, stopwatch
 
 TOLERANCE = {"rtol": 2e-4, "atol": 2e-5}
 CALLS: Final = 0.005  # seconds of calls at a time
@@ -201,17 +202,11 @@ def ratios(name: str, shapes: int, rounds: int) -> list[tuple[str, float, float]
 
 def medians(runs: Sequence[Any], x: Any, rounds: int) -> list[float]:
     """Seconds of processor time per call, interleaved."""
-    times: list[list[float]] = [[] for _ in runs]
-    began = time.thread_time()
-    runs[-1](x)
-    calls = 1 + int(CALLS / max(time.thread_time() - began, 1e-6))
-    for _ in range(rounds):
-        for run, taken in zip(runs, times, strict=True):
-            began = time.thread_time()
-            for _ in range(calls):
-                run(x)
-            taken.append((time.thread_time() - began) / calls)
-    return [float(np.median(t)) for t in times]
+    clock = clock_of(1)
+    once = stopwatch(partial(runs[-1], x), clock)()
+    calls = 1 + int(CALLS / max(once, 1e-6))
+    timed = {n: stopwatch(partial(run, x), clock, calls) for n, run in enumerate(runs)}
+    return [float(np.median(t)) for t in by_turns(timed, rounds).values()]
 
 
 def main() -> None:

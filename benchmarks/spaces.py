@@ -14,8 +14,8 @@ from pathlib import Path
 
 import click
 
-from benchmarks.harness import names_option
-from benchmarks.models import NAMES, RECIPES, build, default_directory
+from benchmarks.harness import directory_option, names_option, threads_option
+from benchmarks.models import NAMES, RECIPES, build
 from tilewright.base.text import columns
 from tilewright.driver.tasks import tasks
 from tilewright.tune.base import Task
@@ -76,20 +76,14 @@ def found(names: Sequence[str], at: Path, mcpu: str, threads: int) -> list[Size]
 @click.command(epilog="Example: python -m benchmarks.spaces --models 'resnet18,minilm'")
 @names_option("--models", tuple(NAMES), default=",".join(RECIPES))
 @click.option("--mcpu", default="native", show_default=True)
-@click.option("--threads", default=1, show_default=True)
+@threads_option()
 @click.option("--small", is_flag=True, help="Only those of fewer than 16 points.")
-@click.option(
-    "--dir",
-    "models_at",
-    type=click.Path(path_type=Path),
-    help="Directory of the model files.",
-)
+@directory_option
 def main(
-    models: Sequence[str], mcpu: str, threads: int, small: bool, models_at: Path | None
+    models: Sequence[str], mcpu: str, threads: int, small: bool, directory: Path
 ) -> None:
     """Print the space of every distinct kernel of networks and operators."""
-    at = models_at or default_directory()
-    every = found(models, at, mcpu, threads)
+    every = found(models, directory, mcpu, threads)
     few = [size for size in every if size.points[1] < SMALL]
     print(columns([HEADER, *(size.row for size in (few if small else every))], "<<>>"))
     middle = sorted(size.points[1] for size in every)[len(every) // 2]

@@ -11,11 +11,13 @@ import argparse
 import statistics
 import time
 from collections import Counter
+from functools import partial
 
 import numpy as np
 
 import tilewright as tw
 from benchmarks.graphs import NETS, case
+from benchmarks.turns import by_turns, stopwatch
 from tilewright.base.modes import STRATEGIES
 from tilewright.driver.options import Options
 from tilewright.driver.steps import build
@@ -36,13 +38,9 @@ def compare(name: str, strategy: str) -> None:
     feeds = dict(made.inputs)
     a, b = plain(feeds), better(feeds)
     gap = float(np.abs(np.asarray(a) - np.asarray(b)).max() / np.abs(a).max())
-    times: tuple[list[float], list[float]] = ([], [])
-    for _ in range(ROUNDS):
-        for exe, into in zip((plain, better), times):
-            start = time.thread_time()
-            exe(feeds)
-            into.append(time.thread_time() - start)
-    was, now = map(statistics.median, times)
+    made = enumerate((plain, better))
+    timed = {n: stopwatch(partial(exe, feeds), time.thread_time) for n, exe in made}
+    was, now = map(statistics.median, by_turns(timed, ROUNDS).values())
     steps = found.derivation.steps
     print(
         f"{name:13} search {seconds:6.1f} s  {found.evaluations:5} graphs  "

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,8 @@ import click
 import numpy as np
 
 from benchmarks import cost_cases
-from benchmarks.harness import chosen
+from benchmarks.harness import chosen, rounds_option
+from benchmarks.turns import batch_seconds, by_turns
 from tilewright.loops.nodes import Kernel
 from tilewright.runtime.executable import Executable
 from tilewright.targets.cpu.cost import Constant, constants
@@ -189,18 +190,10 @@ def measure(
             most = TOLERANCE * max(1.0, float(np.abs(right).max()))
             what = f"{name} with {constant} = {row.values[0]:g}"
             np.testing.assert_allclose(found, right, atol=most, err_msg=what)
-    for _ in range(rounds):
-        for row in of:
-            row.times.append(_time(row.exe, inputs))
-
-
-def _time(exe: Any, inputs: Arrays) -> float:
-    """Seconds of one call, the mean of a batch."""
-    start, calls = time.perf_counter(), 0
-    while (taken := time.perf_counter() - start) < BATCH:
-        exe(*inputs)
-        calls += 1
-    return taken / calls
+    calls = [partial(row.exe, *inputs) for row in of if row.exe is not None]
+    timed = {n: partial(batch_seconds, call, BATCH) for n, call in enumerate(calls)}
+    for row, times in zip(of, by_turns(timed, rounds).values(), strict=True):
+        row.times += times
 
 
 def groups(of: Sequence[Row]) -> str:
@@ -237,7 +230,7 @@ def table(constant: Constant, of: Sequence[Row]) -> str:
     type=click.IntRange(1),
     help="Default: the cores available to this process.",
 )
-@click.option("--rounds", type=click.IntRange(1), default=30, show_default=True)
+@rounds_option(30)
 @click.option("--kernels-only", is_flag=True, help="Compile and time nothing.")
 def main(
     names: Sequence[str],

@@ -15,9 +15,7 @@ TVM is the package `apache-tvm`.
 from __future__ import annotations
 
 import json
-import math
 import os
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,11 +26,11 @@ import click
 import numpy as np
 
 from benchmarks import te_gemm, te_winograd
-from benchmarks.harness import beside, served
+from benchmarks.harness import beside, rounds_option, served, thread_counts_option
+from benchmarks.turns import pair, stopwatch
 from tilewright.cli.rounds import disturbance
 from tilewright.runtime.machine import processor_name
 
-ROUND = 0.05  # seconds that one round of one package takes at least
 TOLERANCE = 1e-4  # of the largest value: sums of float32 in another order
 PROGRAMS = {p.name: p for p in (*te_gemm.PROGRAMS, te_winograd.PROGRAM)}
 
@@ -109,28 +107,15 @@ def compared(
     once, off = [], []
     for side in sides:
         result[...] = np.nan
-        once.append(_timed(side.call, 1, clock))
+        once.append(stopwatch(side.call, clock)())
         off.append(float(np.abs(result - expected).max()))
-    times = [max(1, math.ceil(ROUND / seconds)) for seconds in once]
-    taken: list[list[float]] = [[], []]
-    for n in range(rounds):
-        for k in (0, 1) if n % 2 else (1, 0):
-            taken[k].append(_timed(sides[k].call, times[k], clock))
+    mine, other = (side.call for side in sides)
     return {
-        "ms": [statistics.median(s) * 1e3 for s in taken],
-        "ratio": statistics.median(t / m for m, t in zip(*taken, strict=True)),
+        **pair(mine, other, rounds, clock, once),
         "compile": [side.seconds for side in sides],
         "difference": float(np.max(off)) / float(np.abs(expected).max()),
         "tolerance": TOLERANCE,
     }
-
-
-def _timed(call: Callable[[], object], times: int, clock: Callable[[], float]) -> float:
-    """Seconds per call."""
-    start = clock()
-    for _ in range(times):
-        call()
-    return (clock() - start) / times
 
 
 def measured(name: str, threads: int, rounds: int) -> dict[str, Any]:
@@ -142,20 +127,19 @@ def measured(name: str, threads: int, rounds: int) -> dict[str, Any]:
 
 @click.command()
 @click.argument("names", nargs=-1)
-@click.option("--threads", default="1,2", help="numbers of threads, with commas")
-@click.option("--rounds", default=7, help="rounds of each package")
+@thread_counts_option()
+@rounds_option(7)
 @click.option("--serve", is_flag=True, hidden=True)
-def main(names: tuple[str, ...], threads: str, rounds: int, serve: bool) -> None:
+def main(names: tuple[str, ...], threads: list[int], rounds: int, serve: bool) -> None:
     """Times te programs against TVM's."""
-    counts = [int(n) for n in threads.split(",")]
     if serve:
-        print(json.dumps(measure(names[0], counts[0], rounds)))
+        print(json.dumps(measure(names[0], threads[0], rounds)))
         return
     print(f"{processor_name()}, {os.cpu_count()} processors")
     said = disturbance()
     if said:
         print(said)
-    for count in counts:
+    for count in threads:
         print(f"\n{count} thread{'s' if count > 1 else ''}")
         beside(
             "TVM", names or PROGRAMS, partial(measured, threads=count, rounds=rounds)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +19,7 @@ import torch
 from torch import nn
 
 import tilewright as tw
+from benchmarks.turns import by_turns, clock_of, stopwatch
 
 RATE = 0.01
 
@@ -120,12 +120,8 @@ def compare(name: str, rounds: int, compiled: bool) -> None:
     first = {k: step() for k, step in steps.items()}
     if not np.allclose(list(first.values()), first["torch eager"], rtol=1e-3):
         raise SystemExit(f"{name}: the losses differ: {first}")
-    times: dict[str, list[float]] = {k: [] for k in steps}
-    for _ in range(rounds):
-        for k, step in steps.items():
-            start = time.thread_time()
-            step()
-            times[k].append(time.thread_time() - start)
+    timed = {k: stopwatch(step, clock_of(1)) for k, step in steps.items()}
+    times = by_turns(timed, rounds)
     median = {k: statistics.median(v) * 1e3 for k, v in times.items()}
     for k, ms in median.items():
         ratio = ms / median["tilewright"]

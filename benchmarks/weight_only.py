@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +23,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 import tilewright as tw
+from benchmarks.turns import by_turns, clock_of, stopwatch
 from tilewright.base.numbers import ceil_div
 from tilewright.base.text import columns
 from tilewright.graph.ops.block_weights import unpacked
@@ -199,13 +199,10 @@ def measure(
     errors = wrongness({key: run() for key, (run, _) in runs.items()}, x, width, group)
     memory = {"copy": copier(count * size), "read": reader(count * size, threads)}
     everything = {("memory", k): (run, count) for k, run in memory.items()} | runs
-    clock = time.thread_time if threads == 1 else time.perf_counter
-    times: dict[tuple[str, str], list[float]] = {key: [] for key in everything}
-    for _ in range(rounds):
-        for key, (run, n) in everything.items():
-            start = clock()
-            run()
-            times[key].append((clock() - start) / n)
+    clock = clock_of(threads)
+    timed = {key: stopwatch(run, clock) for key, (run, _) in everything.items()}
+    taken = by_turns(timed, rounds)
+    times = {key: [s / n for s in taken[key]] for key, (_, n) in everything.items()}
     whole = 4 * depth * width
     return [
         _row(key, times, errors.get(key), whole if "32" in key[1] else size)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -348,6 +349,30 @@ def test_a_truncated_entry_is_made_again_with_an_event(folder: Path) -> None:
     assert [e.fields["key"] for e in log if e.kind == "store-corrupted"] == [entry.name]
     np.testing.assert_allclose(exe(X), np.maximum(X @ W, 0), rtol=1e-4, atol=1e-4)
     assert found(source)[1]
+
+
+@pytest.mark.parametrize("shape", [(5, 40), ("N", 40)], ids=["fixed", "range"])
+def test_an_entry_under_the_name_of_another_is_made_again(
+    folder: Path, shape: Any
+) -> None:
+    """Renamed, or copied back from a backup; both are whole, and of one shape."""
+    options = RANGE if shape[0] == "N" else {}
+    source, other = (model(op, shape).SerializeToString() for op in ("Relu", "Neg"))
+    found(other, **options)
+    (wrong,) = entries(folder)
+    made, _ = found(source, **options)
+    (right,) = (e for e in entries(folder) if e != wrong)
+    assert found(source, **options)[0].model.meta == made.model.meta
+    copied = wrong.read_bytes()
+    for misname in (lambda: right.write_bytes(copied), lambda: wrong.rename(right)):
+        misname()
+        with events.record() as log, warnings.catch_warnings():
+            warnings.simplefilter("ignore", TilewrightWarning)  # once for each store
+            exe = tw.compile(source, **options)
+        refused = [e.fields["key"] for e in log if e.kind == "store-corrupted"]
+        assert refused == [right.name]
+        np.testing.assert_allclose(exe(X), np.maximum(X @ W, 0), rtol=1e-4, atol=1e-4)
+    assert found(source, **options)[1]
 
 
 def test_reference_kernels_are_reported_each_time(folder: Path) -> None:

@@ -321,7 +321,7 @@ def test_every_operator_that_a_pass_looks_for_is_in_a_pattern() -> None:
     ]
     sought = {word for f in files for word in _sought(ast.parse(f.read_text()))}
     known = {d.op_type for d in registry.registered() if not d.domain}
-    asked = Trait.MOVES_DATA | Trait.SELECTS
+    asked = Trait.MOVES_DATA | Trait.SELECTS | Trait.JOINS
     sought |= {d.op_type for d in registry.registered() if d.traits & asked} - {"Split"}
     assert sorted(sought & known - {*NAMES} - MADE) == []
     assert {"Identity", "Conv", "BatchNormalization", "Softmax", "ReduceMean"} <= sought

@@ -56,6 +56,7 @@ USES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "BitwiseNot": ((whole(4),), {}),
     "Cast": ((signed(2, 3),), {"to": 6}),
     "CastLike": ((signed(2, 3), np.int32(1)), {}),
+    "Concat": ((signed(2, 3), signed(2, 1)), {"axis": 1}),
     "Clip": ((signed(2, 3), np.float32(-1), np.float32(2)), {}),
     "Conv": ((signed(2, 3, 4, 5), signed(2, 3, 3, 3)), {}),
     "ConvInteger": (
@@ -152,6 +153,9 @@ WRONG = [
     ("MaxPool", Trait.MOVES_DATA),
     ("Pad", Trait.MOVES_DATA),
     ("Trilu", Trait.MOVES_DATA),
+    ("Add", Trait.JOINS),
+    ("Max", Trait.JOINS),
+    ("Where", Trait.JOINS),
     ("AveragePool", Trait.SELECTS),
     ("Relu", Trait.SELECTS),
     ("Hardmax", Trait.SPATIAL),

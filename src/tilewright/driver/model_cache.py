@@ -3,9 +3,10 @@
 The key is a digest of everything that the result depends on: the contents of the model's file and
 of the files of its weights, the options, the processor's features, the compiler's sources, and the
 Python packages that it calls. A model for ranges of shapes is cached as a whole, under the `dims`
-as they were given. The names of the files of weights are cached, too, so that they are
-known without parsing the model. Models with user-defined operators, for user-defined targets, or
-with host fallbacks are not cached.
+as they were given. The names of the files of weights are cached, too, so that they are known
+without parsing the model. An entry holds its own key: one under the name of another is refused as a
+damaged one is. Models with user-defined operators, for user-defined targets, or with host fallbacks
+are not cached.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any, Final
@@ -39,6 +41,7 @@ from tilewright.runtime.ranged_model import RangedModel
 # Bytes of a model from which writing it takes longer than starting a thread.
 LARGE: Final = 8 << 20
 MANY: Final = 8 << 20  # bytes of a file that are worth a process that reads them
+KEY: Final = "key"  # in `meta` of a cached model alone: what it was cached under
 States = tuple[tuple[Path, FileState], ...]
 AnyModel = CompiledModel | RangedModel
 
@@ -170,7 +173,7 @@ def find(
         return None
     try:
         sealed = _state_in(store.get(_seal(key))) == _state(path)
-        model = ranged_bundle.load(path, verify=not sealed)
+        model = _own(ranged_bundle.load(path, verify=not sealed), key)
         if not sealed:
             store.put(_seal(key), _sealed(path, asked.name))
     except (ArtifactError, OSError):
@@ -180,6 +183,19 @@ def find(
         return None
     events.emit("model-cached", key=key, sealed=sealed)
     return model
+
+
+def _own(model: AnyModel, key: str) -> AnyModel:
+    """The model as it was before `_keyed`. Raises ArtifactError for that of another key."""
+    meta = dict(model.meta)
+    if meta.pop(KEY, None) != key:
+        raise ArtifactError("was kept as another entry")
+    return replace(model, meta=meta)
+
+
+def _keyed(model: AnyModel, key: str) -> AnyModel:
+    """The model with the key that it is cached under."""
+    return replace(model, meta={**model.meta, KEY: key})
 
 
 def keep(store: FileStore, asked: CachedModel, model: AnyModel, limit: int) -> None:
@@ -207,7 +223,11 @@ def keep(store: FileStore, asked: CachedModel, model: AnyModel, limit: int) -> N
     def write() -> None:
         try:
             path = store.adopt(
-                key, size, lambda path: ranged_bundle.write(model, path, private=True)
+                key,
+                size,
+                lambda path: ranged_bundle.write(
+                    _keyed(model, key), path, private=True
+                ),
             )
         except ArtifactError as error:
             events.emit("model-not-kept", key=key, reason=str(error))

@@ -48,6 +48,7 @@ from tilewright.graph.ops.registry import (
     definition_of,
     foreign,
     has_trait,
+    native_dtype,
 )
 from tilewright.graph.ops.traits import DEQUANTIZES, IMPURE
 from tilewright.graph.renaming import name_outputs
@@ -262,7 +263,12 @@ def run_operation(
     arrays: Sequence[Any],
     fallback: FallbackProvider | None,
 ) -> list[Any] | None:
-    """Run `op` by its definition's reference, else by the fallback; None if neither exists."""
+    """Run `op` by its definition's reference, else by the fallback; None if neither exists.
+
+    Results without elements are made as they are typed: references may divide by an extent of 0.
+    """
+    if op.writes and not op.subgraphs and all(map(_has_no_elements, op.writes)):
+        return [v if v is None else np.zeros(v.extents, _numpy(v)) for v in op.outputs]
     definition = definition_of(op)
     if definition is not None and definition.reference is not None:
         try:
@@ -277,6 +283,15 @@ def run_operation(
     with definition_of_node(op):
         found = fallback.run(op, arrays)
     return None if found is None else _arrays(found)
+
+
+def _has_no_elements(v: Value) -> bool:
+    return v.kind == "tensor" and v.static and native_dtype(v.dtype) and 0 in v.extents
+
+
+def _numpy(v: Value) -> np.dtype[Any]:
+    assert v.dtype is not None
+    return np.dtype(v.dtype.numpy)
 
 
 def _arrays(results: Sequence[Any]) -> list[Any]:

@@ -187,6 +187,29 @@ def _moves_data(use: OperatorUse) -> Iterator[str]:
         yield "where an element goes depends on the elements"
 
 
+def _joins(use: OperatorUse) -> Iterator[str]:
+    found = [_origins(use, seed) for seed in (1, 2)]
+    if any(places is None for places in found):
+        yield "it gives a number that is not among its operands'"
+    elif found[0] != found[1]:
+        yield "where an element goes depends on the elements"
+
+
+def _origins(use: OperatorUse, seed: int) -> list[int] | None:
+    """For each element of the results its position in all operands, whose elements differ."""
+    given = [np.asarray(a) for a in use.operands if a is not None]
+    ends = np.cumsum([a.size for a in given])
+    numbers = _distinct(np.empty(int(ends[-1]), use.first.dtype), seed)
+    parts = np.split(numbers, ends[:-1])
+    operands = [p.reshape(a.shape) for p, a in zip(parts, given, strict=True)]
+    place = {float(v): n for n, v in enumerate(numbers)}
+    results = replace(use, operands=operands).run()
+    elements = [float(v) for y in results for v in y.reshape(-1)]
+    if not all(v in place for v in elements):
+        return None
+    return [place[v] for v in elements]
+
+
 def _selects(use: OperatorUse) -> Iterator[str]:
     x = _distinct(use.first, 1)
     if _sources(use, x) is None:
@@ -266,6 +289,7 @@ _CHECKS: Final[Mapping[Trait, Callable[[OperatorUse], Iterator[str]]]] = {
     Trait.COMMUTATIVE: _commutative,
     Trait.IDEMPOTENT: _idempotent,
     Trait.MOVES_DATA: _moves_data,
+    Trait.JOINS: _joins,
     Trait.SELECTS: _selects,
     Trait.SPATIAL: _spatial,
     Trait.CHANGES_AXES: _changes_axes,

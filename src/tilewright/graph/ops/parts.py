@@ -14,7 +14,7 @@ from tilewright.expr.nodes import Buffer, Expr
 from tilewright.graph.ops.broadcasting import replaced
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
 from tilewright.graph.ops.shape import with_shape
-from tilewright.graph.ops.traits import MOVES_DATA
+from tilewright.graph.ops.traits import JOINS, MOVES_DATA
 
 Buffers = Sequence[Buffer]
 
@@ -67,6 +67,7 @@ register(
         since=4,
         compute=_concat,
         reference=lambda call, *parts: [np.concatenate(parts, call.attr("axis", 1))],
+        traits=JOINS,
     )
 )
 

@@ -23,6 +23,9 @@ class Trait(Flag):
     #: Each element of the result is one of the first operand's, at a place that does not depend on
     #: its elements.
     MOVES_DATA = auto()
+    #: Each element of the result is one of any operand's, and none is computed with: their places
+    #: do not depend on the elements.
+    JOINS = auto()
     #: Each element of the result is one of the first operand's; which one, its order decides, so
     #: that the operator commutes with increasing functions.
     SELECTS = auto()
@@ -43,6 +46,7 @@ POINTWISE = Trait.POINTWISE
 COMMUTATIVE = Trait.COMMUTATIVE
 IDEMPOTENT = Trait.IDEMPOTENT
 MOVES_DATA = Trait.MOVES_DATA
+JOINS = Trait.JOINS
 SELECTS = Trait.SELECTS
 SPATIAL = Trait.SPATIAL
 CHANGES_AXES = Trait.CHANGES_AXES

@@ -15,8 +15,8 @@ from tilewright.base.dtypes import bfloat16, float32
 from tilewright.base.names import untaken
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.fragment import Fragment
-from tilewright.graph.ops.registry import definition_of
-from tilewright.graph.ops.traits import MOVES_DATA, SELECTS
+from tilewright.graph.ops.registry import has_trait
+from tilewright.graph.ops.traits import JOINS, MOVES_DATA, SELECTS
 from tilewright.graph.passes.simplify import merge_repeated
 from tilewright.graph.renaming import names_in, rewire_operation
 
@@ -94,7 +94,7 @@ def _rounded_earlier(graph: Graph) -> Graph:
 
 def _lower(f: Fragment, op: Operation, n: int) -> Value | None:
     v = op.inputs[n]
-    data = n == 0 or op.qualified == "Concat"
+    data = n == 0 or has_trait(op, JOINS)
     return f.cast(v, bfloat16) if data and v is not None else v
 
 
@@ -103,6 +103,4 @@ def _mover(graph: Graph, v: Value) -> Operation | None:
     p = graph.producer(v)
     if p is None or len(p.writes) > 1 or v in graph.outputs:
         return None
-    definition = definition_of(p)
-    moves = definition is not None and definition.traits & (MOVES_DATA | SELECTS)
-    return p if moves or p.qualified == "Concat" else None
+    return p if has_trait(p, MOVES_DATA | SELECTS | JOINS) else None

@@ -19,7 +19,7 @@ from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import float32
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.registry import has_trait
-from tilewright.graph.ops.traits import MOVES_DATA, SELECTS
+from tilewright.graph.ops.traits import JOINS, MOVES_DATA, SELECTS
 from tilewright.graph.quantize.layers import Layer
 
 _CLIPS = ("Relu", "Clip")
@@ -100,7 +100,7 @@ def _sources(
     op = graph.producer(v)
     if op is None:
         return
-    if op.qualified == "Concat":
+    if has_trait(op, JOINS):
         operands = [u for u in op.inputs if u is not None]
         if all(_is_real(graph, u) for u in operands):
             yield from (((op, n), u, True) for n, u in enumerate(operands))

@@ -11,19 +11,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import MISSING, field, fields
+from dataclasses import MISSING, fields
 from functools import cache
 from typing import Any, Final
 
 from tilewright.base.dataclass import dataclass
 from tilewright.expr.nodes import Buffer
 from tilewright.plan.questions import OpenCosts, PlanCosts
+from tilewright.targets.cpu.kernel_costs import PREDICTIONS, KernelCosts
+from tilewright.targets.cpu.kernel_costs import constant as _constant
 from tilewright.targets.cpu.machine import CpuMachine
 
 CALIBRATE: Final = "python -m benchmarks.calibrate"
 SWEEP: Final = "python -m benchmarks.sweep"
-RANGES: Final = "python -m benchmarks.shape_range"
-PREDICTIONS: Final = "python -m benchmarks.predictions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +39,12 @@ class Constant:
     source: str
 
 
-def _constant(value: float, unit: str, meaning: str, source: str = "") -> Any:
-    return field(
-        default=value, metadata={"unit": unit, "meaning": meaning, "source": source}
-    )
-
-
 @dataclass(frozen=True, slots=True)
-class CostModel:
-    """The constants of cost of one machine; sizes in bytes, cycles of one core."""
+class CostModel(KernelCosts):
+    """The constants of cost of one machine; sizes in bytes, cycles of one core.
+
+    Those of single kinds of kernels are in `kernel_costs.py`.
+    """
 
     machine: CpuMachine
 
@@ -261,207 +258,6 @@ class CostModel:
         4, "steps", "of a sum without products that is written out whole, at most"
     )
 
-    # Padding: a window's elements are read under guards, or from a copy that needs none.
-    guarded_taps: int = _constant(
-        9, "elements", "of a window, at most, that are read under guards"
-    )
-    guarded_reads: float = _constant(
-        4.0, "vectors", "that are read under guards in the time of one of a copy"
-    )
-    masked_reads: float = _constant(
-        9.0, "vectors", "that are, where masks have registers of their own"
-    )
-
-    # Copies, transpositions, sums, rows.
-    in_flight: int = _constant(
-        4, "vectors", "in loops without reuse: enough to hide a load's latency"
-    )
-    function: int = _constant(
-        10, "operations", "on vectors, of a division or a function", PREDICTIONS
-    )
-    crossed: float = _constant(
-        0.6,
-        "cycles",
-        "an element that is read or written across the order of vectors",
-        PREDICTIONS,
-    )
-    cheap_calls: int = _constant(
-        2, "functions and divisions", "of a map that waits for memory, at most"
-    )
-    panel_uses: int = _constant(
-        64, "uses", "of a panel of columns that is worth copying first"
-    )
-    useful: float = _constant(
-        0.5, "of the depth", "of a product of tiles that must be needed"
-    )
-    recomputed: float = _constant(
-        1.1, "times the work", "that is allowed where neighboring blocks need the same"
-    )
-    new_line: float = _constant(
-        0.9, "cycles", "a line of a vector's lanes that was not read just before"
-    )
-    apart_load: float = _constant(
-        0.5, "cycles", "a lane that is loaded by itself, without its line"
-    )
-    apart_store: float = _constant(1.0, "cycles", "a lane that is stored by itself")
-    ahead: int = _constant(
-        64,
-        "lines",
-        "that loads and stores fetch ahead: if fewer fit the first cache, they are lost again",
-    )
-    far_load: float = _constant(
-        2.7,
-        "cycles",
-        "a lane of a vector that is read where its lanes displace one another",
-    )
-    far_store: float = _constant(8.0, "cycles", "a lane of one that is written so")
-    turned: float = _constant(
-        1.2, "times the speed", "is expected before vectors leave the last dimension"
-    )
-    few_across: int = _constant(
-        4, "elements", "side by side that vectors are read out of, and not transposed"
-    )
-    transpose_side: int = _constant(
-        16, "elements", "of a side of a transposed tile: whole lines of four-byte ones"
-    )
-    strip_rows: int = _constant(
-        256, "rows", "that are transposed before the next columns"
-    )
-    long_sum: int = _constant(
-        32, "terms", "of a sum down columns whose rows go by in order, at least"
-    )
-    short_row: int = _constant(
-        256, "elements", "of a row whose reductions' ends take as long as the rest"
-    )
-    chained_row: int = _constant(
-        896, "elements", "of a row whose reductions wait for one another, likewise"
-    )
-    many_rows: int = _constant(
-        16, "rows", "that justify longer code, or a separate part, at least"
-    )
-    row_blocks: int = _constant(
-        4, "blocks of vectors", "of a row that is worth several in flight, at least"
-    )
-
-    # Windows along one axis after another.
-    window_rows: int = _constant(4, "rows", "of the first reduction at a time")
-    window_results: int = _constant(
-        8, "results", "of a tile along the windows, at most"
-    )
-    window_vectors: int = _constant(2, "vectors", "of a tile of windows, at most")
-    window_registers: int = _constant(3, "registers", "besides those of such a tile")
-    window_around: int = _constant(6, "operations", "around such a tile")
-    window_load: int = _constant(2, "operations", "for each vector that it loads")
-    reread: int = _constant(
-        5, "operations", "a result that is stored and read off the lines' boundaries"
-    )
-
-    # Winograd's convolution.
-    panel_vectors: int = _constant(4, "vectors", "of a panel of channels, at most")
-    exposed_traffic: float = _constant(
-        0.5, "of the cycles", "of traffic that arithmetic does not hide"
-    )
-    cleared: float = _constant(
-        3, "cycles", "a vector of products: cleared, stored, and the loop"
-    )
-    kept_weights: int = _constant(
-        8 << 20,
-        "bytes",
-        "of weights, at most, that the last cache keeps for all blocks",
-    )
-    winograd_gain: float = _constant(
-        0.85, "of the cycles", "of the direct convolution: at most so many must be left"
-    )
-
-    # Rewrites of the plan.
-    repeated: int = _constant(
-        4, "times", "that cheap arithmetic is done again rather than its result stored"
-    )
-    side_by_side: int = _constant(
-        16, "elements", "in memory, at least, of a tensor that lives in another"
-    )
-    moved_products: int = _constant(
-        32,
-        "multiply-adds",
-        "per result that pay for moving an element to the last axis",
-    )
-    deep_sum: int = _constant(
-        256, "products", "of a part of a sum, at least: it is written and read again"
-    )
-    window_gain: float = _constant(
-        0.75,
-        "of the time",
-        "of a convolution with padding: at most so much is left by window position",
-    )
-    halo: float = _constant(
-        2.0, "times", "its size that a tensor may take with its border"
-    )
-    few_keys: int = _constant(
-        64, "keys", "of a block of attention, at least: its mean has exponentials too"
-    )
-    streamed_keys: int = _constant(
-        128,
-        "keys",
-        "of a block for few queries, at most: a block is read if one key counts",
-    )
-    few_queries: int = _constant(
-        16,
-        "queries",
-        "of a key, at most, that read it along its row and not from a copy",
-    )
-    few_vectors: int = _constant(
-        8, "vectors", "at most, for which a matrix that comes from memory is not copied"
-    )
-    key_block: int = _constant(
-        1024, "keys", "of a block of attention, at most: enough to pay for its mean"
-    )
-    mean_keys: int = _constant(
-        12, "keys", "that a block of attention takes besides its own, for its mean"
-    )
-    results: int = _constant(
-        4, "results", "of one map or reduction, at most: each is a stream of stores"
-    )
-    row_results: int = _constant(
-        12, "results", "over one row, at most, of the parts of one kernel"
-    )
-    long_row: int = _constant(
-        1 << 16,
-        "elements",
-        "of a row of such parts, at most: threads share a longer one",
-    )
-
-    # Ranges of shapes: units, such as the images of a batch, in kernels of fixed sizes.
-    many_units: int = _constant(
-        64, "units", "of products at a time, at most: more gain nothing", RANGES
-    )
-    unit_gain: float = _constant(
-        1.1, "times the speed", "per unit that a kernel of more units needs", RANGES
-    )
-    few_units: int = _constant(
-        4,
-        "units",
-        "one by one, at least, as fast as many: else tiles are empty",
-        RANGES,
-    )
-    row_step: int = _constant(
-        4, "times", "the rows of a block that the next larger one has", RANGES
-    )
-    many_positions: int = _constant(
-        64, "positions", "of an image at a time, at most: more gain nothing", RANGES
-    )
-    gathered: int = _constant(
-        1 << 20,
-        "bytes",
-        "that are gathered at a time, at most: a second cache of 1 MiB",
-        RANGES,
-    )
-    block_gain: float = _constant(
-        1.03,
-        "times the speed",
-        "on average that a kernel of another number of positions needs",
-        RANGES,
-    )
-
     def multiply_rate(self, lanes: int, itemsize: int) -> float:
         """Multiply-adds per cycle, with vectors of this many elements of this many bytes."""
         register = 1 << (lanes * itemsize - 1).bit_length()
@@ -574,9 +370,10 @@ def cost_model(machine: CpuMachine) -> CostModel:
 
 
 def constants() -> Sequence[Constant]:
-    """Every constant of cost, in the order of the model."""
+    """Every constant of cost: those that every kernel has, and then those of single kinds."""
+    single = {f.name for f in fields(KernelCosts)}
     found: list[Constant] = []
-    for f in fields(CostModel):
+    for f in sorted(fields(CostModel), key=lambda f: f.name in single):
         if f.metadata:
             value: Any = f.default
             unit = f.metadata["unit"]
