@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -167,7 +168,9 @@ def longer(by: int, trips: int) -> Callable[[object], object]:
 def test_a_store_one_element_further():
     found = judged(doubled(), body(stores_one_further))
     assert not found.ok
-    assert found.faults[0].text == "fault: write at 1 bytes past the end of y"
+    # Processors differ in which of a masked vector's bytes they report.
+    said = r"fault: write at [14] bytes past the end of y"
+    assert re.fullmatch(said, found.faults[0].text)
 
 
 def test_a_load_one_element_further():

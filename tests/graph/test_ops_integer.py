@@ -203,7 +203,8 @@ def test_the_work_is_counted(op, inputs, rest, flops):
 def test_the_product_of_a_model_is_done_by_dot_products():
     a, b = drawn(np.uint8, 8, 32), drawn(np.int8, 32, 48)
     model = model_of("MatMulInteger", [a, b, np.uint8(3)], known=(1, 2))
-    assert "vpdpbusd(" in text(model, "kernel", mcpu="sapphirerapids")
+    assert "tdpbusd" in text(model, "kernel", mcpu="sapphirerapids")
+    assert "vpdpbusd(" in text(model, "kernel", mcpu="cascadelake")
     assert "vpdpbusd" not in text(model, "kernel", mcpu="x86-64-v4")
     found = tw.compile(model, threads=1, cache=False, mcpu="x86-64-v3")(a)
     np.testing.assert_array_equal(found, (a.astype(np.int32) - 3) @ b.astype(np.int32))

@@ -47,7 +47,7 @@ from tilewright.targets.cpu.sketches.register_transpose import (
 )
 from tilewright.targets.cpu.sketches.roles import roles_of
 from tilewright.targets.cpu.sketches.tile_products import (
-    Product,
+    AmxProduct,
     best_shape,
     dot_cycles,
     parts,
@@ -144,13 +144,13 @@ def _planned(
     return replace(d, tile=tile, cycles=cycles)
 
 
-def _product(r: Computation, d: Dot, at: Context) -> Product:
+def _product(r: Computation, d: Dot, at: Context) -> AmxProduct:
     roles = roles_of(r, d.vector)
     sums = reduction_dims(r)
     # Each of the other steps of the reduction pads the depth.
     around = math.prod(x.extent for x in sums if x is not d.depth)
     depth = around * ceil_div(d.depth.extent, d.inside) * d.inside
-    return Product(
+    return AmxProduct(
         tuple(x.extent for x in roles.rows),
         d.vector.extent,
         at.machine.lanes(intrinsic(d.name).tensors[-1].dtype),

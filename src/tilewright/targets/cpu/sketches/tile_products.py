@@ -17,7 +17,7 @@ from tilewright.targets.cpu.sketches.register_tile_model import Tile
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class AmxProduct:
     """rows, columns: extents of the results, innermost last. lanes: of a vector. batch: how many
     such products. depth: elements of the reduction. inside: of these, in one step."""
 
@@ -36,7 +36,7 @@ def parts(rows: int) -> tuple[int, int]:
     return groups, rows // groups
 
 
-def shapes(of: Product, width: int) -> list[Tile]:
+def shapes(of: AmxProduct, width: int) -> list[Tile]:
     """The tiles that a product of tiles with so many columns may make at once."""
     *lead, last = of.rows or (1,)
     most = tile_groups(width)
@@ -54,14 +54,14 @@ def shapes(of: Product, width: int) -> list[Tile]:
     return [Tile(f, width // of.lanes, of.lanes) for f in tiles]
 
 
-def best_shape(of: Product, width: int, costs: CostModel) -> tuple[float, Tile]:
+def best_shape(of: AmxProduct, width: int, costs: CostModel) -> tuple[float, Tile]:
     """Cycles of the whole with the shape that takes fewest, and that shape."""
     taken = [(_cycles(of, t, costs), n, t) for n, t in enumerate(shapes(of, width))]
     cycles, _, tile = min(taken, key=lambda found: found[:2])
     return cycles, tile
 
 
-def _cycles(of: Product, tile: Tile, costs: CostModel) -> float:
+def _cycles(of: AmxProduct, tile: Tile, costs: CostModel) -> float:
     """Products take a cycle per row of a tile; a line of an operand arrives in one, beside them."""
     *lead, last = tile.rows or (1,)
     groups, rows = parts(last)
@@ -79,7 +79,7 @@ def _cycles(of: Product, tile: Tile, costs: CostModel) -> float:
     return times * (steps * max(products, loads) + whole)
 
 
-def dot_cycles(of: Product, word: int, costs: CostModel) -> float:
+def dot_cycles(of: AmxProduct, word: int, costs: CostModel) -> float:
     """Cycles of the same by dot products in vectors, each of `word` elements of the reduction."""
     columns = ceil_div(of.columns, of.lanes) * math.prod(of.rows) * of.batch
     return columns * ceil_div(of.depth, word) / costs.dot_products
