@@ -1,8 +1,8 @@
 """Kernels as they are scheduled for machines that are described, each validated once here.
 
 A kernel's code is made for the machine itself where this processor has its instructions, else for
-this processor from the same schedule. A product of tiles (AMX) is simulated, and a kernel of other
-instructions that are missing here is interpreted loop by loop.
+this processor from the same schedule. A product of tiles (AMX) that is missing here is simulated,
+and a kernel of other missing instructions is interpreted loop by loop.
 """
 
 from __future__ import annotations
@@ -68,10 +68,14 @@ class Decided:
 
 @dataclass
 class Validation:
-    """How many kernels were met, how the distinct ones were judged, and what is wrong."""
+    """How many kernels were met, how the distinct ones were judged, and what is wrong.
+
+    tiles: how those with products of tiles were, natively on a processor that has them.
+    """
 
     met: int = 0
     judged: Counter[str] = field(default_factory=Counter)
+    tiles: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
     seen: set[object] = field(default_factory=set)
 
@@ -104,23 +108,23 @@ class Validation:
         plan: Plan,
     ) -> None:  # fmt: skip
         machine = compiler.target.decides.machine
-        lacking = {f for name in _used(kernel) for f in intrinsic(name).features}
-        lacking -= set(HERE.machine.features)
-        if not lacking:
+        needed = {f for name in _used(kernel) for f in intrinsic(name).features}
+        lacking = needed - set(HERE.machine.features)
+        how = _judge_of(lacking)
+        self.judged[how] += 1
+        self.tiles[how] += any(f.startswith("amx") for f in needed)
+        if how == "native":
             code = compiler.compile(signature, plan.data)
             found = validate(
                 signature, code, fixed, kind=kind_of(signature.computations), known=plan.data,
                 effort=EFFORT,
             )  # fmt: skip
-            self.judged["native"] += 1
             self.wrong += [] if found.ok else [str(found)]
             return
         schedule = compiler.schedule(signature, fixed).kernel
-        if all(f.startswith("amx") for f in lacking):
-            self.judged["simulated"] += 1
+        if how == "simulated":
             self.wrong += simulated(signature, schedule, machine)
         else:
-            self.judged["interpreted"] += 1
             self.wrong += interpreted(signature, schedule)
 
 
@@ -128,6 +132,13 @@ def signatures(plan: Plan) -> Iterator[tuple[KernelSignature, tuple[bool, ...]]]
     for stage in plan.groups:
         signature = kernel_signature(stage, plan.live[stage])
         yield signature, tuple(b in plan.data for b in signature.values)
+
+
+def _judge_of(lacking: Collection[str]) -> str:
+    """How a kernel is judged whose intrinsics need features that this processor lacks."""
+    if not lacking:
+        return "native"
+    return "simulated" if all(f.startswith("amx") for f in lacking) else "interpreted"
 
 
 def _used(kernel: Kernel) -> set[str]:

@@ -17,12 +17,17 @@ from tests.targets.cpu.native import aligned, context
 from tilewright.loops.nodes import Kernel
 from tilewright.runtime.abi import CTX_STATUS
 from tilewright.targets.cpu.compile import llvm_ir
-from tilewright.targets.cpu.machine import CpuMachine
+from tilewright.targets.cpu.machine import CpuMachine, host
 
 ROWS, WIDTH = 16, 64
 
 _I8, _I64, _PTR = ctypes.c_int8, ctypes.c_int64, ctypes.c_void_p
 _TYPES = {_I8: "i8", _I64: "i64", _PTR: "ptr"}
+
+
+def are_here() -> bool:
+    """Whether this processor has tiles of bytes and of bfloat16, and code for it may use them."""
+    return all(map(host().has, ("amx-tile", "amx-int8", "amx-bf16")))
 
 
 class Tiles:

@@ -10,6 +10,7 @@ import onnx.parser
 import pytest
 
 from tests.targets.cpu import tiles
+from tests.targets.cpu.native import run_native
 from tilewright.base.dtypes import DType, bfloat16, float32, int8, int32, uint8
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.build import cast, map_, reduce_
@@ -294,11 +295,11 @@ def test_results_with_channels_first_leave_the_tile_transposed():
     np.testing.assert_array_equal(native(point.schedule.kernel), native(plain([c])))
 
 
-# -- products of tiles, which no processor is needed for
+# -- products of tiles: simulated, and by this processor if it has them
 
 
 def on_tiles(kernel: Kernel, seed: int = 0) -> tuple[np.ndarray, ...]:
-    """The arrays of a kernel after a run with simulated tiles."""
+    """The arrays of a kernel after a run with simulated tiles, and with those of this processor."""
     rng = np.random.default_rng(seed)
     arrays = [
         rng.integers(int(b.dtype.min), int(b.dtype.max) + 1, b.shape).astype(
@@ -308,7 +309,12 @@ def on_tiles(kernel: Kernel, seed: int = 0) -> tuple[np.ndarray, ...]:
         else rng.integers(-8, 9, b.shape).astype(b.dtype.numpy)
         for b in kernel.params
     ]
+    real = [a.copy() for a in arrays]
     assert tiles.run(kernel, NEW, arrays, refuse=False) == 0
+    if tiles.are_here():
+        assert run_native(kernel, dict(zip(kernel.params, real, strict=True))) == 0
+        for found, simulated in zip(real, arrays, strict=True):
+            np.testing.assert_array_equal(found, simulated)
     return tuple(arrays)
 
 
