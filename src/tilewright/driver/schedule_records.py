@@ -264,12 +264,11 @@ def _record(
     fixed: Sequence[bool],
 ) -> ScheduleRecord:
     constants = {p for p, known in zip(signature.params, fixed, strict=True) if known}
-    return _recorded(
-        (group.name, tuple(group.sources)),
-        lambda: compiler.point(signature, fixed),
-        (signature.plain(), signature.computations, constants),
-        compiler.target,
-    )
+    with events.record() as log:
+        point = compiler.point(signature, fixed)
+    names = group.name, tuple(group.sources)
+    program = signature.plain(), signature.computations, constants
+    return _account(names, point, log, program, compiler.target)
 
 
 def by_sketches(
@@ -277,17 +276,15 @@ def by_sketches(
 ) -> ScheduleRecord:
     """How the target schedules a kernel by default."""
     program = kernel, computations, ()
-
-    def chosen() -> Point:
+    with events.record() as log:  # making sketches may refuse some, too
         found = target.sketches(*program)
-        return selected_point(kernel.name, found, Selection())
-
-    if not target.sketches(*program):
+        point = selected_point(kernel.name, found, Selection()) if found else None
+    if point is None:
         return by_hand(
             kernel.name, target.default_schedule(*program).trace, target.name
         )
     names = kernel.name, tuple(c.name for c in computations)
-    return _recorded(names, chosen, program, target)
+    return _account(names, point, log, program, target)
 
 
 def by_hand(kernel: str, trace: Trace, sketch: str = "by hand") -> ScheduleRecord:
@@ -310,16 +307,16 @@ def of_point(
     )
 
 
-def _recorded(
+def _account(
     names: tuple[str, tuple[str, ...]],
-    choose: Callable[[], Point],
+    point: Point,
+    log: Sequence[events.Event],
     program: tuple[Kernel, Sequence[Computation], Collection[Buffer]],
     target: Target,
 ) -> ScheduleRecord:
-    """names: of the kernel and its sources. program: plain kernel, Computations, constants."""
+    """names: of the kernel and its sources. log: of the choice. program: plain kernel,
+    Computations, constants."""
     _, computations, constants = program
-    with events.record() as log:
-        point = choose()
     sketches = tuple(s.name for s in target.sketches(*program))
     refused = [_reason(e) for e in log if e.kind in _REFUSALS]
     changed = any(p.value != p.default for p in point.parameters)

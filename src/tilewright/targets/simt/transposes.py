@@ -55,9 +55,9 @@ def _turned(c: Computation) -> _Turned | None:
 
 def _sides(t: _Turned, machine: SimtMachine) -> list[int]:
     """Tiles that fit: a row for the banks and one more, and threads of at least one row."""
-    pitch = room_for((machine.banks + 1) * t.read.dtype.itemsize)
-    most = min(machine.shared // pitch, machine.block_threads, machine.banks)
-    return [n for n in TILES if n <= most]
+    row = (machine.banks + 1) * t.read.dtype.itemsize
+    most = min(machine.block_threads, machine.banks)
+    return [n for n in TILES if n <= most and room_for(n * row) <= machine.shared]
 
 
 def is_transpose(computations: Sequence[Computation], machine: SimtMachine) -> bool:

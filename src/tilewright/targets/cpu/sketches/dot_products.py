@@ -54,9 +54,8 @@ from tilewright.targets.cpu.sketches.tile_products import (
     shapes,
 )
 
-SLIDES = (
-    2  # loops of the reduction besides its depth that a product of tiles has inside
-)
+# Loops of the reduction besides its depth that a product of tiles has inside.
+SLIDES = 2
 
 
 @dataclass(frozen=True, slots=True)
