@@ -42,6 +42,10 @@ MODELS: Final[Mapping[str, str]] = {
         { t = Transpose<perm=[1,0]>(x) y = MatMul(t, w) }""",
     "product_bytes": """(uint8[64,256] x, int8[256,128] w) => (int32[64,128] y)
         { y = MatMulInteger(x, w) }""",
+    "product_bytes_deep": """(uint8[8,2048] x, int8[2048,64] w) => (int32[8,64] y)
+        { y = MatMulInteger(x, w) }""",
+    "product_bytes_flat": """(uint8[20,128] x, int8[128,80] w) => (int32[20,80] y)
+        { y = MatMulInteger(x, w) }""",
     "scan": """(float[64,512] x) => (float[64,512] y)
         { axis = Constant<value = int64 {1}>() y = CumSum(x, axis) }""",
     "softmax": "(float[64,256] x) => (float[64,256] y) { y = Softmax<axis=-1>(x) }",
@@ -261,8 +265,8 @@ CASES: Final[Mapping[str, Case]] = {
     "multiplied": Case("product"),
     "dot_products": Case("product_bytes", "cascadelake"),
     "tile_least": Case("product_bytes", "sapphirerapids"),
-    "tile_far": Case("product_bytes", "sapphirerapids"),
-    "tile_result": Case("product_bytes", "sapphirerapids"),
+    "tile_far": Case("product_bytes_deep", "sapphirerapids"),
+    "tile_result": Case("product_bytes_flat", "sapphirerapids"),
     "loads": Case("product"),
     "latency": Case("product", "x86-64-v3"),
     "begun": Case("channels_turned", "x86-64-v3"),
