@@ -31,6 +31,11 @@ NAME: Final = "opencl"
 _OPTIONS: Final = ("-cl-std=CL1.2",)
 # Without it a division of floats may be wrong in the last two bits.
 _DIVIDES: Final = "-cl-fp32-correctly-rounded-divide-sqrt"
+# The name that LLVM gives a processor newer than itself, and then refuses.
+_TOO_NEW: Final = "unknown target CPU"
+_NEWER: Final = (
+    "its compiler is older than this processor: install a newer driver (PoCL 5 on)"
+)
 _FULL: Final = (
     "OUT_OF_RESOURCES",
     "MEM_OBJECT_ALLOCATION_FAILURE",
@@ -128,6 +133,7 @@ class OpenCLDevice:
                 f"{self.device.name.strip()} cannot build it: {_first_line(error)}",
                 code="TW-DEVICE-BUILD",
                 where=f"kernel {names}",
+                hint=_NEWER if _TOO_NEW in str(error) else None,
             ) from error
         if kept is not None:
             kept.put(key, built.get_info(cl.program_info.BINARIES)[0])
