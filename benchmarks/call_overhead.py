@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import timeit
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import onnx.parser
@@ -23,7 +24,7 @@ relu (float[100] x) => (float[100] y) { y = Relu(x) }
 
 def main() -> None:
     """Print microseconds per call."""
-    exe = tw.compile(onnx.parser.parse_model(MODEL), threads=1)
+    exe: Any = tw.compile(onnx.parser.parse_model(MODEL), threads=1)
     x, out = np.ones(100, np.float32), np.empty(100, np.float32)
     ways: dict[str, Callable[[], object]] = {
         "exe(x)": lambda: exe(x),

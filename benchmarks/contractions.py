@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from statistics import geometric_mean, median
 from typing import Any
 
@@ -167,7 +168,7 @@ def main(
         done = subprocess.run(
             command,
             env=environment,
-            preexec_fn=lambda n=n: os.sched_setaffinity(0, cpus[:n]),
+            preexec_fn=partial(os.sched_setaffinity, 0, cpus[:n]),
         )
         if done.returncode:
             raise SystemExit(done.returncode)

@@ -14,6 +14,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -109,7 +110,9 @@ def makers(
         features = Configuration(values, lambda kernel: candidates[id(kernel)])
         return LearnedModel(features, trees("rank", seed=seed))
 
-    known = {n: (lambda n=n: make(n, facts, seed)) for n in MODELS}
+    known: dict[str, Callable[[], CostModel]] = {
+        n: partial(make, n, facts, seed) for n in MODELS
+    }
     known[CONFIGURATION] = configuration
     return {n: known[n] for n in harness.chosen(",".join(names), list(known))}
 

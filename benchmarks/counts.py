@@ -27,14 +27,16 @@ class Counts:
 
 def counted(path: Path, mcpu: str) -> dict[tuple[str, tuple[str, ...]], Counts]:
     """The kernels of a model, by their names and operators as in a profile."""
-    from tilewright.driver import planning, sources, steps
+    from tilewright.driver import compilation, planning, sources
     from tilewright.driver.options import Options
     from tilewright.targets.cpu.machine import machine as processor
     from tilewright.targets.registry import target
 
     options = Options(mcpu=mcpu)
     machine = target(options.target, options.mcpu)
-    graph = steps.optimize(sources.import_model(path, (), options), options, machine)
+    graph = compilation.optimize(
+        sources.import_model(path, (), options), options, machine
+    )
     plan = planning.make_plan(graph, machine)
     return {
         (s.name, s.sources): _counts(s, plan.data, processor(mcpu)) for s in plan.groups
@@ -97,7 +99,9 @@ def _tile(stage: Any, constants: Collection[Any], machine: Any) -> tuple[float, 
     outputs = {o.tensor for o in stage.computations[-1].outputs}
     signature = kernel_signature(stage, outputs)
     kind = classify(signature.computations)
-    if kind is None or kind.name != "tiled" or not is_contraction(kind.reduction):
+    if kind is None or kind.name != "tiled" or kind.reduction is None:
+        return Counts.epilogue, Counts.lanes
+    if not is_contraction(kind.reduction):
         return Counts.epilogue, Counts.lanes
     fixed = {
         p
@@ -125,11 +129,10 @@ def _operations(c: Any, machine: Any) -> int:
     }
     count = 0
     for n in nodes - places:
-        dtype = n.args[0].dtype if isinstance(n, Call) else None
-        known = isinstance(n, Call) and expansion(
-            n.function, dtype.name, machine.has(AVX512)
-        )
-        if known:
+        known = None
+        if isinstance(n, Call) and (dtype := n.args[0].dtype):
+            known = expansion(n.function, dtype.name, machine.has(AVX512))
+        if isinstance(n, Call) and known:
             body = known(*(var(f"x{i}", a.dtype) for i, a in enumerate(n.args)))
             count += sum(not isinstance(x, free) for x in postorder(body))
         else:

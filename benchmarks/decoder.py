@@ -51,7 +51,7 @@ def ours(
     in_place: the caches are updated in place, and only new keys and values are written.
     """
     aliases = {f"{name}_out": name for name in d.caches} if in_place else {}
-    exe = tw.compile(model, threads=threads, cache=False, aliases=aliases)
+    exe: Any = tw.compile(model, threads=threads, cache=False, aliases=aliases)
     caches = d.empty()
 
     def step(ids: Any, last: Any) -> Any:

@@ -103,8 +103,8 @@ class _Builder:
         self.d = d
         self.constants = dict(weights)
         self.constants |= {
-            "two": np.float32(2),
-            "epsilon": np.float32(EPSILON),
+            "two": np.array(2, np.float32),
+            "epsilon": np.array(EPSILON, np.float32),
             "last": np.array([-1]),
             "total": np.array(d.positions, np.int32),
         }

@@ -248,12 +248,13 @@ def _as(array: Array, dtype: str) -> Array:
 def run_model(name: str, target: str, rounds: int) -> dict[str, Any]:
     """The row of a network and this machine's processor: of an ONNX file, on random inputs, or
     one of the tests' own."""
-    source, inputs = name, None
+    source: Any = name
+    inputs = None
     if name in NETWORKS:
         case = NETWORKS[name]()
         source, inputs = case.graph, case.inputs
     on_cpu = tilewright.compile(source)
-    exe = tilewright.compile(source, target=target)
+    exe: Any = tilewright.compile(source, target=target)
     rng = np.random.default_rng(0)
     given = [
         rng.standard_normal(s.shape).astype(s.dtype)

@@ -7,7 +7,7 @@ with variance gain / fan-in.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from tilewright.testing.graphs import Case
 from tilewright.testing.networks.builder import Net, NetTensor
@@ -27,7 +27,7 @@ _INCEPTION: Final = (
 )
 
 
-def _inception_block(n: Net, x: NetTensor, row: tuple[object, ...]) -> NetTensor:
+def _inception_block(n: Net, x: NetTensor, row: tuple[Any, ...]) -> NetTensor:
     one, narrow, three, less, twice, kind, pooled, stride = row
     parts = [x.conv(one, 1)] if one else []
     parts.append(x.conv(narrow, 1).conv(three, 3, stride))

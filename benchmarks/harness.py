@@ -22,8 +22,9 @@ import click
 import numpy as np
 
 from benchmarks import models
-from tilewright.cli.rounds import RoundTable, choose_cpus
+from tilewright.cli.rounds import RoundTable
 from tilewright.runtime.machine import processor_name
+from tilewright.runtime.threads import choose_cpus
 
 ROOT = Path(__file__).resolve().parent.parent
 

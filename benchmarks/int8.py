@@ -81,7 +81,8 @@ def structured(shape: Sequence[int], seed: int) -> Array:
     for mask in (edge, disk):
         image += 2 * rng.standard_normal((*shape[:2], 1, 1)) * mask
     image += 0.1 * rng.standard_normal(shape)
-    return ((image - image.mean()) / image.std()).astype(np.float32)
+    found: np.ndarray[Any, Any] = (image - image.mean()) / image.std()
+    return found.astype(np.float32)
 
 
 def inputs(name: str, seed: int) -> Feeds:

@@ -161,7 +161,7 @@ def _seconds(kernel: Kernel) -> float:
     out = np.empty(kernel.outputs[0].shape, np.float32)
     exe = Executable(build_kernel(kernel, target("cpu", threads=1)), threads=1)
     exe(*inputs, out=out)
-    times = []
+    times: list[float] = []
     calls = 1
     while len(times) < ROUNDS:
         start = time.perf_counter()
@@ -233,9 +233,10 @@ def pooled(features: FeatureSet) -> Callable[[Kernel], Array]:
     """One row per kernel: itself, or the sums and maxima of several."""
 
     def row(kernel: Kernel) -> Array:
-        found = features.extract(kernel)
+        found: Array = features.extract(kernel)
         if features.per == "kernel":
-            return found[0]
+            first: Array = found[0]
+            return first
         nothing = np.zeros((1, found.shape[1]), np.float32)
         every = np.concatenate([nothing, found])
         return np.concatenate([every.sum(axis=0), every.max(axis=0)])

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -171,7 +171,7 @@ def channels_in_front(plan: Plan, front: set[str]) -> Iterator[None]:
 
 def measure(name: str, path: str, plan: Plan, front: set[str]) -> None:
     """Print how many times as fast a network is with these maps' channels in front."""
-    made = [tw.compile(path, threads=1, records=False, cache=False)]
+    made: list[Any] = [tw.compile(path, threads=1, records=False, cache=False)]
     with channels_in_front(plan, front):
         made.append(tw.compile(path, threads=1, records=False, cache=False))
     feeds = models.inputs(name)

@@ -142,7 +142,7 @@ def beside(rounds: int) -> str:
             for where, cpus in (("other", others), ("same", runner.cpus)):
                 [(_, alone)] = runner.measure([job])
                 busy = ProgramBuilder(cpus, ahead=2)
-                builds = busy.build(_endless(task, point))
+                builds: Any = busy.build(_endless(task, point))
                 next(builds)
                 [(_, found)] = runner.measure([job])
                 builds.close()

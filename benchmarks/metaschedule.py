@@ -183,7 +183,7 @@ def lstm_gates(te: Any, args: Sequence[Any]) -> Any:
 
 
 def _windows(x: Array, w: Array) -> Array:
-    return np.lib.stride_tricks.sliding_window_view(x, w.shape[:2], (0, 1))  # type: ignore[no-any-return, call-overload]
+    return np.lib.stride_tricks.sliding_window_view(x, w.shape[:2], (0, 1))
 
 
 def _convolved(x: Array, w: Array) -> Array:

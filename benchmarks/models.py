@@ -16,8 +16,9 @@ import click
 import numpy as np
 
 from benchmarks import quantized
-from benchmarks.operators import OPERATORS
-from benchmarks.quantized import NETWORKS, QUANTIZED
+from benchmarks.operators import OPERATORS as OPERATORS
+from benchmarks.quantized import NETWORKS as NETWORKS
+from benchmarks.quantized import QUANTIZED as QUANTIZED
 
 Array = np.ndarray
 

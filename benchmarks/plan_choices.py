@@ -42,12 +42,16 @@ def without(kind: type[Pass[Plan]]) -> Decide:
     return lambda p: None if isinstance(p, kind) else p
 
 
-def changed(kind: type[Pass[Plan]], field: str, to: Callable[[Any], Any]) -> Decide:
+def changed(kind: Any, field: str, to: Callable[[Any], Any]) -> Decide:
     """A number of the pass is another one."""
     assert field in {f.name for f in fields(kind)}
-    return lambda p: (
-        replace(p, **{field: to(getattr(p, field))}) if isinstance(p, kind) else p
-    )
+
+    def decide(p: Any) -> Any:
+        return (
+            replace(p, **{field: to(getattr(p, field))}) if isinstance(p, kind) else p
+        )
+
+    return decide
 
 
 CHOICES: Final[Mapping[str, Decide]] = {
@@ -71,20 +75,22 @@ CHOICES: Final[Mapping[str, Decide]] = {
 @contextmanager
 def decided(decide: Decide | None) -> Iterator[None]:
     """Plans compiled inside use this decision."""
-    usual = planning.plan_pipeline
+    there: Any = planning
+    usual = there.plan_pipeline
 
     def made(*args: Any) -> Pipeline[Plan]:
-        found = usual(*args)
+        found: Any = usual(*args)
         passes = (
             found.passes if decide is None else filter(None, map(decide, found.passes))
         )
-        return replace(found, passes=tuple(passes))
+        changed: Pipeline[Plan] = replace(found, passes=tuple(passes))
+        return changed
 
-    planning.plan_pipeline = made
+    there.plan_pipeline = made
     try:
         yield
     finally:
-        planning.plan_pipeline = usual
+        there.plan_pipeline = usual
 
 
 def compiled(path: str, decide: Decide | None) -> Executable:

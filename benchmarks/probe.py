@@ -119,7 +119,7 @@ def tiers(model: str, inputs: str, threads: str) -> dict[str, Any]:
 
     feeds = read_feeds(Path(inputs))
     before, start = processor_seconds(), time.perf_counter()
-    exe = tw.compile(Path(model), threads=int(threads), tiered=True)
+    exe: Any = tw.compile(Path(model), threads=int(threads), tiered=True)
     callable_at = time.perf_counter()
     exe.run(feeds)
     first = time.perf_counter()

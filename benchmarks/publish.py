@@ -197,7 +197,7 @@ def _pairs(rows: Rows, names: Sequence[str]) -> str:
         cells = [name]
         for threads in (1, 2):
             r = rows.get((name, threads))
-            peer = r and score.fastest(r)
+            peer = None if r is None else score.fastest(r)
             if r is None or peer is None:
                 cells += [""] * 6
                 continue

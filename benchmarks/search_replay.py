@@ -111,7 +111,8 @@ class RecordedSpace:
         differing = (self._codes != codes).sum(axis=1)
         order = np.argsort(differing, kind="stable").tolist()
         near = [n for n in order if n not in known][:NEIGHBORS]
-        return self._recorded[random.choice(near)]
+        found: Candidate = self._recorded[random.choice(near)]
+        return found
 
     def __iter__(self) -> Iterator[Candidate]:
         return iter(self._drawn)  # nobody would list the others
@@ -191,7 +192,7 @@ def trials(found: Recording, method: str, seed: int, asked: Asked) -> float:
     by, model = METHODS[method]
     first = Random(seed).choice(found.drawn) if asked.random else found.default
     made = None if model is None else make(model, FACTS, seed)
-    foresight = made and ConfidenceBounds(found.programs, made)
+    foresight = None if made is None else ConfidenceBounds(found.programs, made)
     space = found.space.starting(first)
     searching = strategy(by, Setup(space, foresight, (), seed, asked.effort))
     used, unlearned = 0, list[Sample]()

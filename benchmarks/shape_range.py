@@ -21,7 +21,7 @@ from torch import nn
 import tilewright as tw
 from benchmarks.turns import by_turns, clock_of, stopwatch
 
-TOLERANCE = {"rtol": 2e-4, "atol": 2e-5}
+TOLERANCE: dict[str, Any] = {"rtol": 2e-4, "atol": 2e-5}
 CALLS: Final = 0.005  # seconds of calls at a time
 
 

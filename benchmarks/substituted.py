@@ -38,8 +38,8 @@ def compare(name: str, strategy: str) -> None:
     feeds = dict(made.inputs)
     a, b = plain(feeds), better(feeds)
     gap = float(np.abs(np.asarray(a) - np.asarray(b)).max() / np.abs(a).max())
-    made = enumerate((plain, better))
-    timed = {n: stopwatch(partial(exe, feeds), time.thread_time) for n, exe in made}
+    both = enumerate((plain, better))
+    timed = {n: stopwatch(partial(exe, feeds), time.thread_time) for n, exe in both}
     was, now = map(statistics.median, by_turns(timed, ROUNDS).values())
     steps = found.derivation.steps
     print(

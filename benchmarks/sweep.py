@@ -91,7 +91,8 @@ def _program(name: str, setting: Setting) -> Kernel:
 
     computations = cost_cases.PROGRAMS[name]()
     cpu = _cpu(setting)
-    return cpu.default_schedule(plain(computations), computations, ()).kernel
+    kernel: Kernel = cpu.default_schedule(plain(computations), computations, ()).kernel
+    return kernel
 
 
 def _cpu(setting: Setting) -> Any:

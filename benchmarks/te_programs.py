@@ -47,7 +47,8 @@ def aligned(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """A copy that begins at a cache line, as TVM's tensors do."""
     memory = np.empty(array.nbytes + 64, np.uint8)
     start = -memory.ctypes.data % 64
-    copy = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy: np.ndarray[Any, Any] = memory[start : start + array.nbytes].view(array.dtype)
+    copy = copy.reshape(array.shape)
     copy[...] = array
     return copy
 

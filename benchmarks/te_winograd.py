@@ -177,7 +177,9 @@ def expected(x: np.ndarray[Any, Any], u: np.ndarray[Any, Any]) -> np.ndarray[Any
     tiles = windows[:, ::M, ::M]
     v = np.einsum("ea,nb,cyxab->encyx", B_T, B_T, tiles, optimize=True)
     products = np.einsum("encyx,enck->enkyx", v, u.astype(np.float64), optimize=True)
-    y = np.einsum("ea,nb,abkyx->kyexn", A_T, A_T, products, optimize=True)
+    y: np.ndarray[Any, Any] = np.einsum(
+        "ea,nb,abkyx->kyexn", A_T, A_T, products, optimize=True
+    )
     return y.reshape(FILTERS, SIDE, SIDE)
 
 

@@ -98,7 +98,7 @@ def by_torch(module: nn.Module, x: Any, t: Any) -> Callable[[], float]:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        return loss.item()
+        return float(loss.item())
 
     return step
 
@@ -111,11 +111,14 @@ def compare(name: str, rounds: int, compiled: bool) -> None:
         module, "cross_entropy", tw.optim.SGD(RATE), (x,), threads=1
     )
     module.train()
-    steps = {"tilewright": lambda: ours.step(x.numpy(), t.numpy())}
+    steps: dict[str, Callable[[], float]] = {
+        "tilewright": lambda: ours.step(x.numpy(), t.numpy())
+    }
     if compiled:
         import copy
 
-        steps["torch.compile"] = by_torch(torch.compile(copy.deepcopy(module)), x, t)
+        fast = torch.compile(copy.deepcopy(module))
+        steps["torch.compile"] = by_torch(fast, x, t)
     steps["torch eager"] = by_torch(module, x, t)
     first = {k: step() for k, step in steps.items()}
     if not np.allclose(list(first.values()), first["torch eager"], rtol=1e-3):

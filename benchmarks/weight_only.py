@@ -50,14 +50,15 @@ def real_weights(depth: int, width: int, group: int, n: int = 0) -> np.ndarray:
     """The dequantized weights of product n, [depth, width]."""
     packed, scales = packed_weights(depth, width, group, n)
     q = unpacked(packed.reshape(width, -1), 4).astype(np.float32) - 8
-    return (q * np.repeat(scales.reshape(width, -1), group, 1)).T
+    weights: np.ndarray = q * np.repeat(scales.reshape(width, -1), group, 1)
+    return weights.T
 
 
 def model(
     rows: int, depth: int, width: int, group: int, level: int, count: int = 1
 ) -> onnx.ModelProto:
     """So many MatMulNBits of one input, with the same weights at every level."""
-    nodes, known = [], {}
+    nodes, known = [], dict[str, np.ndarray]()
     for n in range(count):
         names = f"packed{n}", f"scales{n}"
         known |= zip(names, packed_weights(depth, width, group, n), strict=True)

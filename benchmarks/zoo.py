@@ -95,8 +95,9 @@ def serve(
             path = folder / f"{name.replace('/', '.')}.onnx"
             return zoo_export.written(module, inputs, path)
         timed = partial(zoo_speed.timed, peers=peers)
-        checks = {**zoo_checks.CHECKS, "speed": timed}
-        return checks[check](module, inputs, threads)
+        checks: dict[str, Any] = {**zoo_checks.CHECKS, "speed": timed}
+        row: dict[str, Any] = checks[check](module, inputs, threads)
+        return row
     except Exception as error:
         if os.environ.get("TILEWRIGHT_DEBUG"):
             raise

@@ -204,7 +204,7 @@ def gradients(module: nn.Module, call: Any, inputs: Inputs) -> dict[str, torch.T
         if y.is_floating_point() and y.requires_grad:
             drawn = torch.randn(y.shape, generator=generator, dtype=torch.float64)
             loss = loss + (y * drawn.to(wide)).sum()
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
     parts = module.named_parameters()
     return {n: p.grad.clone() for n, p in parts if p.grad is not None}
 

@@ -79,8 +79,8 @@ def settle(module: nn.Module, inputs: Mapping[str, torch.Tensor]) -> None:
 
     def near(norm: nn.Module, given: tuple[torch.Tensor, ...]) -> None:
         (x,) = given
-        norm.running_var.mul_(x.var())  # type: ignore[operator,union-attr]
-        norm.running_mean.mul_(x.std()).add_(x.mean())  # type: ignore[operator,union-attr]
+        norm.running_var.mul_(x.var())
+        norm.running_mean.mul_(x.std()).add_(x.mean())
 
     norms = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d
     found = [m for m in module.modules() if isinstance(m, norms)]
@@ -210,7 +210,7 @@ def _sound(module: nn.Module, at: Extents) -> dict[str, torch.Tensor]:
 
 def _mel(module: nn.Module, at: Extents) -> dict[str, torch.Tensor]:
     frames = 2 * getattr(module.config, "max_source_positions")  # noqa: B009
-    features = torch.randn(1, module.config.num_mel_bins, frames)  # type: ignore[union-attr,arg-type]
+    features = torch.randn(1, module.config.num_mel_bins, frames)
     later = torch.randint(3, _VOCABULARY, (1, 5))
     return {"input_features": features, "decoder_input_ids": later}
 
@@ -256,7 +256,7 @@ def _transformer(
         return found
 
     given = {k: v for k, v in _SMALL.items() if k not in without} | small
-    full = _shallow(given) | (wide or {})
+    full = _shallow(given) | dict(wide or {})
     library = "transformers"
     return Entry(f"{library}/{name}", library, make, inputs, given, full, side)
 

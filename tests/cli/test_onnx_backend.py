@@ -9,6 +9,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from tests.cli.conftest import perceptron_model
+from tests.conformance import node_cases
 from tilewright import onnx_backend
 from tilewright.onnx_backend import TilewrightBackend
 
@@ -51,6 +52,7 @@ def test_the_same_node_means_what_its_opset_says():
     "backend", [TilewrightBackend, onnx_backend], ids=["class", "module"]
 )
 def test_onnx_runner_accepts_us(backend):
+    node_cases.keep()
     runner = onnx.backend.test.BackendTest(backend, __name__)
     runner.include(r"^test_(relu|add|gemm_default_no_bias|single_relu_model)_cpu$")
     outcome = unittest.TestResult()

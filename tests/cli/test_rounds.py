@@ -61,10 +61,12 @@ def test_callers_call_at_the_same_time():
         return []
 
     server.run, server.feeds = run, {}
+    start = time.perf_counter()
     found = server.together(seconds=0.2, callers=4)
+    elapsed = time.perf_counter() - start
     assert most == 4
-    # Sleeping calls of 5 ms, four at a time: with one after another there were 200 in a second.
-    assert 200 < found["rate"] <= 800
+    # The calls of all four, over a time that is at least what was asked for.
+    assert found["calls"] / elapsed < found["rate"] <= found["calls"] / 0.2
     assert found["ms"] >= 5 and found["ms"] <= found["p95"] <= found["p99"]
     assert found["calls"] >= 4 * worker.FEWEST
 

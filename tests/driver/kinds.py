@@ -101,6 +101,10 @@ SMALL: dict[str, Small] = {
         "(float[4,50] x) => (float[4,50] y) <int64 axis = {1}> { y = CumSum(x, axis) }"
     ),
     "plain": Small(
+        f"(float[5,67] x) => (float[5] y) {AXIS % 1} {{ y = ReduceProd<keepdims=0>(x, axis) }}",
+        math="exact",
+    ),
+    "sums with their errors": Small(
         f"(float[5,67] x) => (float[5] y) {AXIS % 1} {{ y = ReduceSum<keepdims=0>(x, axis) }}",
         math="exact",
     ),

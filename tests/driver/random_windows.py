@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import sys
+import warnings
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,7 +20,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import tilewright as tw
-from tilewright.base.errors import ModelError, UnsupportedError
+from tilewright.base.errors import ModelError, TilewrightWarning, UnsupportedError
 from tilewright.driver import sample_points
 from tilewright.driver.options import Options
 from tilewright.driver.sources import import_model
@@ -122,7 +123,12 @@ def run(seed: int) -> str:
     source = network(seed, "w" if two else pick.choice((16, 17, 33)))
     how: Any = {"jit": False, "cache": False, "threads": pick.choice((1, 2))}
     try:
-        with mock.patch.object(sample_points, "COMPARED", 24 if wide else 256):
+        with (
+            mock.patch.object(sample_points, "COMPARED", 24 if wide else 256),
+            warnings.catch_warnings(),
+        ):
+            # A code for each size is right, too.
+            warnings.filterwarnings("ignore", ".* share none", TilewrightWarning)
             exe: Any = tw.compile(source, dims=dims, **how)
     except UnsupportedError:
         return "refused"

@@ -133,6 +133,7 @@ def images(width: int = 32) -> tuple[Any, Any]:
     return case.graph, dict(case.inputs)
 
 
+@pytest.mark.representatives("1-x86-64-v3-False", "2-znver4-True")
 @pytest.mark.parametrize(
     ("mcpu", "is_lower"), [("x86-64-v3", False), ("x86-64-v4", False), ("znver4", True)]
 )

@@ -34,6 +34,11 @@ def test_a_list_is_right_after_every_pass(seed: int) -> None:
     assert run(seed, native=seed % EIGHTH == 0) is None
 
 
+def test_no_window_fits_into_an_image_without_columns() -> None:
+    """This list would pool a slice of none."""
+    assert run(1777, native=False) is None
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("start", range(SLOW.start, SLOW.stop, 50))
 def test_many(start: int) -> None:

@@ -96,6 +96,8 @@ def _windows(
     kernel = []
     for e in x.extents[2:]:
         fitting = [k for k in (1, 2, 3, 3) if k <= min(e, most)]
+        if not fitting:
+            raise OperatorRejected(f"no window fits into {e} elements")
         kernel.append(b.rng.choice(fitting))
     attrs: Attributes = {"kernel_shape": kernel}
     if b.chance(0.5):

@@ -26,7 +26,8 @@ from_dlpack = torch.from_dlpack
 RNG = np.random.default_rng(0)
 W = RNG.standard_normal((16, 8)).astype(np.float32)
 X = RNG.standard_normal((4, 16)).astype(np.float32)
-WANT = np.maximum(X @ W, 0)
+# Of float64, so that it is the same on every processor.
+WANT = np.maximum(X.astype(np.float64) @ W, 0).astype(np.float32)
 
 
 class OnGpu:
@@ -136,7 +137,7 @@ def test_an_input_is_read_in_place_and_the_result_stays(api, versioned):
         y, copied = copies(api, lambda: exe(x))
         assert isinstance(y, DeviceTensor) and not copied
         assert (y.shape, y.dtype, y.__dlpack_device__()) == ((4, 8), "float32", (2, 0))
-        np.testing.assert_allclose(read(y).numpy(), WANT, rtol=1e-5)
+        np.testing.assert_allclose(read(y).numpy(), WANT, rtol=1e-5, atol=1e-6)
         assert np.array_equal(y.numpy(), read(y).numpy())
         x.tensor.neg_().neg_()
     assert x.streams == [STREAM] * 3
@@ -159,15 +160,15 @@ def test_results_are_written_into_given_tensors(api):
         out.tensor.fill_(-1)
         y, copied = copies(api, lambda x=x: exe(x, out=out))
         assert y is out and copied == ([] if x is not X else ["MemcpyHtoDAsync"])
-        np.testing.assert_allclose(out.tensor.numpy(), WANT, rtol=1e-5)
+        np.testing.assert_allclose(out.tensor.numpy(), WANT, rtol=1e-5, atol=1e-6)
     host = np.zeros((4, 8), np.float32)
     assert exe(OnGpu(api, torch.tensor(X)), out=host) is host
-    np.testing.assert_allclose(host, WANT, rtol=1e-5)
+    np.testing.assert_allclose(host, WANT, rtol=1e-5, atol=1e-6)
     tensor = torch.zeros(4, 8)
     before = tensor._version
     assert exe(OnGpu(api, torch.tensor(X)), out=tensor) is tensor
     assert tensor._version > before
-    np.testing.assert_allclose(tensor.numpy(), WANT, rtol=1e-5)
+    np.testing.assert_allclose(tensor.numpy(), WANT, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore:.*falls back to the host")
@@ -215,7 +216,7 @@ def test_torch_gets_tensors_of_torch(api, monkeypatch):
     monkeypatch.setattr(torch, "from_dlpack", read)
     y = exe(torch.tensor(X).as_subclass(Cuda))
     assert type(y) is torch.Tensor
-    np.testing.assert_allclose(y.numpy(), WANT, rtol=1e-5)
+    np.testing.assert_allclose(y.numpy(), WANT, rtol=1e-5, atol=1e-6)
 
 
 def unaligned():
@@ -288,7 +289,7 @@ def test_a_stream_that_is_none_is_refused(api):
 def test_a_consumer_may_ask_for_the_host_but_for_no_other_copy(api):
     y = compiled()(OnGpu(api, torch.tensor(X)))
     made = np.from_dlpack(y, device="cpu")
-    np.testing.assert_allclose(made, WANT, rtol=1e-5)
+    np.testing.assert_allclose(made, WANT, rtol=1e-5, atol=1e-6)
     for asked in (
         {"dl_device": (2, 1)},
         {"copy": True},
@@ -327,7 +328,7 @@ def test_a_consumer_keeps_the_memory(api):
     del y
     gc.collect()
     assert address not in api.freed
-    np.testing.assert_allclose(taken.numpy(), WANT, rtol=1e-5)
+    np.testing.assert_allclose(taken.numpy(), WANT, rtol=1e-5, atol=1e-6)
     del taken
     gc.collect()
     assert api.freed[-1] == address
@@ -346,7 +347,7 @@ def test_another_library_reads_what_the_call_before_did_not(api):
     exe = compiled()
     one = exe(OnGpu(api, torch.tensor(X)))
     exe(OnGpu(api, torch.tensor(-X)))
-    np.testing.assert_allclose(one.numpy(), WANT, rtol=1e-5)
+    np.testing.assert_allclose(one.numpy(), WANT, rtol=1e-5, atol=1e-6)
     on_host = exe(X)
     assert type(on_host) is np.ndarray
-    np.testing.assert_allclose(on_host, WANT, rtol=1e-5)
+    np.testing.assert_allclose(on_host, WANT, rtol=1e-5, atol=1e-6)
