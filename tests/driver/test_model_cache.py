@@ -510,7 +510,7 @@ def test_a_file_is_identified_in_another_process_while_the_compiler_is_loaded(
         identified.append(os.getpid())
         return known(*arguments)
 
-    def refused(packages: object) -> str:
+    def refused(*_: object) -> str:
         assert os.getpid() != here
         return "0.1"
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack, overload
 
 from tilewright.base import events, flags, limits
 from tilewright.base.errors import InputError, ModelError
@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from tilewright.driver.tiered import TieredExecutable
     from tilewright.runtime.ranged import RangedExecutable
 
-    OneTier = Executable | DynamicExecutable | RangedExecutable | SizedExecutable
+    OneTier: TypeAlias = (
+        Executable | DynamicExecutable | RangedExecutable | SizedExecutable
+    )
 
 
 @overload

@@ -19,7 +19,6 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any, Final
 
@@ -112,11 +111,10 @@ def known(
     if not held:
         return None
     machine = [architecture(), sorted(cpu_flags())]
+    packages = ("torch",) if path and path.suffix == torch.SUFFIX else ()
     try:
-        made_by = compiler(
-            *(("torch",) if path and path.suffix == torch.SUFFIX else ())
-        )
-    except PackageNotFoundError:
+        made_by = compiler(*packages, store=store)
+    except ModuleNotFoundError:
         return None
     rest = (
         held,
