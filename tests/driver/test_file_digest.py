@@ -217,18 +217,18 @@ def test_several_files_have_the_digest_of_what_they_hold(
     file: Path, store: FileStore
 ) -> None:
     expected = hashlib.sha256(b"contents of both").hexdigest()
-    assert of_files(two(file), store) == read_all(two(file)) == expected
-    assert of_files(two(file)[::-1], store) != expected
+    assert of_files(two(file), store, "some") == read_all(two(file)) == expected
+    assert of_files(two(file)[::-1], store, "some") != expected
 
 
 def test_several_files_are_read_once(
     file: Path, store: FileStore, all_reads: list[int]
 ) -> None:
     paths = two(file)
-    first = of_files(paths, store)
-    assert of_files(paths, FileStore(store.root, 1 << 20)) == first
+    first = of_files(paths, store, "some")
+    assert of_files(paths, FileStore(store.root, 1 << 20), "some") == first
     assert all_reads == [2]
-    assert of_files(paths[:1], store) != first  # others are not these
+    assert of_files(paths[:1], store, "some") != first  # others are not these
     assert all_reads == [2, 1]
 
 
@@ -239,9 +239,12 @@ def test_if_one_of_several_changes_all_are_read_again(
     file: Path, store: FileStore, all_reads: list[int], change: Callable[[Path], None]
 ) -> None:
     paths = two(file)
-    of_files(paths, store)
+    of_files(paths, store, "some")
     change(file)
-    assert of_files(paths, store) == hashlib.sha256(b"CONTENTS of both").hexdigest()
+    assert (
+        of_files(paths, store, "some")
+        == hashlib.sha256(b"CONTENTS of both").hexdigest()
+    )
     assert all_reads == [2, 2]
 
 
@@ -252,7 +255,7 @@ def test_several_files_of_which_one_was_just_written_are_not_remembered(
     old = file.stat().st_mtime - 7200
     os.utime(paths[1], (old, old))
     monkeypatch.setattr(file_digest, "SETTLED", 3600.0)
-    of_files(paths, store)
+    of_files(paths, store, "some")
     assert not store.entries()
 
 
@@ -266,7 +269,7 @@ def test_several_files_of_which_one_changes_meanwhile_are_not_remembered(
 
     monkeypatch.setattr(file_digest, "SETTLED", -60.0)
     monkeypatch.setattr(file_digest, "read_all", changing)
-    of_files(two(file), store)
+    of_files(two(file), store, "some")
     assert not store.entries()
 
 
@@ -278,8 +281,8 @@ def test_several_files_are_not_remembered_where_a_start_of_the_system_has_no_nam
 ) -> None:
     monkeypatch.setattr(file_digest, "_boot", lambda: "")
     paths = two(file)
-    of_files(paths, store)
-    of_files(paths, store)
+    of_files(paths, store, "some")
+    of_files(paths, store, "some")
     assert all_reads == [2, 2]
 
 
@@ -287,10 +290,10 @@ def test_a_memory_of_several_files_without_a_digest_counts_as_none(
     file: Path, store: FileStore, all_reads: list[int]
 ) -> None:
     paths = two(file)
-    first = of_files(paths, store)
+    first = of_files(paths, store, "some")
     key = store.entries()[0].key
     state = (store.get(key) or b"").split()[0]
     for text in (b"", state, state + b" "):
         store.put(key, text)
-        assert of_files(paths, store) == first
+        assert of_files(paths, store, "some") == first
     assert all_reads == [2, 2, 2, 2]

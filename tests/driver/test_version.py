@@ -65,9 +65,12 @@ def test_a_store_remembers_the_digest_of_the_sources(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(file_digest, "SETTLED", -60.0)
+    monkeypatch.setattr(version, "FOUND", {})
     store = FileStore(tmp_path / "store", 1 << 20)
+    assert not version.is_known(store)
     found = version._compiler((), store)
     assert found == version._compiler((), None)
+    assert version.is_known(store)
 
     def refuse(paths: object) -> str:
         raise AssertionError("read again")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import sys
 from collections.abc import Mapping, Sequence
@@ -200,8 +201,9 @@ def _identified(
 ) -> CachedModel | None:
     """The model as the cache identifies it.
 
-    A file that has to be read is hardly in the cache. The compiler is loaded meanwhile, and another
-    process reads: a thread would wait for the interpreter after each chunk.
+    A file that has to be read is hardly in the cache, nor is any if the compiler's sources have to
+    be read. The compiler is loaded meanwhile, and another process reads: a thread would wait for
+    the interpreter after each chunk.
     """
     identify = partial(
         model_cache.known,
@@ -213,7 +215,9 @@ def _identified(
         chosen.external_data_roots,
     )
     loaded = "tilewright.driver.steps" in sys.modules
-    if loaded or not model_cache.is_new(store, source):
+    if loaded or not isinstance(source, str | os.PathLike):
+        return identify()
+    if not model_cache.is_new(store, source) and version.is_known(store):
         return identify()
     from tilewright.driver.processes import can_fork, meanwhile
 

@@ -76,14 +76,13 @@ def of_file(path: Path, store: FileStore) -> str:
     return read
 
 
-def of_files(paths: Sequence[str], store: FileStore) -> str:
+def of_files(paths: Sequence[str], store: FileStore, key: str) -> str:
     """The digest of what several files hold, one after another, from `store` or by reading them.
 
-    Raises OSError.
+    key: in the store. Raises OSError.
     """
     now = time.time_ns()
     state, changed = _states(paths)
-    key = f"contents-of-{hashlib.sha256(repr(paths).encode()).hexdigest()}"
     entry = store.get(key)
     if entry is not None:
         before, _, kept = entry.decode(errors="replace").partition(" ")
@@ -105,7 +104,7 @@ def read_all(paths: Sequence[str]) -> str:
 
 
 def _states(paths: Sequence[str]) -> tuple[str, int]:
-    """A digest of the states of files, and when the last of them changed, as of `FileState`.
+    """A digest of the names and states of files, and when the last of them changed: `FileState`.
 
     Faster than an object for each of a thousand files. Raises OSError.
     """
@@ -113,9 +112,8 @@ def _states(paths: Sequence[str]) -> tuple[str, int]:
     for path in paths:
         s = os.stat(path)
         last = max(last, s.st_mtime_ns, s.st_ctime_ns)
-        states.append(
-            f"{s.st_dev} {s.st_ino} {s.st_size} {s.st_mtime_ns} {s.st_ctime_ns}"
-        )
+        what = s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns
+        states.append(f"{path} {what}")
     return hashlib.sha256("\n".join(states).encode()).hexdigest(), last
 
 

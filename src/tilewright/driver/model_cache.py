@@ -126,10 +126,8 @@ def known(
     return CachedModel(_digest(rest), path, states, began, tuple(roots), target)
 
 
-def is_new(store: FileStore, source: Any) -> bool:
+def is_new(store: FileStore, source: str | os.PathLike[str]) -> bool:
     """Whether a source is a file of many bytes that have to be read to identify it."""
-    if not isinstance(source, str | os.PathLike):
-        return False
     path = Path(source)
     try:
         if not path.is_file() or path.stat().st_size < MANY:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from tilewright.driver import file_digest
 FOUND: Final[
     dict[tuple[str, ...], str]
 ] = {}  # by the packages; what it is made of stays
+_ROOT: Final = str(Path(__file__).parents[1])
 _INFORMATION: Final = ".dist-info"  # of an installed package: NAME-VERSION.dist-info
 
 
@@ -31,12 +33,22 @@ def compiler(*packages: str, store: FileStore | None = None) -> str:
     return FOUND[packages]
 
 
+def is_known(store: FileStore) -> bool:
+    """Whether the sources have a digest without reading all of them, if they have not changed."""
+    return bool(FOUND) or store.peek(_key()) is not None
+
+
+def _key() -> str:
+    """The key in the store of the digest of this installation's sources."""
+    return f"sources-{hashlib.sha256(_ROOT.encode()).hexdigest()}"
+
+
 def _compiler(packages: tuple[str, ...], store: FileStore | None) -> str:
-    files = sorted(_sources(str(Path(__file__).parents[1])))
+    files = sorted(_sources(_ROOT))
     if store is None:
         code = file_digest.read_all(files)
     else:
-        code = file_digest.of_files(files, store)
+        code = file_digest.of_files(files, store, _key())
     versions = [_version(name) for name in ("numpy", "onnx", "llvmlite", *packages)]
     return f"{__version__} {code} {versions}"
 
