@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from tilewright.base.collector import paused
+from tilewright.base.idle_threads import soon_asleep
 
 if TYPE_CHECKING:
     # All but `tune`, a module that can be called.
@@ -93,7 +94,7 @@ def __getattr__(name: str) -> Any:
     if place is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, _, attribute = place.partition(":")
-    with paused():  # of what is loaded, nothing is garbage
+    with paused(), soon_asleep():  # of what is loaded, nothing is garbage
         value = import_module(module)
     value = getattr(value, attribute) if attribute else value
     globals()[name] = value

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from tilewright.base import events
 from tilewright.base.errors import TilewrightWarning
 from tilewright.base.store import FileStore
 from tilewright.driver import file_digest
-from tilewright.driver.file_digest import FileState, of_file
+from tilewright.driver.file_digest import FileState, of_file, of_files, read_all
 from tilewright.runtime import digest
 from tilewright.runtime.digest import CHUNK, of_bytes
 
@@ -189,3 +191,109 @@ def test_a_memory_of_another_state_counts_as_none(
     store.put(name, json.dumps([[*state[:-1], state[-1] + 1], "wrong"]).encode())
     assert of_file(file, store) == first
     assert FileState.of(file).size == 8
+
+
+@pytest.fixture
+def all_reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many files were read together, each time; every file counts as settled."""
+    seen: list[int] = []
+
+    def noting(paths: Sequence[str]) -> str:
+        seen.append(len(paths))
+        return read_all(paths)
+
+    monkeypatch.setattr(file_digest, "read_all", noting)
+    monkeypatch.setattr(file_digest, "SETTLED", -60.0)
+    return seen
+
+
+def two(file: Path) -> list[str]:
+    other = file.with_name("second")
+    other.write_bytes(b" of both")
+    return [str(file), str(other)]
+
+
+def test_several_files_have_the_digest_of_what_they_hold(
+    file: Path, store: FileStore
+) -> None:
+    expected = hashlib.sha256(b"contents of both").hexdigest()
+    assert of_files(two(file), store, "some") == read_all(two(file)) == expected
+    assert of_files(two(file)[::-1], store, "some") != expected
+
+
+def test_several_files_are_read_once(
+    file: Path, store: FileStore, all_reads: list[int]
+) -> None:
+    paths = two(file)
+    first = of_files(paths, store, "some")
+    assert of_files(paths, FileStore(store.root, 1 << 20), "some") == first
+    assert all_reads == [2]
+    assert of_files(paths[:1], store, "some") != first  # others are not these
+    assert all_reads == [2, 1]
+
+
+@pytest.mark.parametrize(
+    "change", [write_again, write_with_old_times, replace_with_old_times]
+)
+def test_if_one_of_several_changes_all_are_read_again(
+    file: Path, store: FileStore, all_reads: list[int], change: Callable[[Path], None]
+) -> None:
+    paths = two(file)
+    of_files(paths, store, "some")
+    change(file)
+    assert (
+        of_files(paths, store, "some")
+        == hashlib.sha256(b"CONTENTS of both").hexdigest()
+    )
+    assert all_reads == [2, 2]
+
+
+def test_several_files_of_which_one_was_just_written_are_not_remembered(
+    file: Path, store: FileStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = two(file)
+    old = file.stat().st_mtime - 7200
+    os.utime(paths[1], (old, old))
+    monkeypatch.setattr(file_digest, "SETTLED", 3600.0)
+    of_files(paths, store, "some")
+    assert not store.entries()
+
+
+def test_several_files_of_which_one_changes_meanwhile_are_not_remembered(
+    file: Path, store: FileStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def changing(paths: Sequence[str]) -> str:
+        found = read_all(paths)
+        file.write_bytes(b"CONTENTS")
+        return found
+
+    monkeypatch.setattr(file_digest, "SETTLED", -60.0)
+    monkeypatch.setattr(file_digest, "read_all", changing)
+    of_files(two(file), store, "some")
+    assert not store.entries()
+
+
+def test_several_files_are_not_remembered_where_a_start_of_the_system_has_no_name(
+    file: Path,
+    store: FileStore,
+    all_reads: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(file_digest, "_boot", lambda: "")
+    paths = two(file)
+    of_files(paths, store, "some")
+    of_files(paths, store, "some")
+    assert all_reads == [2, 2]
+
+
+def test_a_memory_of_several_files_without_a_digest_counts_as_none(
+    file: Path, store: FileStore, all_reads: list[int]
+) -> None:
+    paths = two(file)
+    first = of_files(paths, store, "some")
+    key = store.entries()[0].key
+    state = (store.get(key) or b"").split()[0]
+    for text in (b"", state, state + b" "):
+        store.put(key, text)
+        assert of_files(paths, store, "some") == first
+    assert all_reads == [2, 2, 2, 2]

@@ -511,7 +511,7 @@ def test_a_file_is_identified_in_another_process_while_the_compiler_is_loaded(
         identified.append(os.getpid())
         return known(*arguments)
 
-    def refused(packages: object) -> str:
+    def refused(*_: object) -> str:
         assert os.getpid() != here
         return "0.1"
 
@@ -527,6 +527,32 @@ def test_a_file_is_identified_in_another_process_while_the_compiler_is_loaded(
     assert identified == []
     assert found(copy)[1]  # its digest is remembered
     assert identified == [here]
+
+
+def test_a_small_file_is_identified_in_another_process_if_the_sources_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bytes are not; nor is a file once the digest of the sources is remembered."""
+    path = tmp_path / "m.onnx"
+    onnx.save(model(), path)
+    identified = []
+    known = model_cache.known
+
+    def noting(*arguments: Any) -> Any:
+        identified.append(os.getpid())
+        return known(*arguments)
+
+    monkeypatch.setattr(model_cache, "known", noting)
+    for sources_known in (False, True):
+        for source in (path.read_bytes(), path):
+            monkeypatch.setattr(
+                version, "is_known", lambda _, is_it=sources_known: is_it
+            )
+            monkeypatch.delitem(sys.modules, steps.__name__, raising=False)
+            identified.clear()
+            found(source)
+            elsewhere = source is path and not sources_known
+            assert identified == ([] if elsewhere else [os.getpid()])
 
 
 def test_a_file_is_identified_here_if_no_process_can_be_started(

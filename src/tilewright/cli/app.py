@@ -16,6 +16,7 @@ import click
 from tilewright.base import flags, modes
 from tilewright.base.dims_hint import DimsHint
 from tilewright.base.errors import TilewrightError, TilewrightWarning
+from tilewright.base.idle_threads import soon_asleep
 from tilewright.base.text import did_you_mean, visible
 from tilewright.cli import interrupt
 from tilewright.cli.groups import CommandGroup
@@ -54,7 +55,8 @@ class _Verbs(CommandGroup):
         module = VERBS.get(cmd_name)
         if module is None:
             return None
-        command: click.Command = import_module(f"{__package__}.{module}").command
+        with soon_asleep():
+            command: click.Command = import_module(f"{__package__}.{module}").command
         return command
 
     def resolve_command(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack, overload
 
 from tilewright.base import events, flags, limits
 from tilewright.base.errors import InputError, ModelError
@@ -31,7 +32,9 @@ if TYPE_CHECKING:
     from tilewright.driver.tiered import TieredExecutable
     from tilewright.runtime.ranged import RangedExecutable
 
-    OneTier = Executable | DynamicExecutable | RangedExecutable | SizedExecutable
+    OneTier: TypeAlias = (
+        Executable | DynamicExecutable | RangedExecutable | SizedExecutable
+    )
 
 
 @overload
@@ -198,8 +201,9 @@ def _identified(
 ) -> CachedModel | None:
     """The model as the cache identifies it.
 
-    A file that has to be read is hardly in the cache. The compiler is loaded meanwhile, and another
-    process reads: a thread would wait for the interpreter after each chunk.
+    A file that has to be read is hardly in the cache, nor is any if the compiler's sources have to
+    be read. The compiler is loaded meanwhile, and another process reads: a thread would wait for
+    the interpreter after each chunk.
     """
     identify = partial(
         model_cache.known,
@@ -211,7 +215,9 @@ def _identified(
         chosen.external_data_roots,
     )
     loaded = "tilewright.driver.steps" in sys.modules
-    if loaded or not model_cache.is_new(store, source):
+    if loaded or not isinstance(source, str | os.PathLike):
+        return identify()
+    if not model_cache.is_new(store, source) and version.is_known(store):
         return identify()
     from tilewright.driver.processes import can_fork, meanwhile
 

@@ -19,7 +19,6 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any, Final
 
@@ -112,11 +111,10 @@ def known(
     if not held:
         return None
     machine = [architecture(), sorted(cpu_flags())]
+    packages = ("torch",) if path and path.suffix == torch.SUFFIX else ()
     try:
-        made_by = compiler(
-            *(("torch",) if path and path.suffix == torch.SUFFIX else ())
-        )
-    except PackageNotFoundError:
+        made_by = compiler(*packages, store=store)
+    except ModuleNotFoundError:
         return None
     rest = (
         held,
@@ -128,10 +126,8 @@ def known(
     return CachedModel(_digest(rest), path, states, began, tuple(roots), target)
 
 
-def is_new(store: FileStore, source: Any) -> bool:
+def is_new(store: FileStore, source: str | os.PathLike[str]) -> bool:
     """Whether a source is a file of many bytes that have to be read to identify it."""
-    if not isinstance(source, str | os.PathLike):
-        return False
     path = Path(source)
     try:
         if not path.is_file() or path.stat().st_size < MANY:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 from functools import cache
-from importlib.metadata import entry_points
 from typing import Any, Final
 
 from tilewright.base.errors import ArtifactError, TilewrightError
@@ -81,6 +80,9 @@ def _maker(name: str) -> Make:
     if name in _OWN:
         make: Make = _imported(_OWN[name])
         return make
+    # Loaded here: most programs have no such device, and it takes 20 ms.
+    from importlib.metadata import entry_points
+
     for place in entry_points(group=GROUP, name=name):
         found: Make = place.load()
         return found

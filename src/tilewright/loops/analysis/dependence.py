@@ -161,6 +161,7 @@ def can_fission(kernel: Kernel, loop: For | str, at: int) -> Verdict:
         ideal=again,
         # A statement that occurs in both parts is one node, whose effects belong to both.
         wanted=_between(body.stmts[at:], body.stmts[:at]),
+        ends=True,
     )
     return question.decide(kernel)
 

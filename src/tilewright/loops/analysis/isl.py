@@ -8,7 +8,7 @@ any value within its bounds: then a solution proves nothing, and the answer is U
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from tilewright.compute.isl import Domain, IslLimitReached, IslTranslator, sample
 from tilewright.expr.affine import affine, to_expr
@@ -31,13 +31,18 @@ def ask(
     relation: Relation,
     without_overlap: bool = False,
     pair: Pair | None = None,
+    ends: bool = False,
 ) -> Illegal | Unknown | None:
     """Whether an iteration of `a` and one of `b` in the relation touch one element; None: never.
 
     a, b: guarded accesses of one kernel. without_overlap: as `lemmas.agreeing`; guards are left out
-    then, see `overlap`. pair: the accesses as the answer is to show them (default: a and b).
+    then, see `overlap`. pair: the accesses as the answer is to show them (default: a and b). ends:
+    whether the band's first iteration and its last, if they differ, are in the relation.
     """
     shown = pair or (a, b)
+    found = at_ends(a, b, band) if ends and not without_overlap else None
+    if found is not None:
+        return _illegal(found, shown)
     domain = Domain()
     outer = a.loops[: a.loops.index(band[0])]
     around: dict[Var, str] = {loop.var: domain.variable() for loop in outer}
@@ -65,10 +70,47 @@ def ask(
         reason = f"the accesses of {a.buffer.name} over {names} are not affine"
         return Unknown(reason, "affine", shown)
     values = dict(zip(domain.names, point, strict=True))
-    witness = _witness(a, b, one, two, values)
+    return _illegal(_witness(a, b, one, two, values), shown)
+
+
+def _illegal(witness: Witness, pair: Pair) -> Illegal:
     texts = [_text(iteration) for iteration in (witness.first, witness.second)]
     reason = f"iterations ({texts[0]}) and ({texts[1]}) conflict at {witness.place}"
-    return Illegal(reason, witness, shown)
+    return Illegal(reason, witness, pair)
+
+
+def at_ends(a: Access, b: Access, band: Sequence[For]) -> Witness | None:
+    """The first iteration of all loops, and that with the band's loops at their last, if `a` in the
+    one and `b` in the other touch one element; None says nothing.
+
+    It spares most of isl's questions, such as whether what a loop sums up may be read in that loop.
+    requires, else None: both run, as there are no guards, and loops have constant extents; the
+    band has several iterations; indices are linear in the loops.
+    """
+    loops = (*a.loops, *b.loops)
+    if a.guards or b.guards or not all(f.trips for f in loops):
+        return None
+    if not any(f.trips != 1 for f in band):
+        return None
+    first: dict[Expr, int] = {f.var: 0 for f in a.loops}
+    second: dict[Expr, int] = {f.var: 0 for f in b.loops}
+    second |= {f.var: f.trips - 1 for f in band if f.trips}
+    place = [_value(i, first) for i in a.index]
+    if None in place or place != [_value(j, second) for j in b.index]:
+        return None
+    return Witness(
+        {f.var.name: first[f.var] for f in a.loops},
+        {f.var.name: second[f.var] for f in b.loops},
+        f"{a.buffer.name}[{', '.join(map(str, place))}]",
+    )
+
+
+def _value(index: Expr, at: Mapping[Expr, int]) -> int | None:
+    """An index in one iteration; None if it is not linear in the loops' variables."""
+    form = affine(index)
+    if any(atom not in at for atom, _ in form.terms):
+        return None
+    return form.const + sum(c * at[atom] for atom, c in form.terms)
 
 
 def iteration(

@@ -39,7 +39,7 @@ class Question:
     equal: pairs that do not conflict, since whatever is stored again is equal.
     wanted: the pairs of an access in p and one in q to consider (default: all).
     symmetric: whether the relation, of all pairs, does not tell p from q. updates: whether steps of
-    one commutative reduction may touch one element.
+    one commutative reduction may touch one element. ends: as of `isl.ask`.
     """
 
     band: tuple[For, ...]
@@ -51,6 +51,7 @@ class Question:
     wanted: Choice | None = None
     symmetric: bool = True
     updates: bool = True
+    ends: bool = False
 
     def decide(self, kernel: Kernel) -> Verdict:
         """The answer for a kernel with the band in it."""
@@ -61,7 +62,9 @@ class Question:
                 continue
             for first, second in self._orders(*pair, both=not self.symmetric):
                 ideal = self._reads_ideal(first, second)
-                found = ask(first, second, self.band, self.relation, ideal, pair)
+                found = ask(
+                    first, second, self.band, self.relation, ideal, pair, self.ends
+                )
                 if found is not None:
                     return found
         return LEGAL
