@@ -42,7 +42,7 @@ SIDE: Final = 256  # the most elements of a box along a dimension
 RANK: Final = 5
 THREADS: Final = tuple(axis for axis in GPU_AXES if axis.startswith("threadIdx"))
 STEP: Final = 16  # bytes: what the distance of a tensor's rows is a multiple of
-BOXES: Final = (BULK, MULTICAST)  # the kinds of loops that copy boxes
+BOX_KINDS: Final = (BULK, MULTICAST)  # the kinds of loops that copy boxes
 
 
 class TensorBox(NamedTuple):
@@ -120,7 +120,7 @@ def box_copy(f: For) -> BoxCopy:
 
 def boxes_of(body: Stmt) -> tuple[TensorBox, ...]:
     """The boxes that a program of a thread copies, each once."""
-    copies = (box_copy(f) for f in loops_of(body) if f.kind in BOXES)
+    copies = (box_copy(f) for f in loops_of(body) if f.kind in BOX_KINDS)
     return tuple(dict.fromkeys(c.box for c in copies))
 
 
@@ -129,7 +129,7 @@ def _nest(f: For) -> tuple[list[For], Store] | None:
     loops: list[For] = []
     s: Stmt = f
     while isinstance(s, For):
-        if s.kind not in ("serial", *BOXES) or s.trips is None:
+        if s.kind not in ("serial", *BOX_KINDS) or s.trips is None:
             return None
         loops.append(s)
         s = s.body
