@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -11,9 +11,9 @@ from tests.loops.gpu_kernels import barriers, judged
 from tilewright.base.dtypes import float32
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.build import map_
-from tilewright.expr.nodes import INDEX, Buffer, Expr, Var, as_expr, const
+from tilewright.expr.nodes import INDEX, Buffer, Expr, Lt, Var, as_expr, const
 from tilewright.loops import launch_interp
-from tilewright.loops.launch import Barrier, LaunchProgram, Wait
+from tilewright.loops.launch import Barrier, Commit, LaunchProgram, Wait
 from tilewright.loops.lower import lower
 from tilewright.loops.nodes import (
     BULK,
@@ -22,6 +22,7 @@ from tilewright.loops.nodes import (
     Alloc,
     Block,
     For,
+    If,
     Kernel,
     Stmt,
     Store,
@@ -31,9 +32,15 @@ from tilewright.loops.nodes import (
 )
 from tilewright.loops.parser import parse, parse_program
 from tilewright.loops.passes.bulk_copies import groups_at_once
-from tilewright.loops.passes.in_flight import BOXES
+from tilewright.loops.passes.in_flight import BOXES, PRODUCTS
 from tilewright.loops.passes.to_launches import to_launches
-from tilewright.loops.shared_memory import RaceError
+from tilewright.loops.shared_memory import (
+    RaceError,
+    SimulatedBlock,
+    SimulatedThread,
+    TrackedMemory,
+    View,
+)
 from tilewright.loops.walk import walk
 from tilewright.schedule import Schedule
 
@@ -113,6 +120,18 @@ def test_the_note_is_part_of_a_kernels_text_and_means_nothing_elsewhere():
     judged(kernel, p)
 
 
+def test_the_ring_has_a_place_until_the_whole_cluster_knows_that_a_group_is_over():
+    copy = loop(R, ROWS, loop(C, 32, Store(T, (const(0), R, C), same())))
+
+    def groups(kind: str, scope: str) -> int:
+        step = copy.replace(kind=kind)
+        group = (step, Commit(BOXES), Wait(BOXES, 0), Barrier(scope))
+        return groups_at_once(block(*group, *group))
+
+    assert groups(BULK, "shared") == groups(MULTICAST, "cluster") == 1
+    assert groups(MULTICAST, "shared") == 2
+
+
 # -- faults in launches
 
 
@@ -152,6 +171,109 @@ def test_a_part_that_no_block_copies_is_found():
     wrong = edited(p, alone)
     with pytest.raises(AssertionError):  # the other part is undefined
         judged(program()[1], wrong)
+
+
+def own(name: str, shape: tuple[int, ...] = (32,)) -> Buffer:
+    return Buffer(name, shape, float32, "shared", 128 if len(shape) > 1 else 0)
+
+
+def phase(name: str, to: Buffer, value: Callable[[Var], Expr]) -> Stmt:
+    """Each thread stores a value in a row of its block, or in shared memory."""
+    i = Var(name, INDEX)
+    index = (i,) if to.scope == "shared" else (B, i)
+    return loop(i, 32, Store(to, index, value(i)), "threadIdx.x")
+
+
+def copies(name: str, to: Buffer, source: Callable[[Var, Var], Expr]) -> Stmt:
+    """A box of 16 rows."""
+    r, c = Var(name, INDEX), Var(f"{name}.c", INDEX)
+    at = (r, c) if len(to.shape) == 2 else (as_expr(0, INDEX), r, c)
+    return loop(r, ROWS, loop(c, 32, Store(to, at, source(r, c))))
+
+
+def made(body: Stmt, shared: Sequence[Buffer], boxes: Sequence[str]) -> Kernel:
+    """A kernel of four blocks in two clusters."""
+    for b in shared:
+        body = Alloc(b, body)
+    notes: dict[str, dict[str, object]] = {name: {BULK: 1} for name in boxes}
+    notes["b"] = {CLUSTER: 2}
+    whole = loop(B, 4, body, "blockIdx.x")
+    return Kernel("f", (X, N, Y, Z), (Y, Z), whole, notes)
+
+
+def test_a_wait_is_in_front_of_the_barrier_of_the_cluster_even_if_others_wait_later():
+    """Each of two barriers of the block is needed; the first one becomes one of the cluster, and
+    the wait in front of the second one is too late for it."""
+    u, v, w = own("u"), own("v", (ROWS, 32)), own("w")
+    step = block(
+        phase("i1", w, lambda i: X[0, 0, i]),
+        phase("i2", Y, lambda i: w[const(31) - i]),
+        phase("i3", u, lambda i: X[0, 1, i]),
+        copies("r1", v, lambda r, c: X[B, r, c]),
+        phase("i4", Z, lambda i: v[0, const(31) - i] + u[const(31) - i]),
+        copies("r2", T, lambda r, c: X[0, r, c]),
+    )
+    kernel = made(loop(Var("k", INDEX), 3, step), (u, v, w, T), ("r1", "r2"))
+    p = launched(kernel)
+    assert [s.scope for s in barriers(p)] == ["cluster", "shared"]
+    for seed in range(4):
+        judged(kernel, p, seed)
+
+
+def test_a_barrier_of_the_cluster_is_also_one_for_memory_of_the_caller():
+    step = block(
+        copies("r", T, lambda r, c: X[0, r, c]),
+        phase("i1", Y, lambda i: T[0, 0, i]),
+        copies("r2", T, lambda r, c: X[1, r, c]),
+        phase("i2", Z, lambda i: Y[B, const(31) - i] + T[0, 0, i]),
+    )
+    kernel = made(step, (T,), ("r", "r2"))
+    p = launched(kernel)
+    assert [s.scope for s in barriers(p)] == ["cluster"]
+    judged(kernel, p)
+
+
+def test_a_box_that_nobody_reads_is_there_before_its_block_ends():
+    step = block(
+        copies("r", T, lambda r, c: X[0, r, c]),
+        phase("i1", Y, lambda i: T[0, 0, i]),
+        copies("r2", T, lambda r, c: X[1, r, c]),
+        phase("i2", Z, lambda i: const(1.0, float32)),
+    )
+    p = launched(made(step, (T,), ("r", "r2")))
+    assert str(p).endswith("wait bulk")
+    judged(None, p)
+
+
+def test_a_wait_is_one_for_the_parts_of_all_blocks():
+    step = block(
+        copies("r", T, lambda r, c: X[0, r, c]),
+        phase("i1", Y, lambda i: T[0, 0, i]),
+        phase("i2", Z, lambda i: T[0, ROWS - 1, i]),
+    )
+    kernel = made(step, (T,), ("r",))
+    p = launched(kernel)
+    for seed in range(12):
+        judged(kernel, p, seed)
+
+
+def test_a_product_reads_its_factor_until_its_threads_have_waited():
+    """A barrier of the cluster in front of that wait orders nothing."""
+    homes = [SimulatedBlock((n, 0, 0)) for n in range(2)]
+    t = Buffer("t", (1,), float32, "shared")
+    memory = TrackedMemory(t, [0.0], [block()], home=homes[0])
+    clocks = {"shared": 0, "cluster": 0}
+    one, other = (SimulatedThread(b.number, (0, 0, 0), dict(clocks)) for b in homes)
+    View(memory, one).factor(0)
+    one.commit(PRODUCTS)
+    for thread in (one, other):
+        thread.clocks = {"shared": 1, "cluster": 1}
+    one.wait(PRODUCTS, 0)
+    with pytest.raises(RaceError, match="no barrier of the cluster between"):
+        View(memory, other).box(0, 1.0)
+    for thread in (one, other):
+        thread.clocks = {"shared": 2, "cluster": 2}
+    View(memory, other).box(0, 1.0)
 
 
 def test_a_thread_that_alone_reads_a_box_and_copies_the_next_waits_for_other_blocks():
@@ -208,8 +330,8 @@ program f(x: float32[4]) -> y: float32[4]:
 T = Buffer("t", (2, ROWS, 32), float32, "shared", 128)
 X = Buffer("x", (4, ROWS, 32), float32)
 N = Buffer("n", (1,), INDEX)
-Y = Buffer("y", (4, 32), float32)
-B, LANE, R, C = (Var(name, INDEX) for name in "birc")
+Y, Z = (Buffer(name, (4, 32), float32) for name in "yz")
+B, LANE, R, C, OUTER = (Var(name, INDEX) for name in ("b", "i", "r", "c", "o"))
 
 
 def by_hand(
@@ -246,6 +368,8 @@ def test_a_box_is_there_before_its_block_ends_even_if_nobody_reads_it():
     assert not found(launched(replace(by_hand(same, used=False), notes={})), Wait)
 
 
+ODD = Buffer("t", (3, ROWS, 32), float32, "shared", 128)
+
 REFUSED = {
     "a box of its own": (by_hand(lambda: X[B, R, C]), "none of its boxes is the same"),
     "one thread": (by_hand(same, threads=1), "its blocks have one thread"),
@@ -256,6 +380,35 @@ REFUSED = {
     "data": (
         by_hand(same, around=lambda s: loop(Var("k", INDEX), N[0], s)),
         "may differ between blocks that do something together",
+    ),
+    "a copy of some blocks": (
+        made(
+            block(
+                If(Lt(B, const(2)), copies("r", T, lambda r, c: X[0, r, c]), None),
+                phase("i", Y, lambda i: T[0, 0, i]),
+            ),
+            (T,),
+            ("r",),
+        ),
+        "may differ between blocks that do something together",
+    ),
+    "an odd side": (
+        made(
+            loop(
+                OUTER,
+                3,
+                loop(R, ROWS, loop(C, 32, Store(ODD, (OUTER, R, C), X[OUTER, R, C]))),
+            ),
+            (ODD,),
+            ("o",),
+        ),
+        "none of its boxes is the same",
+    ),
+    "two loops": (
+        replace(
+            by_hand(same), notes={"r": {BULK: 1}, "b": {CLUSTER: 2}, "i": {CLUSTER: 2}}
+        ),
+        "loop i is another one",
     ),
     "a while loop": (
         by_hand(same, around=lambda s: While(N[0] < 0, s)),
