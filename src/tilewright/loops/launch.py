@@ -1,7 +1,7 @@
 """What a GPU is given: a Kernel as launches, each the program of one thread of a grid of blocks.
 
     Program = Program(name, params, outputs, workspace, launches)      the launches run in order
-    Launch  = Launch(name, params, grid, threads, shared, body, places)
+    Launch  = Launch(name, params, grid, threads, shared, body, places, cluster)
                                                  body: what one thread runs
     Stmt   += Barrier(scope)                     the threads of a block synchronize
             | Commit(of)                         what the thread has started since the last: a group
@@ -19,6 +19,10 @@ has the variables of `AXIS`, its own registers (`Alloc` in "register"), the bloc
 buffers and the buffers of the caller. Two threads may not access one element if one of them writes
 it, unless a barrier of that scope is between (in different blocks: never). Every thread of a block
 reaches a Barrier or Combine together with the others, or none does.
+
+Neighboring blocks may be a cluster: they run at the same time, all its threads reach each Barrier
+of scope "cluster", and what a `multicast` loop of one block writes is in the shared memory of all
+of them. A Wait for boxes is one for the parts of all its blocks.
 """
 
 from __future__ import annotations
@@ -40,7 +44,8 @@ AXIS: Final = {axis: Var(axis, INDEX) for axis in GPU_AXES}
 class Barrier(Stmt):
     """All threads of the block come here before one continues.
 
-    scope: "shared" where they exchange shared memory only, "global" where the caller's as well.
+    scope: "shared" where they exchange shared memory only, "global" where the caller's as well,
+    "cluster" where all threads of the cluster come.
     """
 
     scope: str
@@ -93,7 +98,8 @@ class Launch:
     grid, threads: how many there are on the axes x, y, z. shared: what each block has once, with
     undefined contents at first. params: the buffers of the caller and of the workspace that `body`
     uses. places: the byte of the block's memory at which each shared buffer begins, if some share
-    room: what one had there is undefined once another one is written; empty if none do.
+    room: what one had there is undefined once another one is written; empty if none do. cluster:
+    blocks of a cluster on the axes x, y, z, which divide those of the grid.
     """
 
     name: str
@@ -103,6 +109,7 @@ class Launch:
     shared: tuple[Buffer, ...]
     body: Stmt
     places: Mapping[Buffer, int] = field(default_factory=dict)
+    cluster: tuple[int, int, int] = (1, 1, 1)
 
     def with_body(self, body: Stmt) -> Launch:
         """The same grid and buffers around another program."""

@@ -1,8 +1,8 @@
 """The interpreter of programs of launches; it defines their meaning and detects every race.
 
-The blocks of a launch run in random order; the threads of a block run one statement at a time, in
-an order drawn from a seeded generator. Each access to shared memory is compared with earlier ones
-(`loops/shared_memory.py`).
+The blocks of a launch run in random order, those of a cluster together; their threads run one
+statement at a time, in an order drawn from a seeded generator. Each access to shared memory is
+compared with earlier ones (`loops/shared_memory.py`).
 
 Errors: RaceError with both threads and statements, DivergenceError if threads wait at different
 barriers, ExecutionError (TW-INDEX) for an index out of range. Undefined elements read as NaN or an
@@ -46,6 +46,7 @@ from tilewright.loops.launch import (
 from tilewright.loops.nodes import (
     ASYNC,
     BULK,
+    MULTICAST,
     Alloc,
     Block,
     For,
@@ -63,6 +64,7 @@ from tilewright.loops.shared_memory import (
     Place,
     RaceError,
     SharedRoom,
+    SimulatedBlock,
     SimulatedThread,
     TrackedMemory,
     View,
@@ -154,7 +156,7 @@ class _ThreadWriter(SourceWriter):
             self.done = {}
             write(self, s)
             return
-        is_part = self.is_piece or self.copy == _COPIES[BULK]
+        is_part = self.is_piece or self.copy in (_COPIES[BULK], _COPIES[MULTICAST])
         if not is_part and not isinstance(s, Alloc | Block | While):
             self.pause(s)
         outer = self.copy
@@ -233,7 +235,7 @@ class _ThreadWriter(SourceWriter):
         self.pause(s, "[" + "".join(f"({b}, {i})," for b, i in at) + "]")
 
 
-_COPIES: Final = {ASYNC: "copy", BULK: "box"}
+_COPIES: Final = {ASYNC: "copy", BULK: "box", MULTICAST: "multicast"}
 _HERE: Final[Mapping[type[Stmt], Callable[[_ThreadWriter, Any], None]]] = {
     Barrier: _ThreadWriter.barrier,
     Commit: _ThreadWriter.barrier,
@@ -266,40 +268,53 @@ class _Grid:
 
     def run(self) -> None:
         x, y, z = (range(at(n, self.sizes)) for n in self.launch.grid)
-        numbers = list(product(x, y, z))
-        self.rng.shuffle(numbers)
-        for number in numbers:
-            self.block(number)
+        clusters: dict[Place, list[Place]] = {}
+        cx, cy, cz = self.launch.cluster
+        for i, j, k in product(x, y, z):
+            clusters.setdefault((i // cx, j // cy, k // cz), []).append((i, j, k))
+        found = list(clusters.values())
+        self.rng.shuffle(found)
+        for numbers in found:
+            blocks = self.blocks(numbers)
+            self.cluster(blocks)
+            if len(blocks) > 1:
+                self.check_ended(blocks)
 
-    def block(
-        self,
-        number: Place,
-    ) -> None:
-        shared = self.shared()
+    def blocks(self, numbers: Sequence[Place]) -> list[SimulatedBlock]:
+        """The blocks of a cluster, which see the memory of one another."""
+        memories = [self.shared() for _ in numbers]
+        for peers in zip(*memories, strict=True):
+            for memory in peers:
+                memory.peers = list(peers)
+        return [self.block(n, m) for n, m in zip(numbers, memories, strict=True)]
+
+    def block(self, number: Place, shared: Sequence[TrackedMemory]) -> SimulatedBlock:
+        """A block with its threads, which are about to begin."""
+        made = SimulatedBlock(number)
         nx, ny, nz = self.launch.threads
-        threads = []
+        for memory in shared:
+            memory.home = made
         for z, y, x in product(range(nz), range(ny), range(nx)):
-            thread = SimulatedThread(number, (x, y, z), {"shared": 0, "global": 0})
+            clocks = {"shared": 0, "global": 0, "cluster": 0}
+            thread = SimulatedThread(number, (x, y, z), clocks)
             views = [View(m, thread) for m in (*self.memory, *shared)]
             thread.program = self.main(*views, *self.sizes.values(), *number, x, y, z)
             next(thread.program)
-            threads.append(thread)
+            made.threads.append(thread)
+        return made
+
+    def cluster(self, blocks: Sequence[SimulatedBlock]) -> None:
+        """Run the blocks of a cluster."""
         waiting: dict[SimulatedThread, tuple[int, Any]] = {}
-        arriving = _Warps(self.launch)
-        running = list(threads)
+        arriving = {b.number: _Warps(self.launch) for b in blocks}
+        running = [t for b in blocks for t in b.threads]
         held: dict[SimulatedThread, int] = {}
         while running or waiting or held:
-            for other in [t for t in held if t.lands(threads[0], held[t])]:
+            for other in [t for t in held if t.lands(blocks, held[t])]:
                 running.append(other)
                 del held[other]
-            if not running and not waiting:
-                raise DivergenceError(
-                    "a thread waits for a box that no thread copies",
-                    where=f"{self.launch.name}, block {number}",
-                )
             if not running:
-                self.meet(threads, waiting)
-                running, waiting = list(threads), {}
+                running = self.met(blocks, waiting, held)
             thread = self.rng.choice(running)
             paused = self.step(thread)
             if paused is None:
@@ -322,8 +337,52 @@ class _Grid:
                     self.check_accumulators(thread, unit)
                 case Unit() as unit:
                     running.remove(thread)
-                    running += arriving.come(unit, thread, paused)
-        arriving.check_left()
+                    running += arriving[thread.block].come(unit, thread, paused)
+        for warps in arriving.values():
+            warps.check_left()
+
+    def met(
+        self,
+        blocks: Sequence[SimulatedBlock],
+        waiting: dict[SimulatedThread, tuple[int, Any]],
+        held: Mapping[SimulatedThread, int],
+    ) -> list[SimulatedThread]:
+        """The threads that go on when none can on its own: those of blocks that wait at a barrier
+        of their own, else all."""
+        apart = {t.block for t, (at, _) in waiting.items() if not self.is_of_all(at)}
+        ready = [
+            b for b in blocks if b.number in apart and held.keys().isdisjoint(b.threads)
+        ]
+        if not ready and held:
+            first = next(iter(held))
+            raise DivergenceError(
+                "a thread waits for a box that no thread copies",
+                where=f"{self.launch.name}, block {first.block}",
+            )
+        groups = [b.threads for b in ready] or [[t for b in blocks for t in b.threads]]
+        for threads in groups:
+            self.meet(threads, waiting)
+            for thread in threads:
+                del waiting[thread]
+        if not ready:
+            for b in blocks:
+                b.known = max(t.landed for t in b.threads)
+        return [t for threads in groups for t in threads]
+
+    def is_of_all(self, at: int) -> bool:
+        """Whether a statement brings all threads of a cluster together."""
+        s = self.statements[at]
+        return isinstance(s, Barrier) and s.scope == "cluster"
+
+    def check_ended(self, blocks: Sequence[SimulatedBlock]) -> None:
+        """Raise RaceError if a block has ended before its boxes were there."""
+        for b in blocks:
+            if any(t.landed < t.ended for t in b.threads):
+                raise RaceError(
+                    f"block {b.number} ends with no wait for a box that its cluster copies "
+                    "into its memory",
+                    where=self.launch.name,
+                )
 
     def shared(self) -> list[TrackedMemory]:
         """The shared buffers of a block."""
@@ -376,7 +435,7 @@ class _Grid:
         waiting: Mapping[SimulatedThread, tuple[int, Any]],
     ) -> None:
         """All threads are at one statement, which brings them together."""
-        first = next(iter(waiting))
+        first = next(t for t in threads if t in waiting)
         for thread in threads:
             if thread not in waiting or waiting[thread][0] != waiting[first][0]:
                 raise self.diverged(first, thread, waiting)
@@ -387,7 +446,8 @@ class _Grid:
         assert isinstance(s, Barrier)
         for thread in threads:
             thread.clocks["shared"] += 1
-            thread.clocks["global"] += s.scope == "global"
+            thread.clocks["global"] += s.scope != "shared"
+            thread.clocks["cluster"] += s.scope == "cluster"
 
     def diverged(
         self,

@@ -55,7 +55,9 @@ SIZE = "size"
 ASYNC = "async"
 # The same, of a nest that one instruction copies (`loops/passes/bulk_copies.py`).
 BULK = "bulk"
-KINDS = ("serial", "parallel", "vector", "unroll", *AXES, SIZE, ASYNC, BULK)
+# The same, of what all blocks of a cluster copy: each a part, into the memory of all of them.
+MULTICAST = "multicast"
+KINDS = ("serial", "parallel", "vector", "unroll", *AXES, SIZE, ASYNC, BULK, MULTICAST)
 # The kinds whose iterations do not run together.
 IN_ORDER = ("serial", "unroll", SIZE)
 
@@ -67,6 +69,9 @@ PREFETCH = "prefetch"
 WHOLE = "whole"
 # Noted at a loop: which results, by name and separated by commas, are stored past the caches in it.
 STREAM = "stream"
+# Noted at a loop over blocks: so many neighbors on its axis run together, as a cluster
+# (`loops/passes/clusters.py`).
+CLUSTER = "cluster"
 # Noted at a loop that may run on several threads, by who gives a kernel unchanged: the steps of all
 # its iterations together, or the multiply-adds of a product that is too deep in loops to be tiled.
 STEPS, PRODUCTS = "steps", "products"

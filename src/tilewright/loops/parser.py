@@ -185,7 +185,8 @@ class _Reader:
         s.expect("grid")
         grid = self._extents(s, self.sizes)
         s.expect("threads")
-        threads = self._extents(s, {})
+        threads = self._counts(s)
+        cluster = self._counts(s) if s.accept("cluster") else (1, 1, 1)
         self._end(s)
         places: dict[Buffer, int] = {}
         shared = self._declared("shared", 2, places)
@@ -193,14 +194,17 @@ class _Reader:
         self.names = {**before, **{b.name: b for b in shared}}
         body = self._block(2)
         self.names = before
-        x, y, z = (n for n in threads if isinstance(n, int))
-        return Launch(name, tuple(params), grid, (x, y, z), shared, body, places)
+        return Launch(name, tuple(params), grid, threads, shared, body, places, cluster)
 
     def _named(self, s: Scanner) -> Buffer:
         found = self.names.get(s.take("word", "a buffer"))
         if not isinstance(found, Buffer):
             raise s.refusal("expected a parameter or a buffer of the workspace")
         return found
+
+    def _counts(self, s: Scanner) -> tuple[int, int, int]:
+        x, y, z = (n for n in self._extents(s, {}) if isinstance(n, int))
+        return x, y, z
 
     def _extents(
         self, s: Scanner, sizes: Mapping[str, Any]

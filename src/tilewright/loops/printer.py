@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from math import prod
 from typing import Any
 
 from tilewright.expr.nodes import Buffer, Expr
@@ -59,13 +60,16 @@ def show_program(program: LaunchProgram) -> str:
 
 
 def show_launch(launch: Launch) -> str:
-    """`launch name(params) grid [x, y, z] threads [x, y, z]:`, its shared buffers, and its body."""
+    """`launch name(params) grid [x, y, z] threads [x, y, z]:`, its shared buffers, and its body; in
+    front of the colon `cluster [x, y, z]` if it has several blocks."""
     params = ", ".join(b.name for b in launch.params)
     grid = ", ".join(map(str, launch.grid))
     threads = ", ".join(map(str, launch.threads))
+    cluster = ", ".join(map(str, launch.cluster))
+    said = f" cluster [{cluster}]" if prod(launch.cluster) > 1 else ""
     return "\n".join(
         [
-            f"launch {launch.name}({params}) grid [{grid}] threads [{threads}]:",
+            f"launch {launch.name}({params}) grid [{grid}] threads [{threads}]{said}:",
             *(f"  shared {show_buffer(b)}{_at(launch, b)}" for b in launch.shared),
             *_lines(launch.body, 1, {}),
         ]

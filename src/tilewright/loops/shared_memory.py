@@ -2,12 +2,14 @@
 
 Only barriers order two threads, and all threads of a block reach each of them, so the vector clock
 of a thread is one number: how many barriers it has passed (for the caller's memory, how many of
-scope "global"). Two accesses to an element, one of them a write, are a race if the threads are in
-different blocks, or are different and have the same clock, whether or not the values are right in
-this run. The elements that an `async` loop copies, and those that a unit beside the threads reads,
-are in use until the thread waits for their group: what conflicts with it before that is also a
-race, even by the same thread; and so is another use of such a unit's accumulators. Elements of a
-box that one thread copies are there for each thread that has waited for its group.
+scope "global"; for threads of two blocks of a cluster, how many of scope "cluster"). Two accesses
+to an element, one of them a write, are a race if the threads are in different blocks, or are
+different and have the same clock, whether or not the values are right in this run. The elements
+that an `async` loop copies, and those that a unit beside the threads reads, are in use until the
+thread waits for their group: what conflicts with it before that is also a race, even by the same
+thread; and so is another use of such a unit's accumulators. Elements of a box that one thread
+copies are there for each thread that has waited for its group, and, if a block of the cluster
+copies it for the others, for these at the next barrier of the cluster.
 
 Buffers of a block may share room: accesses of two of them conflict if they touch the same bytes,
 and what one had there is undefined once the other is written.
@@ -43,7 +45,7 @@ class ThreadAccess(NamedTuple):
     """One access: its thread and block, the thread's clock, and the statement.
 
     flies: part of a copy or of a product that is in flight. group: of a box, whose number that is;
-    else -1.
+    else -1. met: the clock of the cluster; -1 where that orders nothing.
     """
 
     block: Place
@@ -53,18 +55,19 @@ class ThreadAccess(NamedTuple):
     stmt: int
     flies: bool = False
     group: int = -1
+    met: int = -1
 
     def races(self, other: ThreadAccess, landed: int) -> bool:
         """Whether another one, after this, is a race. landed: the groups of boxes that the other
-        one's thread has waited for."""
+        one's thread has waited for, or knows to be there."""
         if not (self.writes or other.writes):
             return False
         if self.flies:
             return True
         if self.group >= 0:
-            return self.block != other.block or self.group >= landed
+            return self.group >= landed
         if self.block != other.block:
-            return True
+            return self.met == other.met
         return self.thread != other.thread and self.clock == other.clock
 
 
@@ -87,10 +90,11 @@ class SimulatedThread:
         self.ended += of == BOXES
         self.flying[of].append([])
 
-    def lands(self, first: SimulatedThread, pending: int) -> bool:
-        """Wait for boxes, which the first thread of the block copies; False: it has not yet."""
+    def lands(self, blocks: Sequence[SimulatedBlock], pending: int) -> bool:
+        """Wait for boxes, which the first threads of the cluster's blocks copy; False: one has not
+        yet."""
         needed = self.ended - pending
-        if first.ended < needed:
+        if any(block.threads[0].ended < needed for block in blocks):
             return False
         self.landed = max(self.landed, needed)
         return True
@@ -112,6 +116,16 @@ class SimulatedThread:
 
 
 @dataclass(eq=False)
+class SimulatedBlock:
+    """A block. known: the groups of boxes that all threads of its cluster know to be in its
+    memory."""
+
+    number: Place
+    threads: list[SimulatedThread] = field(default_factory=list)
+    known: int = 0
+
+
+@dataclass(eq=False)
 class SharedRoom:
     """Memory of one buffer, whose elements are its cells, or of several that share it.
 
@@ -130,13 +144,16 @@ class SharedRoom:
 @dataclass(eq=False)
 class TrackedMemory:
     """The elements of a buffer, and who touched each of them in this launch. at: the byte at which
-    it begins in a room that it shares."""
+    it begins in a room that it shares. home: the block that has it. peers: what the blocks of its
+    cluster have, itself included."""
 
     buffer: Buffer
     values: list[Any]
     statements: Sequence[Stmt]
     room: SharedRoom = field(default_factory=lambda: SharedRoom())
     at: int | None = None
+    home: SimulatedBlock | None = None
+    peers: list[TrackedMemory] = field(default_factory=list)
 
     def touch(
         self,
@@ -147,10 +164,13 @@ class TrackedMemory:
         group: int = -1,
     ) -> None:
         """Note an access. Raises RaceError where it and an earlier one are a race."""
-        clock = self.clock(thread)
+        clock, met = self.clock(thread), self.met(thread)
         new = ThreadAccess(
-            thread.block, thread.number, clock, writes, thread.stmt, flies, group
+            thread.block, thread.number, clock, writes, thread.stmt, flies, group, met
         )
+        landed = thread.landed
+        if self.home is not None and self.home.number != thread.block:
+            landed = self.home.known
         for cell in self.cells(position):
             if writes and self.at is not None:
                 self.room.owners[cell] = self
@@ -158,7 +178,7 @@ class TrackedMemory:
             if new in before:
                 continue
             for old in before:
-                if old.races(new, thread.landed):
+                if old.races(new, landed):
                     raise self.race(position, old, new)
             before[new] = None
 
@@ -180,6 +200,9 @@ class TrackedMemory:
     def clock(self, thread: SimulatedThread) -> int:
         return thread.clocks["shared" if self.buffer.scope == "shared" else "global"]
 
+    def met(self, thread: SimulatedThread) -> int:
+        return thread.clocks["cluster"] if self.buffer.scope == "shared" else -1
+
     def over(self, position: int, thread: SimulatedThread) -> None:
         """What a thread copied there is there, or what it multiplied is read."""
         for touched in map(self.room.touched.__getitem__, self.cells(position)):
@@ -187,7 +210,8 @@ class TrackedMemory:
                 who = old.block, old.thread
                 if old.flies and who == (thread.block, thread.number):
                     del touched[old]
-                    now = old._replace(clock=self.clock(thread), flies=False)
+                    clock, met = self.clock(thread), self.met(thread)
+                    now = old._replace(clock=clock, flies=False, met=met)
                     touched[now] = None
 
     def race(
@@ -200,10 +224,12 @@ class TrackedMemory:
         index = ", ".join(map(str, _unflattened(position, shape)))
         one, two = (self.said(touch) for touch in (old, new))
         apart = "in other blocks"
-        if old.block == new.block:
-            is_flying = old.flies or old.group >= 0
-            apart = "with no wait" if is_flying else "with no barrier"
-            apart += " between"
+        if self.home is not None and new.block != self.home.number:
+            apart = "with no barrier of the cluster between"
+        elif old.flies or old.group >= 0:
+            apart = "with no wait between"
+        elif old.block == new.block:
+            apart = "with no barrier between"
         return RaceError(
             f"{one}, and {two}, {apart}", where=f"{self.buffer.name}[{index}]"
         )
@@ -290,6 +316,11 @@ class View:
         group = self.thread.ended
         self.memory.touch(position, self.thread, True, group=group)
         self.memory.values[position] = value
+
+    def multicast(self, position: int, value: Any) -> None:
+        """The same, in the memory of all blocks of the cluster."""
+        for peer in self.memory.peers:
+            View(peer, self.thread).box(position, value)
 
     def factor(self, position: int) -> Any:
         """A read that is over later."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.targets.cuda.mma_products import DTYPES, product
+from tilewright.loops.nodes import CLUSTER
 from tilewright.schedule import Schedule
 from tilewright.targets.cuda.box_tiles import note_boxes
 from tilewright.targets.cuda.group_intrinsics import GROUP, GROUP_ROWS, group_depth
@@ -21,11 +22,13 @@ def tensorized(
     stages: int = 1,
     is_swizzled: bool = True,
     in_boxes: bool = False,
+    cluster: tuple[int, int] = (1, 1),
 ) -> Schedule:
     """`c = a @ b`, or `a @ b.T`, each block with the rows of some groups of four warps.
 
     stages: tiles of each factor at once, which are copied asynchronously if there are several.
-    in_boxes: one thread copies each by one instruction.
+    in_boxes: one thread copies each by one instruction. cluster: neighboring blocks that share rows
+    of one factor, down and across; one of the two.
     """
     s = product(of, transposed, extents)
     rows = GROUP_ROWS * groups
@@ -64,4 +67,7 @@ def tensorized(
         note_boxes(s, list(parts.values()))
     s.bind(io, "blockIdx.y")
     s.bind(jo, "blockIdx.x")
+    for loop, count in zip((io, jo), cluster, strict=True):
+        if count > 1:
+            s.annotate(loop, CLUSTER, count)
     return s

@@ -57,7 +57,7 @@ from tilewright.loops.shared_memory import RaceError
 from tilewright.loops.walk import walk
 from tilewright.runtime.device import MemoryRange
 from tilewright.schedule import Schedule
-from tilewright.targets.cuda import cost, report
+from tilewright.targets.cuda import cluster_tiles, cost, report
 from tilewright.targets.cuda import tensor_tiles as tensor_tiles_module
 from tilewright.targets.cuda.box_tiles import copies_boxes
 from tilewright.targets.cuda.cost import (
@@ -441,7 +441,13 @@ def test_they_are_the_default_where_the_model_expects_no_loss():
 def test_threads_copy_where_the_model_expects_that_to_be_faster(
     monkeypatch, in_boxes, pays
 ):
-    def time(t: object, machine: object, stages: int = 1, boxes: bool = False) -> float:
+    def time(
+        t: object,
+        machine: object,
+        stages: int = 1,
+        boxes: bool = False,
+        cluster: object = None,
+    ) -> float:
         return in_boxes if boxes else 1.0
 
     monkeypatch.setattr(cost, "time_on_tensor_cores", time)
@@ -486,7 +492,8 @@ def test_the_end_of_a_window_is_seen_in_its_first_step_as_well():
 def test_a_sketch_that_a_primitive_refuses_is_reported(monkeypatch):
     """As that of tiles that are no boxes would be, if they were taken for some."""
     case = product(60, 120, 72, bfloat16, float32)
-    monkeypatch.setattr(tensor_tiles_module, "copies_boxes", lambda t, machine: True)
+    for module in (tensor_tiles_module, cluster_tiles):
+        monkeypatch.setattr(module, "copies_boxes", lambda t, machine: True)
     with events.record() as log:
         assert CORES.with_sketch([], plain(case), case) == []
     (refused,) = (e.fields for e in log if e.kind == "sketch-refused")

@@ -124,7 +124,8 @@ def test_a_planted_race_is_found(kind, why):
 
 def test_a_wait_behind_the_barrier_is_too_late_for_others():
     memory = TrackedMemory(Buffer("t", (1,), float32, "shared"), [0.0], [block()])
-    one, two = (SimulatedThread((0, 0, 0), (n, 0, 0), {"shared": 0}) for n in range(2))
+    clocks = {"shared": 0, "cluster": 0}
+    one, two = (SimulatedThread((0, 0, 0), (n, 0, 0), dict(clocks)) for n in range(2))
     View(memory, one).copy(0, 1.0)
     for thread in (one, two):
         thread.clocks["shared"] += 1

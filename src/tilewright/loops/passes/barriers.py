@@ -22,8 +22,10 @@ What is in flight (`in_flight.py`). What an `async` loop writes is there for no 
 thread that copies has waited: a dependence on such a write is one of the same thread, too, and one
 of its barriers has a wait in front. So has a dependence on what a unit beside the threads reads;
 one on its accumulators, which are the thread's own, needs a wait for all products and no barrier. A
-wait alone serves one on a box that one thread copies, for which all threads wait. A wait leaves
-later groups in flight where the dependences are so many iterations apart (`copy_groups.py`).
+wait alone serves one on a box that one thread copies, for which all threads wait. What is in front
+of a box that blocks of a cluster copy for one another needs a barrier of all its threads, since any
+of them may write there; such a barrier is one of each block, too. A wait leaves later groups in
+flight where the dependences are so many iterations apart (`copy_groups.py`).
 
 A dependence that no gap serves is a race, and is refused with the two threads; so is one between
 blocks.
@@ -75,6 +77,7 @@ from tilewright.loops.passes.in_flight import (
     PRODUCTS,
     accumulators_of,
     flight,
+    is_multicast,
 )
 from tilewright.loops.passes.shared_room import (
     Places,
@@ -85,6 +88,8 @@ from tilewright.loops.passes.thread_program import ThreadProgram
 from tilewright.loops.walk import StatementPlace, walk
 
 _APART: Final[Places] = {}
+# Scopes of barriers: each also does what those in front of it do. "" is none.
+STRENGTH: Final = ("", "shared", "global", "cluster")
 
 
 class NeededBarrier(NamedTuple):
@@ -135,6 +140,8 @@ def _needs_between(
     """The barriers between two accesses, `a` the first in the program."""
     for d in _dependences(tree, a, b):
         by = "" if d.flight == BOXES else scope  # a wait for it is enough
+        if is_multicast(d.later):
+            by = "cluster"
         yield NeededBarrier(frozenset(d.gaps), by, d.way, d.flight)
 
 
@@ -186,7 +193,7 @@ def _ages(
 ) -> Ages:
     """How many groups end up to each wait that serves a need: a wait behind its last barrier does
     not. Accumulators are there only when no product is in flight: that no number of groups says."""
-    serving = {gap for gap in waits if scopes[gap] or not n.scope}
+    serving = {gap for gap in waits if _serves(scopes[gap], n)}
     is_own = n.flight == PRODUCTS and not n.scope
     return groups_ended(n.way, serving, () if is_own else ends)
 
@@ -232,9 +239,10 @@ Reached = tuple[Access, Path]
 
 
 class Dependence(NamedTuple):
-    """gaps: that serve it. way: of what is in flight, the gaps on the way to the access that needs
-    that to be over. flight: what it is."""
+    """later: the access that has to be behind the other one. gaps: that serve it. way: of what is
+    in flight, the gaps on the way to the access that needs that to be over. flight: what it is."""
 
+    later: Access
     gaps: Way
     way: Way = ()
     flight: str = ""
@@ -249,7 +257,8 @@ def _conflict(
     is_later: bool = False,
 ) -> Conflict:
     """Whether b, after a, needs a barrier between. is_later: b is in a later iteration."""
-    own = bool(flight(a)) and (a is not b or is_later)
+    own = bool(flight(a)) or is_multicast(b)
+    own = own and (a is not b or is_later)
     return threads_conflict(a, b, same, carrier, distance, own)
 
 
@@ -276,10 +285,10 @@ def _within(
         if flight(a):
             skipped = _skipped(a, b, two[level + 1 :], loops)
             way = up_to + tree.before(two, level + 1, skipped)
-        yield Dependence(up_to + before, way, flight(a))
+        yield Dependence(b, up_to + before, way, flight(a))
     elif after + before and part is a.place.stmt and part is not b.place.stmt:
         # From the condition or extent of a statement to what is in it.
-        yield Dependence(after + before)
+        yield Dependence(b, after + before)
     else:
         _refuse(a, b, found, "threads")
 
@@ -307,7 +316,7 @@ def _carried(
         apart = _distance(a, b, outside, by, most)
         if apart is not None:
             way = after + whole * (apart - 1) + before
-            yield Dependence(way, way if flight(a) else (), flight(a))
+            yield Dependence(b, way, way if flight(a) else (), flight(a))
 
 
 def _distance(
@@ -411,7 +420,7 @@ def _waits(needs: Sequence[NeededBarrier], scopes: Mapping[Gap, str]) -> set[Gap
     """Of the chosen gaps those with a wait, in front of the barrier if there is one; as few as
     serve all."""
     left = [
-        {gap for gap in n.gaps & scopes.keys() if scopes[gap] or not n.scope}
+        {gap for gap in n.gaps & scopes.keys() if _serves(scopes[gap], n)}
         for n in needs
     ]
     found: set[Gap] = set()
@@ -419,6 +428,12 @@ def _waits(needs: Sequence[NeededBarrier], scopes: Mapping[Gap, str]) -> set[Gap
         if found.isdisjoint(some):
             found.add(min(some, key=lambda gap: (gap.depth, gap.rank)))
     return found
+
+
+def _serves(scope: str, need: NeededBarrier) -> bool:
+    """Whether what is in front of a barrier of this scope, or of none, is over where a need asks
+    for that."""
+    return STRENGTH.index(scope) >= STRENGTH.index(need.scope)
 
 
 def _outermost(need: NeededBarrier) -> int:
@@ -444,7 +459,10 @@ def _scopes(needs: Sequence[NeededBarrier], gaps: Iterable[Gap]) -> dict[Gap, st
         if not any(need.scope and need.gaps.isdisjoint(others) for need in needs):
             scopes[gap] = ""
     for need in sorted(needs, key=lambda n: len(n.gaps & scopes.keys())):
+        if not need.scope:
+            continue
         mine = [gap for gap in need.gaps & scopes.keys() if scopes[gap]]
-        if need.scope == "global" and all(scopes[gap] == "shared" for gap in mine):
-            scopes[min(mine, key=lambda gap: (gap.depth, gap.rank))] = "global"
+        weaker = STRENGTH[: STRENGTH.index(need.scope)]
+        if all(scopes[gap] in weaker for gap in mine):
+            scopes[min(mine, key=lambda gap: (gap.depth, gap.rank))] = need.scope
     return scopes

@@ -21,7 +21,17 @@ from tilewright.expr.nodes import And, Buffer, Expr, Le, Load, Lt, Select, Var
 from tilewright.expr.swizzle import BLOCK, CHUNKS
 from tilewright.loops.analysis.terms import variables
 from tilewright.loops.launch import Barrier, Commit, Wait
-from tilewright.loops.nodes import BULK, GPU_AXES, For, If, Kernel, Stmt, Store, While
+from tilewright.loops.nodes import (
+    BULK,
+    GPU_AXES,
+    MULTICAST,
+    For,
+    If,
+    Kernel,
+    Stmt,
+    Store,
+    While,
+)
 from tilewright.loops.operands import position
 from tilewright.loops.passes.async_copies import copied, with_copies
 from tilewright.loops.passes.copy_groups import MOST
@@ -32,6 +42,7 @@ SIDE: Final = 256  # the most elements of a box along a dimension
 RANK: Final = 5
 THREADS: Final = tuple(axis for axis in GPU_AXES if axis.startswith("threadIdx"))
 STEP: Final = 16  # bytes: what the distance of a tensor's rows is a multiple of
+BOX_KINDS: Final = (BULK, MULTICAST)  # the kinds of loops that copy boxes
 
 
 class TensorBox(NamedTuple):
@@ -109,7 +120,7 @@ def box_copy(f: For) -> BoxCopy:
 
 def boxes_of(body: Stmt) -> tuple[TensorBox, ...]:
     """The boxes that a program of a thread copies, each once."""
-    copies = (box_copy(f) for f in loops_of(body) if f.kind == BULK)
+    copies = (box_copy(f) for f in loops_of(body) if f.kind in BOX_KINDS)
     return tuple(dict.fromkeys(c.box for c in copies))
 
 
@@ -118,7 +129,7 @@ def _nest(f: For) -> tuple[list[For], Store] | None:
     loops: list[For] = []
     s: Stmt = f
     while isinstance(s, For):
-        if s.kind not in ("serial", BULK) or s.trips is None:
+        if s.kind not in ("serial", *BOX_KINDS) or s.trips is None:
             return None
         loops.append(s)
         s = s.body
@@ -224,29 +235,39 @@ def _parts(e: Expr) -> Iterator[Expr]:
 
 
 class _Groups(NamedTuple):
-    """Groups that the thread, or some thread of its block, has not waited for."""
+    """Groups that the thread, or some thread of its block, or of its cluster if blocks copy for one
+    another, has not waited for."""
 
     own: int = 0
     block: int = 0
     most: int = 0
+    in_cluster: bool = False
 
 
 def groups_at_once(body: Stmt) -> int:
-    """How many groups of boxes a block has at most, from the first byte until all threads have come
-    to a barrier behind their wait. Raises ScheduleError (TW-LAUNCH) if there is no limit."""
-    return _walked(body, _Groups()).most
+    """How many groups of boxes a block has at most, from the first byte until all threads, of its
+    cluster if its blocks copy for one another, have come to a barrier behind their wait. Raises
+    ScheduleError (TW-LAUNCH) if there is no limit."""
+    in_cluster = any(f.kind == MULTICAST for f in loops_of(body))
+    return _walked(body, _Groups(in_cluster=in_cluster)).most
+
+
+def groups_at_end(body: Stmt) -> int:
+    """How many groups of boxes a thread has not waited for when it ends. Raises as above."""
+    return _walked(body, _Groups()).own
 
 
 def _walked(s: Stmt, g: _Groups) -> _Groups:
     match s:
         case Commit("bulk"):
             own, block = g.own + 1, g.block + 1
-            return _Groups(own, block, max(g.most, block))
+            return g._replace(own=own, block=block, most=max(g.most, block))
         case Wait("bulk", pending):
             return g._replace(own=min(g.own, pending))
-        case Barrier():
-            return g._replace(block=g.own)
-        case For(kind="bulk"):
+        case Barrier(scope):
+            meets = scope == "cluster" or not g.in_cluster
+            return g._replace(block=g.own) if meets else g
+        case For(kind="bulk" | "multicast"):
             return g._replace(most=max(g.most, g.block + 1))  # of a group that goes on
         case If():
             ways = [_walked(inner, g) for inner in below(s)]

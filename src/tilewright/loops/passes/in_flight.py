@@ -2,7 +2,8 @@
 
     copies      what an `async` loop writes is in shared memory later
     bulk        so is what a `bulk` loop of one thread writes; it is there for all threads of the
-                block that wait, without a barrier
+                block that wait, without a barrier; what a `multicast` loop writes, for those of
+                the cluster
     products    a unit beside the threads still reads its factors and adds to its accumulators
 
 Each thread ends a group of what it has started by a `Commit`, and `Wait`s for all groups but the
@@ -16,7 +17,7 @@ from typing import Final
 
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.analysis.access import Access
-from tilewright.loops.nodes import ASYNC, BULK, For, Stmt, Unit
+from tilewright.loops.nodes import ASYNC, BULK, MULTICAST, For, Stmt, Unit
 from tilewright.loops.passes.warp_units import warp_units
 from tilewright.loops.walk import StatementPlace
 
@@ -25,7 +26,7 @@ BOXES: Final = "bulk"
 PRODUCTS: Final = "products"
 FLIGHTS: Final = (COPIES, BOXES, PRODUCTS)
 COMMITTED: Final = (BOXES, PRODUCTS)  # of which a wait knows those in ended groups only
-_KINDS: Final = {ASYNC: COPIES, BULK: BOXES}
+_KINDS: Final = {ASYNC: COPIES, BULK: BOXES, MULTICAST: BOXES}
 
 
 def runs_beside(s: Stmt) -> bool:
@@ -48,6 +49,12 @@ def flight_of(at: StatementPlace) -> str:
         if isinstance(s, For) and s.kind in _KINDS:
             return _KINDS[s.kind]
     return PRODUCTS if any(map(runs_beside, around)) else ""
+
+
+def is_multicast(a: Access) -> bool:
+    """Whether an access writes the memory of all blocks of a cluster."""
+    around = (*a.place.above, a.place.stmt)
+    return a.writes and any(isinstance(s, For) and s.kind == MULTICAST for s in around)
 
 
 def accumulators(units: Iterable[Unit]) -> frozenset[Buffer]:

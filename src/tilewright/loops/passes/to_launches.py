@@ -36,6 +36,7 @@ from tilewright.loops.nodes import (
 from tilewright.loops.passes.async_copies import with_async_copies
 from tilewright.loops.passes.barriers import with_barriers
 from tilewright.loops.passes.bulk_copies import with_bulk_copies
+from tilewright.loops.passes.clusters import cluster_of, in_parts, with_multicasts
 from tilewright.loops.passes.guards import gathered
 from tilewright.loops.passes.shared_room import shared_places
 from tilewright.loops.passes.thread_program import THREAD_AXES, thread_program
@@ -58,12 +59,13 @@ def to_launches(
 
     warp: the number of threads that run in lockstep and can combine values without shared memory.
     async_copies: whether threads continue while memory is copied, where notes allow it.
-    bulk_copies: whether one thread copies boxes of tensors, where notes allow it.
+    bulk_copies: whether one thread copies boxes of tensors, and blocks of a cluster parts of these,
+    where notes allow it.
     own_room: bytes of shared memory for each thread of a block, up to which its buffers share no
     room; None: they never do.
     Raises ScheduleError (TW-LAUNCH) naming the loop or buffer that prevents it.
     """
-    work = _Kernel(kernel, warp, own_room)
+    work = _Kernel(kernel, warp, bulk_copies, own_room)
     body = statement(kernel)
     if bulk_copies:
         body = with_bulk_copies(kernel, body)
@@ -81,6 +83,7 @@ class _Kernel:
 
     kernel: Kernel
     warp: int
+    in_clusters: bool
     own_room: int | None
     workspace: list[Buffer] = field(default_factory=list)
     launches: list[Launch] = field(default_factory=list)
@@ -119,6 +122,11 @@ class _Kernel:
         grid: dict[str, Extent] = {}
         names: dict[Any, Any] = {}
         body = substitute(_inside_grid(nest, grid, names), names)
+        cluster = None
+        if self.in_clusters:
+            cluster = cluster_of(self.kernel, nest, grid)
+        if cluster is not None:
+            body = with_multicasts(body, cluster)
         numbers = {AXIS[axis]: extent for axis, extent in grid.items()}
         found = thread_program(moved(body, self.moves), numbers, self.warp)
         self.workspace += found.workspace
@@ -126,8 +134,10 @@ class _Kernel:
         threads = dict(zip(THREAD_AXES, found.threads, strict=True))
         room = self.own_room
         places = {} if room is None else shared_places(found, room)
-        program = with_units(with_barriers(found, (x, y, z), places), threads)
-        program = gathered(program)
+        program = with_barriers(found, (x, y, z), places)
+        if cluster is not None:
+            program = in_parts(program, cluster, found.threads)
+        program = gathered(with_units(program, threads))
         used = reads(program) | writes(program)
         known = (*self.kernel.params, *self.workspace)
         return Launch(
@@ -138,6 +148,7 @@ class _Kernel:
             found.shared,
             program,
             places,
+            (1, 1, 1) if cluster is None else cluster.shape,
         )
 
 

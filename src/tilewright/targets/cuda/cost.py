@@ -3,8 +3,9 @@
 A step of a block takes as long as the slowest of: the tensor cores, instructions that are issued,
 turns of shared memory, bytes from the device's memory; then the waits that other blocks of the unit
 do not hide. With n tiles of each factor, asynchronous copies have n - 1 steps to arrive; one less
-where units of several warps overlap steps, and nothing waits for these then. Rates are
-NVIDIA's of an A100 (`machine.py`), and have not been measured here.
+where units of several warps overlap steps, and nothing waits for these then. Blocks of a cluster
+read what they share once, and come to a barrier in each step before they copy. Rates are NVIDIA's
+of an A100 (`machine.py`), and have not been measured here.
 """
 
 from __future__ import annotations
@@ -50,6 +51,9 @@ SWIZZLING: Final = 2
 # Instructions of one thread that copy a box: its place, its bytes, and the copy. That units which
 # copy take as long for a box as for the same bytes in smaller pieces is not measured.
 BOX_INSTRUCTIONS: Final = 8
+# Nanoseconds until the blocks of a cluster know that all have come to a barrier: about 180 clocks,
+# the latency between two processors (Luo et al., see `machine.py`); not measured.
+CLUSTER_SYNC: Final = 100.0
 PADDINGS: Final = (0, 8, 16)  # bytes between rows of a factor's tile that may be tried
 MATRIX_ROWS: Final = 8  # that one turn of `ldmatrix` reads
 RESULT_PADDING: Final = 8  # elements between rows of the results
@@ -64,6 +68,22 @@ class RowLayout(NamedTuple):
 
     room: int
     is_swizzled: bool = False
+
+
+class ClusterShape(NamedTuple):
+    """Blocks of a cluster, along the rows and along the columns: those along one side share the
+    factor of the other side."""
+
+    rows: int
+    columns: int
+
+    @property
+    def blocks(self) -> int:
+        """How many there are."""
+        return self.rows * self.columns
+
+
+ONE_BLOCK: Final = ClusterShape(1, 1)
 
 
 class TensorTile(NamedTuple):
@@ -388,11 +408,16 @@ def spare_tiles(t: TensorTiling, stages: int) -> int:
     return int(t.unit.threads > WARP and stages > 2)
 
 
-def best_stages(t: TensorTiling, machine: CudaMachine, in_boxes: bool = False) -> int:
+def best_stages(
+    t: TensorTiling,
+    machine: CudaMachine,
+    in_boxes: bool = False,
+    cluster: ClusterShape = ONE_BLOCK,
+) -> int:
     """The number of stages with which a product is expected to be fastest."""
 
     def time(stages: int) -> float:
-        return time_on_tensor_cores(t, machine, stages, in_boxes) or math.inf
+        return time_on_tensor_cores(t, machine, stages, in_boxes, cluster) or math.inf
 
     return min(stage_counts(t, machine, in_boxes), key=time)
 
@@ -463,23 +488,32 @@ def boxes_pay(t: TensorTiling, machine: CudaMachine) -> bool:
 
 
 def time_on_tensor_cores(
-    t: TensorTiling, machine: CudaMachine, stages: int = 1, in_boxes: bool = False
+    t: TensorTiling,
+    machine: CudaMachine,
+    stages: int = 1,
+    in_boxes: bool = False,
+    cluster: ClusterShape = ONE_BLOCK,
 ) -> float | None:
     """Nanoseconds of a product in these tiles; None if they do not fit the machine.
 
-    in_boxes: one thread copies the factors' tiles, each by one instruction.
+    in_boxes: one thread copies the factors' tiles, each by one instruction. cluster: blocks that
+    share these.
     """
     of = machine.simt
     held = together(t, machine, stages, in_boxes)
-    if held == 0:
+    units = of.units // cluster.blocks * cluster.blocks
+    if held == 0 or units == 0:
         return None
-    waves = -(-t.plan.blocks // of.units)
+    waves = -(-t.plan.blocks // units)
     running = min(held, waves)
+    meeting = CLUSTER_SYNC if cluster.blocks > 1 else 0.0
     last = sum(r.requests * r.turns for r in result_requests(t, machine))
     spare = spare_tiles(t, stages)
-    step = _step(t, machine, running, in_boxes) + (0 if spare else _waits(t, running))
+    step = _step(t, machine, running, in_boxes, cluster)
+    if not spare:
+        step += _waits(t, running) + meeting / running
     if stages > 1 and (in_boxes or _arrive_later(t, machine)):
-        arriving = LATENCY / (running * (stages - 1 - spare))
+        arriving = (LATENCY + meeting) / (running * (stages - 1 - spare))
         block = t.plan.steps * (max(step, arriving) + SYNC / running)
         block += LATENCY / running  # of the first tiles
     else:
@@ -487,14 +521,22 @@ def time_on_tensor_cores(
     return waves * (block + turns_time(last, machine)) + of.launch_ns
 
 
-def _step(t: TensorTiling, machine: CudaMachine, running: int, in_boxes: bool) -> float:
+def _step(
+    t: TensorTiling,
+    machine: CudaMachine,
+    running: int,
+    in_boxes: bool,
+    cluster: ClusterShape,
+) -> float:
     """Nanoseconds of a step of a block, of several that a unit runs together, without waits."""
     of = machine.simt
-    moved = turns = issued = 0
+    moved = 0.0
+    turns = issued = 0
     for read, rows in factor_rows(t, machine).items():
         found = operand_requests(t, read, rows, machine)
         fetched, *inner = found
-        moved += fetched.requests * fetched.turns * SECTOR
+        sharing = cluster.columns if read is t.plan.product.left else cluster.rows
+        moved += fetched.requests * fetched.turns * SECTOR / sharing
         turns += sum(r.requests * r.turns for r in inner)
         each = PACKING if _loads(t, read, rows.room) > 1 else 0
         each += SWIZZLING if rows.is_swizzled else 0

@@ -1,7 +1,8 @@
 """Emits copies of boxes: `cp.async.bulk.tensor`, whose bytes "mbarriers" count.
 
-A tensor map of 128 bytes says what a box is of; the driver encodes it at each launch. Names and
-rules follow the PTX ISA, "cp.async.bulk.tensor" and "mbarrier".
+A tensor map of 128 bytes says what a box is of; the driver encodes it at each launch. Blocks of a
+cluster are started together since the kernel says how many these are. Names and rules follow the
+PTX ISA, "cp.async.bulk.tensor", "mbarrier" and "barrier.cluster".
 """
 
 from __future__ import annotations
@@ -23,14 +24,20 @@ def _parameter(name: str) -> str:
 
 
 def _copy(
-    target: LlvmValue, counted: LlvmValue, of: str, at: Sequence[LlvmValue]
+    target: LlvmValue, counted: LlvmValue, of: str, at: Sequence[LlvmValue], into: int
 ) -> str:
     name = f"{_NVVM}.cp.async.bulk.tensor.g2s.tile.{len(at)}d"
     coordinates = ", ".join(v.typed for v in at)
-    # No multicast, no hint for the cache, one block.
-    rest = "i16 0, i64 0, i1 0, i1 0, i32 0"
+    is_multicast = int(into > 0)
+    # No hint for the cache, units of one block.
+    rest = f"i16 {into}, i64 0, i1 {is_multicast}, i1 0, i32 0"
     to = f"{target.typed}, {counted.typed}"
     return f"call void {name}({to}, ptr {of}, {coordinates}, {rest})"
+
+
+def _cluster(blocks: tuple[int, int, int]) -> str:
+    extents = ",".join(map(str, blocks))
+    return f'"nvvm.cluster_dim"="{extents}"'
 
 
 BOXES: Final = BoxCopies(
@@ -47,5 +54,11 @@ BOXES: Final = BoxCopies(
         f"({at.typed}, {parity.typed})"
     ),
     space="ptr addrspace(7)",
+    cluster=_cluster,
+    together=(
+        f"call void {_NVVM}.fence.proxy.async.shared_cluster()",
+        f"call void {_NVVM}.barrier.cluster.arrive.aligned()",
+        f"call void {_NVVM}.barrier.cluster.wait.aligned()",
+    ),
     feature="sm_90",
 )

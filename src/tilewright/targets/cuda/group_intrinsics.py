@@ -2,7 +2,7 @@
 
 A product has 64 rows, and 128 bytes along the sum: four instructions. Both factors are in shared
 memory, swizzled, in rows of 128 bytes: along the sum or, elements of 16 bits only, beside it; of
-128 columns, the second 64 are in a block of their own then. The instruction reads
+more than 64 columns, each 64 are in a block of their own then. The instruction reads
 them by the path of asynchronous copies (the "async proxy"). Shapes follow the PTX ISA,
 "Asynchronous Warpgroup Level Matrix Instructions".
 """
@@ -36,7 +36,11 @@ from tilewright.targets.cuda.machine import WARP
 
 GROUP: Final = 4 * WARP  # threads
 GROUP_ROWS: Final = 64
-GROUP_COLUMNS: Final = (64, 128)  # columns of a product, of which there is an intrinsic
+GROUP_COLUMNS: Final = (
+    64,
+    128,
+    256,
+)  # columns of a product, of which there is an intrinsic
 GROUP_BLOCK: Final = 64  # columns of a block whose rows go across the sum
 STEP: Final = 32  # bytes along the sum, in one instruction
 STEPS: Final = BLOCK // STEP

@@ -29,18 +29,25 @@ from tilewright.schedule.space import Choices, Sketch
 from tilewright.schedule.space.selection import legal_point
 from tilewright.schedule.tree import find_buffer
 from tilewright.targets.cuda.box_tiles import copies_boxes, fetch_box, note_boxes
+from tilewright.targets.cuda.cluster_tiles import (
+    best_cluster,
+    cluster_shapes,
+    default_time,
+    note_cluster,
+    takes_boxes,
+)
 from tilewright.targets.cuda.cost import (
+    ONE_BLOCK,
+    ClusterShape,
     RowLayout,
     TensorTile,
     TensorTiling,
     best_rows,
     best_stages,
-    boxes_pay,
     padded_read,
     row_layouts,
     spare_tiles,
     stage_counts,
-    time_on_tensor_cores,
 )
 from tilewright.targets.cuda.machine import WARP, CudaMachine
 from tilewright.targets.cuda.tensor_choice import (
@@ -119,8 +126,7 @@ class TensorCores:
         work = with_one_column(p)
         tile = tensor_tiles(work, self.machine, self.kind)[0]
         best = tiling_of(work, tile, self.kind)
-        stages = best_stages(best, self.machine)
-        return time_on_tensor_cores(best, self.machine, stages)
+        return default_time(best, self.machine)
 
     def pays(self, p: Product) -> bool:
         """Whether a product is expected to be faster on tensor cores."""
@@ -270,10 +276,7 @@ class _TensorWork:
         single = [loop for loop in nest if loop not in (*rows, column)]
         s.reorder(*single, *steps, *rows, column, inner)
         outer = reduce(s.fuse, steps)
-        # Which parts of a window are boxes is only seen when these are noted.
-        pays = len(p.sums) == 1 and boxes_pay(t, self.machine)
-        able = (True, False) if copies_boxes(t, self.machine) else (False,)
-        self.in_boxes = choose(f"{p.name}.boxes", able, able[0] and pays)
+        cluster = self.copies(choose)
         fetched = [self.fetch(read, outer, choose) for read in (p.left, p.right)]
         self.by_warps([zeros[row] for row in rows], zeros[column])
         product = self.by_warps(rows, column, inner)
@@ -287,7 +290,7 @@ class _TensorWork:
         tile_rows = [f"{last[d]}.i" for d in self.tiled_rows]
         self.by_threads(tile_rows, f"{last[p.columns[0]]}.i")
         possible = stage_counts(t, self.machine, self.in_boxes)
-        best = best_stages(t, self.machine, self.in_boxes)
+        best = best_stages(t, self.machine, self.in_boxes, cluster)
         stages = choose(f"{p.name}.stages", possible, best)
         if stages > 1:
             spare = spare_tiles(t, stages)
@@ -295,6 +298,19 @@ class _TensorWork:
         if self.in_boxes:
             note_boxes(s, fetched)
         bind_blocks(s, grid)
+        note_cluster(s, t, last, cluster)
+
+    def copies(self, choose: Choices) -> ClusterShape:
+        """Choose whether one thread copies tiles, and for which blocks; the cluster of these."""
+        t, name = self.t, self.t.plan.product.name
+        able = (True, False) if copies_boxes(t, self.machine) else (False,)
+        pays = takes_boxes(t, self.machine)
+        self.in_boxes = choose(f"{name}.boxes", able, pays)
+        if not self.in_boxes:
+            return ONE_BLOCK
+        shapes = cluster_shapes(t, self.machine)
+        best = best_cluster(t, self.machine)
+        return ClusterShape(*choose(f"{name}.cluster", shapes, best))
 
     @property
     def tiled_rows(self) -> list[Dim]:

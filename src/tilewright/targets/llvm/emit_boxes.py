@@ -5,6 +5,9 @@ boxes. A thread counts the groups that have been started, and those that it has 
 is the (n // count)th one of mbarrier n % count; the parity of that number tells it from the one
 before. The ring is as long as the groups that are in flight at a time (`groups_at_once`), so that
 none begins anew before all threads have seen its end.
+
+Blocks of a cluster that copy for one another have such a ring each, at the same place: what one
+copies into the memory of all is counted by the mbarrier of each, which expects the parts of all.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from typing import Final
 
 from tilewright.base.dataclass import dataclass
 from tilewright.expr.affine import to_expr
-from tilewright.loops.nodes import For
+from tilewright.loops.nodes import MULTICAST, For
 from tilewright.loops.passes.block_memory import ring_bytes
 from tilewright.loops.passes.bulk_copies import BoxCopy, TensorBox, box_copy
 from tilewright.targets.llvm.emit_stmt import Statements
@@ -31,25 +34,29 @@ class BoxCopies:
     parameter: of a kernel, the description of a box. begin: makes an mbarrier for one arrival.
     visible: what was made is there for units beside the threads. expect: so many more bytes will
     arrive. copy: to a place, counted by an mbarrier, what a description says from coordinates on,
-    the fastest dimension first. arrive: a thread has started its group. arrived: whether a phase of
-    this parity is over. space: the type of the address of such a place.
-    feature: of the machine, which has these.
+    the fastest dimension first, in the memory of the blocks of the cluster whose bits are set, or
+    of its own if none is. arrive: a thread has started its group. arrived: whether a phase of
+    this parity is over. space: the type of the address of such a place. cluster: of a kernel's
+    attributes, the blocks of a cluster. together: lines that synchronize the threads of a cluster,
+    and units beside them. feature: of the machine, which has these.
     """
 
     parameter: Callable[[str], str]
     begin: Callable[[LlvmValue], str]
     visible: str
     expect: Callable[[LlvmValue, int], str]
-    copy: Callable[[LlvmValue, LlvmValue, str, Sequence[LlvmValue]], str]
+    copy: Callable[[LlvmValue, LlvmValue, str, Sequence[LlvmValue], int], str]
     arrive: Callable[[LlvmValue], str]
     arrived: Callable[[LlvmValue, LlvmValue], str]
     space: str
+    cluster: Callable[[tuple[int, int, int]], str]
+    together: tuple[str, ...]
     feature: str
 
 
 class BoxRing:
     """The boxes in flight of one kernel. start: where the mbarriers are; first: whether a thread is
-    the first one of its block."""
+    the first one of its block; blocks: of a cluster."""
 
     def __init__(
         self,
@@ -58,12 +65,14 @@ class BoxRing:
         boxes: Sequence[TensorBox],
         start: str,
         count: int,
+        blocks: int,
     ) -> None:
         self.x: Final = x
         self.how: Final = how
         self.boxes: Final = boxes
         self.start: Final = LlvmValue(start, _SHARED)
         self.count: Final = count
+        self.blocks: Final = blocks
         self.started: Final = x.stack("i32", 4)
         self.over: Final = x.stack("i32", 4)
 
@@ -85,10 +94,12 @@ class BoxRing:
         """Start a copy, by one thread."""
         found = box_copy(s)
         place = self._place(self._slot(self._get(self.started)))
-        self.x.line(self.how.expect(place, found.box.nbytes))
+        parts = self.blocks if s.kind == MULTICAST else 1
+        self.x.line(self.how.expect(place, parts * found.box.nbytes))
         at = [self._coordinate(found, n) for n in reversed(range(len(found.start)))]
         name = f"%box{self.boxes.index(found.box)}"
-        self.x.line(self.how.copy(self._target(found), place, name, at))
+        into = (1 << self.blocks) - 1 if s.kind == MULTICAST else 0
+        self.x.line(self.how.copy(self._target(found), place, name, at, into))
         self.x.changed((found.target,))
 
     def commit(self, first: LlvmValue) -> None:

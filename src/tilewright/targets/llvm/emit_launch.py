@@ -35,8 +35,8 @@ from tilewright.loops.launch import (
     LaunchProgram,
     Wait,
 )
-from tilewright.loops.nodes import ASYNC, BULK, For, Unit
-from tilewright.loops.passes.bulk_copies import boxes_of
+from tilewright.loops.nodes import ASYNC, For, Unit
+from tilewright.loops.passes.bulk_copies import BOX_KINDS, boxes_of
 from tilewright.loops.passes.in_flight import BOXES, PRODUCTS, accumulators_of
 from tilewright.loops.passes.shared_room import ALIGNMENT
 from tilewright.targets.llvm.emit_boxes import BoxCopies, BoxRing
@@ -124,10 +124,13 @@ class LaunchThread(LaunchMemory):
             place = shared.memory.ring_place
             at = f"getelementptr (i8, ptr addrspace(3) @{shared.symbol}, i64 {place})"
             boxes = boxes_of(launch.body)
-            self.ring = BoxRing(self, self._has(self._boxes()), boxes, at, count)
+            how = self._has(self._boxes())
+            blocks = prod(launch.cluster)
+            self.ring = BoxRing(self, how, boxes, at, count, blocks)
         self.out = here
         if self.ring is not None:
-            self.ring.begin(self._is_first(), dialect.barrier)
+            scope = "shared" if self.ring.blocks == 1 else "cluster"
+            self.ring.begin(self._is_first(), self._barrier(scope, False))
 
     def _boxes(self) -> BoxCopies | None:
         """How the machine copies boxes, if it does."""
@@ -160,20 +163,27 @@ class LaunchThread(LaunchMemory):
         """One statement at the current place."""
         if isinstance(s, Barrier):
             self.changed(b for b in self.written if b.scope != "register")
-            if self.accumulators or self.ring is not None:
-                self.line(self.dialect.fence)
-            for line in self.dialect.barrier:
+            for line in self._barrier(s.scope, self.accumulators or self.ring):
                 self.line(line)
         elif isinstance(s, Commit | Wait):
             self._in_flight(s)
         elif isinstance(s, For) and s.kind == ASYNC:
             copy_elements(self, s, self._has(self.dialect.copies))
-        elif isinstance(s, For) and s.kind == BULK:
+        elif isinstance(s, For) and s.kind in BOX_KINDS:
             self._has(self.ring).copy(s)
         elif isinstance(s, CombineThreads):
             self._combine_threads(s)
         else:
             super().emit(s)
+
+    def _barrier(self, scope: str, is_for_units: object) -> tuple[str, ...]:
+        """The lines of a barrier. is_for_units: whether it is one for those beside the threads."""
+        lines = self.dialect.barrier
+        if scope == "cluster":
+            lines = self._has(self._boxes()).together
+        elif is_for_units:
+            lines = (self.dialect.fence, *lines)
+        return lines
 
     def _in_flight(self, s: Commit | Wait) -> None:
         """End a group of copies or products, or wait for them."""
@@ -329,6 +339,9 @@ class LaunchThread(LaunchMemory):
         flatten(self.entry, lines)
         flatten(self.out, lines)
         attributes = self.dialect.attributes(self.launch.threads)
+        if prod(self.launch.cluster) > 1:
+            how = self._has(self._boxes())
+            attributes += f" {how.cluster(self.launch.cluster)}"
         return "\n".join(
             [*lines, "  ret void", "}", f"attributes #{group} = {{ {attributes} }}", ""]
         )
@@ -346,7 +359,7 @@ class LaunchThread(LaunchMemory):
     @property
     def _exchanges(self) -> bool:
         nodes: Any = postorder(self.launch.body)
-        return any(isinstance(s, Barrier) and s.scope == "global" for s in nodes)
+        return any(isinstance(s, Barrier) and s.scope != "shared" for s in nodes)
 
 
 def launches_text(

@@ -1,4 +1,8 @@
-"""The instructions of boxes: `mbarrier` and `cp.async.bulk.tensor`, one thread after another."""
+"""The instructions of boxes: `mbarrier` and `cp.async.bulk.tensor`, one thread after another.
+
+A copy with a mask (`multicast::cluster`) is one into the memory of each block of the cluster whose
+bit is set, at the same place, where the mbarrier at the same place counts it.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +30,7 @@ def run_boxes(
 
 
 def _copy(state: ThreadState, operands: Sequence[str], one: Array) -> None:
-    target, source, counted = operands
+    target, source, counted, *mask = operands
     found = _SOURCE.fullmatch(source)
     assert found is not None and state.boxes is not None
     coordinates: list[int] = []
@@ -36,13 +40,21 @@ def _copy(state: ThreadState, operands: Sequence[str], one: Array) -> None:
     thread = int(one[0])
     barrier = _place(state, counted, one)
     of = state.map_at(f"[{found[1]}]", one)
-    state.boxes.start(
-        _block(state, one),
-        (barrier, thread),
-        of,
-        tuple(coordinates),
-        _place(state, target, one),
-    )
+    block = _block(state, one)
+    blocks = [block]
+    if mask:
+        bits = state.get(mask[0], "b16", one)
+        blocks = state.clusters.in_mask(block, int(bits[0]))
+    if state.traffic is not None:
+        state.traffic.boxes += of.nbytes
+    for into in blocks:
+        state.boxes.start(
+            into,
+            (barrier, thread),
+            of,
+            tuple(coordinates),
+            _place(state, target, one),
+        )
 
 
 def _init(state: ThreadState, operands: Sequence[str], one: Array) -> None:

@@ -6,6 +6,9 @@ when a thread asks the copy's mbarrier, the latest copy first. Found are
     an access to what is copied by a thread that has not waited for it, and with which no thread
         that has came to a barrier since
     a copy to bytes that a product still reads, or that a thread wrote without a fence
+    a copy into the memory of another block of the cluster, with no barrier of the cluster since
+        something there used these bytes, or since the mbarrier there was made
+    a block that ends before a box that is copied into its memory is there
     an mbarrier that counts other bytes than its copies bring, that is used before it was made or
         before a barrier behind that, or without a fence by a copy; one that nobody ends
 
@@ -14,7 +17,7 @@ Everything follows the PTX ISA ("mbarrier", "Tensor maps", "Swizzling modes").
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import field
 from math import prod
 from typing import Final
@@ -24,6 +27,7 @@ import numpy as np
 from tilewright.base.dataclass import dataclass
 from tilewright.testing.ptx.arithmetic import Array
 from tilewright.testing.ptx.async_proxy import AsyncProxy
+from tilewright.testing.ptx.clusters import Clusters
 
 _TURNS: Final = 50  # that threads may ask in vain
 _BYTES: Final = 8  # of an mbarrier
@@ -38,6 +42,11 @@ class EncodedMap:
     itemsize: int
     extents: tuple[int, ...]
     sides: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the box."""
+        return prod(self.sides) * self.itemsize
 
     def read(self, memory: Array, start: Sequence[int]) -> Array:
         """The bytes of a box. start: its coordinates, outermost first."""
@@ -60,9 +69,10 @@ class EncodedMap:
 @dataclass(eq=False, slots=True)
 class BoxInFlight:
     """places: its bytes of a block's shared memory, in the order of the box. seen: which threads of
-    the block know that it is there."""
+    the block know that it is there. barrier: the place of its mbarrier."""
 
     of: EncodedMap
+    barrier: int
     start: tuple[int, ...]
     places: Array
     seen: Array
@@ -72,10 +82,12 @@ class BoxInFlight:
 @dataclass(eq=False, slots=True)
 class Mbarrier:
     """count: of arrivals in a phase; pending: that are missing; bytes_: that are. maker: the thread
-    that made it; is_known: whether the others can see it."""
+    that made it; made: its arrival at the cluster behind that; is_known: whether the others of the
+    block can see it."""
 
     count: int
     maker: int
+    made: int
     pending: int
     phase: int = 0
     bytes_: int = 0
@@ -93,18 +105,22 @@ class Mbarrier:
 
 @dataclass(eq=False, slots=True)
 class BoxesInFlight:
-    """The mbarriers of a grid, by block and place, and the boxes that it copies, by block."""
+    """The mbarriers of a grid, by block and place, and the boxes that it copies, by block. ended:
+    blocks of which no thread runs any more."""
 
     memory: Array  # of the device
     shared: Array
     proxy: AsyncProxy
     threads: int
+    clusters: Clusters
     barriers: dict[tuple[int, int], Mbarrier] = field(default_factory=dict)
     copies: dict[int, list[BoxInFlight]] = field(default_factory=dict)
+    ended: set[int] = field(default_factory=set)
 
     def make(self, block: int, place: int, thread: int, count: int) -> None:
         """`mbarrier.init`"""
-        self.barriers[block, place] = Mbarrier(count, thread, count)
+        made = int(self.clusters.arrivals[thread]) + 1
+        self.barriers[block, place] = Mbarrier(count, thread, made, count)
         self.proxy.writer[block, place : place + _BYTES] = thread + 1
 
     def fence(self, blocks: Array, who: Array) -> None:
@@ -125,9 +141,25 @@ class BoxesInFlight:
         found = self.barriers.get((block, place))
         if found is None:
             raise RuntimeError("there is no mbarrier at this place")
-        if thread != found.maker and not found.is_known:
+        if self.is_of_another(block, thread):
+            if found.made > self.clusters.waits[thread]:
+                raise RuntimeError(
+                    "an mbarrier of another block is used with no barrier of the cluster since "
+                    "it was made"
+                )
+        elif thread != found.maker and not found.is_known:
             raise RuntimeError("an mbarrier is used with no barrier since it was made")
         return found
+
+    def is_of_another(self, block: int, thread: int) -> bool:
+        """Whether a thread is of another block."""
+        return thread // self.threads != block
+
+    def end(self, block: int) -> None:
+        """A block ends. Raises RuntimeError if a box is on its way into its memory."""
+        self.ended.add(block)
+        if not all(copy.seen.any() for copy in self.copies.get(block, ())):
+            raise RuntimeError("a block ends with no wait for a box in its memory")
 
     def start(
         self,
@@ -137,30 +169,36 @@ class BoxesInFlight:
         start: tuple[int, ...],
         target: int,
     ) -> None:
-        """A copy leaves. barrier: its place, and the thread. target: a place in shared memory."""
+        """A copy leaves, into the memory of a block. barrier: its place there, and the thread that
+        copies. target: a place in shared memory."""
         place, thread = barrier
+        if block in self.ended:
+            raise RuntimeError("a box is copied into the memory of a block that ended")
         counted = self.at(block, place, thread)
         self.proxy.read(block, np.arange(place, place + _BYTES))
         if target % 128:
             raise RuntimeError("a box does not begin at a multiple of 128 bytes")
-        size = prod(of.sides) * of.itemsize
-        at = target + np.arange(size)
+        at = target + np.arange(of.nbytes)
         row = at >> 7
         at = at ^ (row & 7) << 4
         if at.max() >= self.shared.shape[1]:
             raise IndexError("a box outside a block's memory")
         self.proxy.check_overwritten(block, at)
         self.proxy.read(block, at)
+        is_of_another = self.is_of_another(block, thread)
         seen = np.zeros(self.threads, bool)
-        copy = BoxInFlight(of, start, at, seen)
+        copy = BoxInFlight(of, place, start, at, seen)
         mine = self.copies.setdefault(block, [])
         for other in list(mine):
             meets = np.isin(at, other.places)
             if not meets.any():
                 continue
-            if not other.is_there:
+            is_over = other.seen.any() if is_of_another else other.is_there
+            if not is_over:
                 raise RuntimeError("two copies to one place are in flight")
             mine.remove(other)
+        if is_of_another:
+            self.clusters.check_order(block, at, thread)
         mine.append(copy)
         counted.flying.append(copy)
         self.shared[block, at] = _OTHER
@@ -173,14 +211,11 @@ class BoxesInFlight:
             self.shared[block, copy.places] = found
             copy.is_there = True
             barrier.bytes_ -= copy.places.size
-        done = barrier.flying
         barrier.flying = []
         barrier.advance()
         if barrier.phase & 1 != parity:
-            number = thread % self.threads
             known = self.copies.get(block, ())
-            for copy in (*done, *known):
-                copy.seen[number] |= copy.is_there
+            self.see(block, thread, (c for c in known if c.barrier == place))
             return True
         barrier.turns += 1
         most = _TURNS * self.threads
@@ -190,6 +225,15 @@ class BoxesInFlight:
                 "that do not come"
             )
         return False
+
+    def see(self, block: int, thread: int, copies: Iterable[BoxInFlight]) -> None:
+        """A thread of the block has waited for copies."""
+        number = thread % self.threads
+        who, blocks = np.array([thread]), np.array([block])
+        for copy in copies:
+            if copy.is_there and not copy.seen.any():
+                self.clusters.use(blocks, copy.places[None], who)
+            copy.seen[number] |= copy.is_there
 
     def touched(self, blocks: Array, places: Array, who: Array) -> None:
         """Threads access bytes of shared memory, a row of places each."""

@@ -21,9 +21,11 @@ from tilewright.testing.ptx.arithmetic import (
 from tilewright.testing.ptx.async_proxy import ProductInFlight
 from tilewright.testing.ptx.box_instructions import run_boxes
 from tilewright.testing.ptx.boxes import EncodedMap
+from tilewright.testing.ptx.cluster_barriers import meet_in_cluster
+from tilewright.testing.ptx.clusters import Extents
 from tilewright.testing.ptx.memory import CallerMemory
 from tilewright.testing.ptx.mma import fragments, mma, rounded_to_tf32
-from tilewright.testing.ptx.state import WARP, Extents, ThreadState
+from tilewright.testing.ptx.state import WARP, ThreadState
 from tilewright.testing.ptx.text import PtxInstruction, PtxKernel, names_in
 from tilewright.testing.ptx.traffic import WarpTraffic
 from tilewright.testing.ptx.wgmma import (
@@ -156,6 +158,9 @@ class _Grid(ThreadState):
             self.pc[who] = self.kernel.labels[i.operands[0]]
         elif base == "ret":
             self.pc[who] = len(self.kernel.code)
+            self._end(who)
+        elif i.op.startswith("barrier.cluster"):
+            meet_in_cluster(self, modes[1], who)
         elif i.op == "bar.warp.sync":
             self._check_warps(who)
         elif base in ("bar", "barrier"):
@@ -188,6 +193,15 @@ class _Grid(ThreadState):
             if self.boxes is not None and not counts:
                 for block in np.flatnonzero(arrived == enough).tolist():
                     self.boxes.meet(block)
+
+    def _end(self, who: Array) -> None:
+        """Threads end. Raises RuntimeError if a block does that too early."""
+        if self.boxes is None:
+            return
+        ended = self.pc >= len(self.kernel.code)
+        for block in np.unique(self.block[who]).tolist():
+            if ended[self.block == block].all():
+                self.boxes.end(block)
 
     # -- values
 
@@ -395,12 +409,18 @@ class _Grid(ThreadState):
             proxy.groups[who] += 1
         elif modes[0] == "wait_group":
             for product in proxy.arrived(who, int(operands[0])):
+                self._use(product)
                 for name, value in product.registers.items():
                     if proxy.pending(name, product.who) is None:
                         self.set(name, value, product.who)
         else:
             for group in np.unique(self.groups(who)):
                 self._group_product(modes, operands, who[self.groups(who) == group])
+
+    def _use(self, product: ProductInFlight) -> None:
+        """A product has read its factors, and its threads know that."""
+        one = product.who[:1]
+        self.clusters.use(self.block[one], product.places[None], one)
 
     def _group_product(
         self, modes: list[str], operands: tuple[str, ...], who: Array

@@ -12,12 +12,12 @@ import numpy as np
 from tilewright.testing.ptx.arithmetic import TYPES, Array
 from tilewright.testing.ptx.async_proxy import AsyncProxy
 from tilewright.testing.ptx.boxes import BoxesInFlight, EncodedMap
+from tilewright.testing.ptx.clusters import Extents, clusters_of
 from tilewright.testing.ptx.copies import CopiesInFlight
 from tilewright.testing.ptx.memory import CallerMemory
 from tilewright.testing.ptx.text import PtxKernel, names_in
 from tilewright.testing.ptx.traffic import WarpTraffic
 
-Extents = tuple[int, int, int]
 WARP: Final = 32
 # Addresses of a block's memory begin there, a thread's at twice that.
 _SPACE: Final = 1 << 40
@@ -60,6 +60,7 @@ class ThreadState:
         local = self.lay(kernel.local, 2 * _SPACE, 0)
         self.shared = np.zeros((prod(grid), shared), np.uint8)
         self.local = np.zeros((self.count, local), np.uint8)
+        self.clusters = clusters_of(grid, kernel.cluster, self.per_block, shared)
         self.registers: dict[str, Array] = {}
         self.pc = np.zeros(self.count, np.int64)
         self.waiting = np.zeros(self.count, bool)
@@ -77,7 +78,11 @@ class ThreadState:
             self.proxy = AsyncProxy(writer, np.zeros(self.count, int), unfenced)
             if copies:
                 self.boxes = BoxesInFlight(
-                    memory.bytes, self.shared, self.proxy, self.per_block
+                    memory.bytes,
+                    self.shared,
+                    self.proxy,
+                    self.per_block,
+                    self.clusters,
                 )
 
     def lay(
@@ -243,6 +248,8 @@ class ThreadState:
             row = who
         if inside.max() >= memory.shape[1]:
             raise IndexError(f"{self.kernel.name}: an access outside a block's memory")
+        if space == 1:
+            self.clusters.use(row, inside, who)
         return memory, (row[:, None], inside)
 
     def check_global(self, places: Array) -> None:

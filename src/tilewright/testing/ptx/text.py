@@ -14,6 +14,7 @@ _PARAM: Final = re.compile(r"\.param\b.*\s([^\s,]+?),?$")
 _ARRAY: Final = re.compile(r"\.(shared|local) \.align (\d+) \.b8\s+([^\s\[]+)\[(\d*)\]")
 _LINE: Final = re.compile(r"(?:@(!?)(%\w+)\s+)?([\w.:]+)\s*(.*);$")
 _LOCAL: Final = re.compile(r"\{ \.reg \.\w+ \w+; (.*;) \}")  # around one instruction
+_CLUSTER: Final = re.compile(r"\.reqnctapercluster\s+(\d+), (\d+), (\d+)")
 _OPERAND: Final = re.compile(r"\{[^}]*\}|\[[^\]]*\]|[^,\s]+")
 
 
@@ -30,7 +31,7 @@ class PtxInstruction:
 @dataclass(slots=True)
 class PtxKernel:
     """One entry. shared, local: bytes of each array; alignments: of these; labels: numbers of
-    instructions."""
+    instructions; cluster: how many blocks it has on each axis."""
 
     name: str
     params: list[str] = field(default_factory=list)
@@ -39,6 +40,7 @@ class PtxKernel:
     alignments: dict[str, int] = field(default_factory=dict)
     labels: dict[str, int] = field(default_factory=dict)
     code: list[PtxInstruction] = field(default_factory=list)
+    cluster: tuple[int, int, int] = (1, 1, 1)
 
 
 def kernels(text: str) -> dict[str, PtxKernel]:
@@ -86,6 +88,9 @@ def _read(kernel: PtxKernel, line: str) -> None:
             memory = kernel.local
         memory[array[3]] = int(array[4] or 0)
         kernel.alignments[array[3]] = int(array[2])
+    elif cluster := _CLUSTER.fullmatch(line):
+        x, y, z = map(int, cluster.groups())
+        kernel.cluster = (x, y, z)
     elif line.startswith(".param"):
         found = _PARAM.search(line)
         assert found is not None

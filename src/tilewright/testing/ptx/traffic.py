@@ -34,7 +34,8 @@ class AccessKind(NamedTuple):
 class WarpTraffic:
     """By kind of access: requests of warps, transactions, and bytes that threads touch.
 
-    products, group_products: instructions of tensor cores, of warps and of four in a row.
+    products, group_products: instructions of tensor cores, of warps and of four in a row. boxes:
+    bytes of the device's memory that copies of boxes read.
     """
 
     requests: Counter[AccessKind] = field(default_factory=Counter)
@@ -42,6 +43,7 @@ class WarpTraffic:
     nbytes: Counter[AccessKind] = field(default_factory=Counter)
     products: int = 0
     group_products: int = 0
+    boxes: int = 0
 
     def note(
         self, space: int, writes: bool, at: Array, size: int, warps: Array
