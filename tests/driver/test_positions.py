@@ -10,10 +10,15 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tilewright as tw
 from tilewright.base import events
+from tilewright.driver import open_code
 from tilewright.driver.options import Options
+from tilewright.driver.part_assembly import PartedWork
+from tilewright.driver.positions import by_positions
 from tilewright.driver.sources import import_model
 from tilewright.graph.infer import specialize
 from tilewright.graph.interp import evaluate
+from tilewright.loops.nodes import For, Kernel
+from tilewright.loops.walk import loops_of
 
 Layer = tuple[str, dict[str, Any], tuple[int, ...]]
 MODELS: dict[str, list[Layer]] = {
@@ -208,3 +213,47 @@ def test_all_numbers_of_positions_read_weights_as_the_first_one_packs_them() -> 
         if s.kind == "constant" and s.tensor.nbytes == 16 * 64 * 64 * 4
     ]
     assert len(set(transformed)) == 1
+
+
+def loops_of_kernels(
+    monkeypatch: pytest.MonkeyPatch, source: Any, dims: dict[str, Any], threads: int
+) -> tuple[Any, dict[str, list[For]]]:
+    """The executable of a range, and the loops of each of its kernels that has positions."""
+    found: dict[str, list[For]] = {}
+
+    def kept(kernel: Kernel, *more: Any) -> PartedWork | None:
+        made = by_positions(kernel, *more)
+        if made is not None:
+            found[kernel.name] = list(loops_of(made.kernel.body))
+        return made
+
+    monkeypatch.setattr(open_code, "by_positions", kept)
+    monkeypatch.setattr(open_code, "workers", lambda *_: 1)
+    how: Any = {"jit": False, "cache": False, "threads": threads}
+    return tw.compile(source, dims=dims, **how), found
+
+
+def test_threads_share_the_work_of_a_block_that_has_no_second_one_beside_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Blocks in pairs, each on a thread; the last of an odd number of blocks on both."""
+    source = of_one_image(
+        [("Conv", {}, (96, 16, 1, 1)), ("Conv", {"pads": [1] * 4}, (256, 96, 3, 3))]
+    )
+    monkeypatch.setenv("TILEWRIGHT_DEBUG", "1")
+    for dims in ({"h": (3, 24), "w": (3, 24)}, {"h": (3, 4), "w": (3, 5)}):
+        exe, found = loops_of_kernels(monkeypatch, source, dims, 2)
+        *_, loops = found.values()
+        blocks = [f for f in loops if f.var.name.startswith("positions")]
+        each = [f for f in blocks if ".each" in f.var.name]
+        assert each and all(f.kind == "serial" for f in each)
+        assert all(f.kind == "parallel" for f in blocks if f not in each)
+        # A few positions never fill two of the largest blocks.
+        wide = dims["h"][1] > 4
+        assert (blocks[0] in each) != wide
+        sizes = [(3, 3), (4, 4), (3, 4)]
+        if wide:
+            sizes += [(24, 24), (24, 23), (17, 13), (9, 7), (8, 8), (12, 11)]
+        agree(exe, source, *sizes)
+    _, found = loops_of_kernels(monkeypatch, source, {"h": (3, 24), "w": (3, 24)}, 1)
+    assert not [f for own in found.values() for f in own if ".each" in f.var.name]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from math import prod
 from operator import and_
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tilewright.base.dataclass import dataclass
 from tilewright.base.names import fresh
-from tilewright.driver.block_counts import BlockCounts
+from tilewright.driver.block_counts import BlockCounts, speedup
 from tilewright.driver.part_assembly import (
     PartAssembly,
     PartedWork,
@@ -21,16 +21,18 @@ from tilewright.expr.nodes import (
     Buffer,
     Expr,
     Load,
+    Min,
     Select,
     Var,
     as_expr,
     const,
 )
 from tilewright.loops.analysis.access import environment
-from tilewright.loops.nodes import Alloc, For, If, Stmt, Store, block, loop
+from tilewright.loops.nodes import Alloc, For, If, Kernel, Stmt, Store, block, loop
 from tilewright.loops.passes.hoist import HoistedKernel
 from tilewright.loops.sizes import statement
 from tilewright.loops.verify import verify
+from tilewright.loops.walk import loops_of
 from tilewright.plan.positions import Positions, PositionWindow
 from tilewright.schedule import edit
 from tilewright.schedule.primitives.reshape import onto_shape
@@ -64,10 +66,12 @@ def _loops(
 ) -> Stmt:
     blocks = _PositionBlocks(maker, assembly, suffix)
     total = prod_of(maker.positions.counts)
-    for count, done, times in chosen.loops(total):
+    _, most = maker.ends()
+    pairs = zip(chosen.loops(total), chosen.most(most), strict=True)
+    for (count, done, times), often in pairs:
         part = maker.part(count)
         assert not isinstance(part, str)
-        blocks.add(part, count, done, times)
+        blocks.add(part, count, done, times, often)
     return blocks.body()
 
 
@@ -76,6 +80,15 @@ def prod_of(
 ) -> Expr:
     """The product of expressions, at least one."""
     return reduce(lambda a, b: a * b, factors)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Part:
+    """The kernel of so many positions, and where its work on constants is found."""
+
+    kernel: Kernel
+    count: int
+    packed: Mapping[Buffer, Buffer]
 
 
 class _PositionBlocks:
@@ -95,33 +108,66 @@ class _PositionBlocks:
         count: int,
         done: Expr,
         times: Expr,
+        most: int,
     ) -> None:
-        """Add a loop that runs a kernel `times` times, from position `done` on."""
-        part = work.kernel
+        """Add a loop that runs a kernel `times` times, at most `most`, from position `done` on.
+
+        Threads share the blocks; the rest of these, and few, run one after another, each on all
+        threads, if the kernel is worth that.
+        """
         suffix = f"{self._suffix}.{count}"
-        stmt = self._assembly.body(part, suffix)
+        part = _Part(work.kernel, count, self._assembly.packed(work.prepare, suffix))
+        cores = self._maker.target.open_costs.cores
+        fast = speedup(cores, [f.trips for f in _parallel(work.kernel.body)])
+        if fast == 1:
+            self._nests.append(self._blocks(part, done, times, suffix))
+            return
+        if most >= fast:
+            rounds = (times + const(cores - fast, INDEX)) // const(cores, INDEX)
+            many = (
+                Min(rounds * const(cores, INDEX), times)
+                if fast < cores
+                else rounds * const(cores, INDEX)
+            )
+            self._nests.append(self._blocks(part, done, many, suffix))
+            done, times = done + many * const(count, INDEX), times - many
+        each = f"{suffix}.each"
+        self._nests.append(self._blocks(part, done, times, each, inside=True))
+
+    def _blocks(
+        self,
+        part: _Part,
+        done: Expr,
+        times: Expr,
+        suffix: str,
+        *,
+        inside: bool = False,
+    ) -> Stmt:
+        """The loop over blocks; inside: threads share the work of each, else the blocks."""
+        kernel, count = part.kernel, part.count
+        stmt = self._assembly.body(kernel, suffix)
         parts = self._maker.parts(count)
-        shapes = {b.name: b.extents for b in part.params}
+        shapes = {b.name: b.extents for b in kernel.params}
         own = {
             b.name: Buffer(fresh(self._assembly.taken, b.name), shapes[b.name], b.dtype)
             for b in parts.values()
         }
-        packed = self._assembly.packed(work.prepare, suffix)
         by_name = {b.name: b for b in self._maker.kernel.params} | own
-        moves = {b: edit.onto(packed.get(b) or by_name[b.name]) for b in part.params}
+        packed = part.packed
+        moves = {b: edit.onto(packed.get(b) or by_name[b.name]) for b in kernel.params}
         body = edit.rewrite(stmt, environment(stmt), moves=moves)
         block_of = self.name(f"positions{suffix}")
         first = done + block_of * const(count, INDEX)
-        written = self._maker.positions.written.values()
-        nests = [self._copy(w, b, own[b.name], count, first) for w, b in parts.items()]
-        body = block(
-            *nests[: len(nests) - len(written)],
-            body,
-            *nests[len(nests) - len(written) :],
-        )
+        copies = [self._copy(w, b, own[b.name], count, first) for w, b in parts.items()]
+        if inside:
+            copies = [_shared(nest) for nest in copies]
+        gathers = len(copies) - len(self._maker.positions.written)
+        body = block(*copies[:gathers], body, *copies[gathers:])
         for b in own.values():
             body = Alloc(b, body)
-        self._nests.append(loop(block_of, times, _serial(body), "parallel"))
+        if inside:
+            return loop(block_of, times, body, "serial")
+        return loop(block_of, times, _serial(body), "parallel")
 
     def _copy(
         self, window: PositionWindow, part: Buffer, own: Buffer, count: int, first: Expr
@@ -275,6 +321,20 @@ def _linear(
     index: Sequence[Expr],
 ) -> tuple[Expr, ...]:
     return tuple(to_expr(affine(i)) for i in index)
+
+
+def _parallel(
+    stmt: Stmt,
+) -> list[For]:
+    return [f for f in loops_of(stmt) if f.kind == "parallel"]
+
+
+def _shared(
+    nest: Stmt,
+) -> Stmt:
+    """The copies of some positions, each by any thread."""
+    assert isinstance(nest, For)
+    return For(nest.var, nest.extent, "parallel", nest.body)
 
 
 def _serial(
