@@ -39,6 +39,12 @@ MODELS: dict[str, list[Layer]] = {
         ("MaxPool", {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1] * 4}, ()),
         ("Conv", {"pads": [1] * 4}, (32, 32, 3, 3)),
     ],
+    "depthwise": [
+        ("Conv", {"pads": [2, 0, 1, 1], "strides": [2, 1], "group": 32}, (32, 1, 5, 3)),
+        ("Conv", {}, (16, 32, 1, 1)),
+        ("Conv", {"pads": [1] * 4, "group": 16}, (16, 1, 3, 3)),
+        ("Conv", {"dilations": [1, 2], "group": 16}, (16, 1, 3, 3)),
+    ],
     "one border": [("Conv", {"pads": [1, 0, 0, 0]}, (16, 16, 3, 3))],
 }
 
@@ -72,8 +78,8 @@ def model(layers: list[Layer]) -> Any:
     )
 
 
-# squares of tiles, positions, windows without weights
-@pytest.mark.representatives("Winograd", "borders", "a pooling")
+# squares of tiles, positions, windows without weights, rectangles of positions
+@pytest.mark.representatives("Winograd", "borders", "a pooling", "depthwise")
 @pytest.mark.parametrize("name", MODELS)
 def test_results_are_right_at_all_sizes(
     name: str, monkeypatch: pytest.MonkeyPatch
@@ -89,6 +95,8 @@ def test_results_are_right_at_all_sizes(
     # Positions of a pooling share nothing that would be read less often.
     assert any(counts) == (name not in ("apart", "a pooling")), name
     assert not any(e.kind == "kept-whole" for e in log), name
+    found = [e for e in log if e.kind == "positions" and "rectangle" in e.fields]
+    assert bool(found) == (name == "depthwise"), name
     if name == "Winograd":  # in squares of tiles
         assert any(found[-1:] == [4] for found in counts)
     graph = import_model(source, (), Options.of({}))

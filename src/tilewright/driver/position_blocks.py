@@ -27,6 +27,7 @@ from tilewright.expr.nodes import (
     as_expr,
     const,
 )
+from tilewright.ir.node import postorder
 from tilewright.loops.analysis.access import environment
 from tilewright.loops.nodes import Alloc, For, If, Kernel, Stmt, Store, block, loop
 from tilewright.loops.passes.hoist import HoistedKernel
@@ -65,6 +66,14 @@ def _loops(
     assembly: PartAssembly, maker: PositionKernels, chosen: BlockCounts, suffix: str
 ) -> Stmt:
     blocks = _PositionBlocks(maker, assembly, suffix)
+    if maker.positions.boxes:
+        (count,) = chosen.counts
+        tiles = blocks.tiles(count)
+        part = maker.part(count)
+        assert not isinstance(part, str)
+        total = prod_of(tiles)
+        blocks.add(part, count, const(0, INDEX), total, maker.ends_of(total)[1])
+        return blocks.body()
     total = prod_of(maker.positions.counts)
     _, most = maker.ends()
     pairs = zip(chosen.loops(total), chosen.most(most), strict=True)
@@ -130,7 +139,7 @@ class _PositionBlocks:
                 else rounds * const(cores, INDEX)
             )
             self._nests.append(self._blocks(part, done, many, suffix))
-            done, times = done + many * const(count, INDEX), times - many
+            done, times = done + many * self._step(count), times - many
         each = f"{suffix}.each"
         self._nests.append(self._blocks(part, done, times, each, inside=True))
 
@@ -157,7 +166,7 @@ class _PositionBlocks:
         moves = {b: edit.onto(packed.get(b) or by_name[b.name]) for b in kernel.params}
         body = edit.rewrite(stmt, environment(stmt), moves=moves)
         block_of = self.name(f"positions{suffix}")
-        first = done + block_of * const(count, INDEX)
+        first = done + block_of * self._step(count)
         copies = [self._copy(w, b, own[b.name], count, first) for w, b in parts.items()]
         if inside:
             copies = [_shared(nest) for nest in copies]
@@ -168,6 +177,15 @@ class _PositionBlocks:
         if inside:
             return loop(block_of, times, body, "serial")
         return loop(block_of, times, _serial(body), "parallel")
+
+    def tiles(self, count: int) -> list[Expr]:
+        """How many rectangles of so many positions cover each open dimension."""
+        pairs = zip(self.positions.counts, self._maker.grid(count), strict=True)
+        return [(n + const(g - 1, INDEX)) // const(g, INDEX) for n, g in pairs]
+
+    def _step(self, count: int) -> Expr:
+        """From a block to the next: rectangles are numbered themselves."""
+        return const(1 if self.positions.boxes else count, INDEX)
 
     def _copy(
         self, window: PositionWindow, part: Buffer, own: Buffer, count: int, first: Expr
@@ -218,6 +236,8 @@ class _WindowCopy:
         self,
     ) -> Stmt:
         """Position by position; those within the extents of the window's Computation."""
+        if self.blocks.positions.boxes:
+            return self._scattered() if self.scatters else self._box()
         found = self.blocks.positions
         step = found.steps[self.window.of]
         dims = found.dims[self.window.of]
@@ -238,6 +258,54 @@ class _WindowCopy:
         for p in reversed(points) if step > 1 else ():
             body = loop(p, step, body)
         return loop(position, prod(self.grid), body)
+
+    def _first(self) -> list[Expr]:
+        """The first position of the rectangle along each open dimension."""
+        tiles = self.blocks.tiles(prod(self.grid))
+        places = _places(self.first, tiles)
+        return [t * const(g, INDEX) for t, g in zip(places, self.grid, strict=True)]
+
+    def _scattered(self) -> Stmt:
+        """The results of a rectangle, position by position, within their tensor."""
+        dims = self.blocks.positions.dims[self.window.of]
+        local: list[Expr] = [self.blocks.name(f"{self.name}.at") for _ in self.grid]
+        outer = [n + v for n, v in zip(self._first(), local, strict=True)]
+        body = self._points(local, outer)
+        within = [d < as_expr(x.size, INDEX) for d, x in zip(outer, dims, strict=True)]
+        within += [d >= const(0, INDEX) for d in outer]
+        body = If(reduce(and_, within), body, None)
+        for v, n in reversed([*zip(local, self.grid, strict=True)]):
+            assert isinstance(v, Var)
+            body = loop(v, n, body)
+        return body
+
+    def _box(self) -> Stmt:
+        """What a rectangle reads, as far as it is in its tensor."""
+        tensor, first = self.window.tensor, self._first()
+        there: list[Expr] = []
+        mine: list[Expr] = []
+        inside: list[Expr] = []
+        loops: list[tuple[Var, int, str]] = []
+        shape = self.blocks.positions.shape(self.window, self.grid)
+        for a, n, extent in zip(self.window.axes, shape, tensor.extents, strict=True):
+            within: Expr = const(0, INDEX)
+            if n > 1:
+                within = self._along(n, loops)
+            at = const(a.least, INDEX) + within
+            if a.dim is not None:
+                at = at + first[a.dim] * const(a.stride, INDEX)
+                if self.window.outside is None:
+                    (at,) = _linear((at,))
+                    inside += [at < as_expr(extent, INDEX), at >= const(0, INDEX)]
+            there.append(at)
+            mine.append(within)
+        stmt = self._store(tuple(mine), tuple(there))
+        last = len(loops) - 1
+        for n, (v, extent, kind) in reversed([*enumerate(loops)]):
+            stmt = loop(v, extent, stmt, kind if n == last else "serial")
+            if n == last and inside and not any(v in postorder(i) for i in inside):
+                stmt, inside = If(reduce(and_, inside), stmt, None), []
+        return If(reduce(and_, inside), stmt, None) if inside else stmt
 
     def _points(
         self,
