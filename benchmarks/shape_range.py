@@ -1,9 +1,9 @@
 """One executable for a range of shapes against one per shape: time ratios on 20 shapes each.
 
-    python -m benchmarks.shape_range [--shapes 20] [--rounds 15] [--models bert,resnet]
+    python -m benchmarks.shape_range [--models bert,resnet] [--threads 1] [--shapes N] [--rounds N]
 
-Both run interleaved on one thread and are timed by its processor time; a ratio only counts if both
-outputs agree with PyTorch's. Above 1, the shared code is slower.
+Both run interleaved, on one thread timed by its processor time; a ratio only counts if both outputs
+agree with PyTorch's. Above 1, the shared code is slower.
 """
 
 from __future__ import annotations
@@ -101,6 +101,24 @@ def image() -> nn.Module:
     )
 
 
+class Inverted(nn.Module):
+    """A wider image, a depthwise convolution of it, and as many channels as before."""
+
+    def __init__(self, channels: int, wide: int) -> None:
+        super().__init__()
+        self.steps = nn.Sequential(
+            nn.Conv2d(channels, wide, 1),
+            nn.ReLU6(),
+            nn.Conv2d(wide, wide, 3, padding=1, groups=wide),
+            nn.ReLU6(),
+            nn.Conv2d(wide, channels, 1),
+        )
+
+    def forward(self, x: Any) -> Any:
+        """The block on [batch, channels, height, width]."""
+        return x + self.steps(x)
+
+
 class Residual(nn.Module):
     """Two convolutions and what they are added to."""
 
@@ -127,6 +145,20 @@ def resnet() -> nn.Module:
         nn.AdaptiveAvgPool2d(1),
         nn.Flatten(),
         nn.Linear(128, 10),
+    )
+
+
+def mobilenet() -> nn.Module:
+    """A stem as MobileNet's and two of its blocks on [1, 3, height, width]."""
+    return nn.Sequential(
+        nn.Conv2d(3, 24, 3, stride=2, padding=1),
+        nn.ReLU6(),
+        Inverted(24, 144),
+        nn.Conv2d(24, 64, 3, stride=2, padding=1),
+        Inverted(64, 384),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(64, 10),
     )
 
 
@@ -168,11 +200,14 @@ CASES: dict[str, Case] = {
     "mlp": Case(mlp, (16, 64), {0: (2, 40)}),
     "cnn": Case(cnn, (4, 3, 16, 16), {0: (2, 40)}),
     "image": Case(image, (1, 3, 32, 32), {2: (16, 54)}),
+    "mobilenet": Case(mobilenet, (1, 3, 96, 96), {2: (64, 197), 3: (64, 197)}),
     "resnet": Case(resnet, (1, 3, 96, 96), {2: (64, 197), 3: (64, 197)}),
 }
 
 
-def ratios(name: str, shapes: int, rounds: int) -> list[tuple[str, float, float]]:
+def ratios(
+    name: str, shapes: int, rounds: int, threads: int
+) -> list[tuple[str, float, float]]:
     """The extents, microseconds of code for them alone, and the ratio, for each shape."""
     case = CASES[name]
     module = case.make().eval()
@@ -181,7 +216,7 @@ def ratios(name: str, shapes: int, rounds: int) -> list[tuple[str, float, float]
         for a, (least, most) in case.ends.items()
     }
     example = (case.input({}),)
-    how: dict[str, Any] = {"threads": 1, "dynamic_shapes": (dims,)}
+    how: dict[str, Any] = {"threads": threads, "dynamic_shapes": (dims,)}
     open_dims = {f"n{a}": ends for a, ends in case.ends.items()}
     shared = tw.compile(module, example, dims=open_dims, jit=False, **how)
     found = []
@@ -194,15 +229,15 @@ def ratios(name: str, shapes: int, rounds: int) -> list[tuple[str, float, float]
         runs = [shared.specialized({shared.inputs[0].name: x.numpy()}), alone]
         for run in (shared, alone):
             np.testing.assert_allclose(run(x.numpy()), want, **TOLERANCE)
-        generic, special = medians(runs, x.numpy(), rounds)
+        generic, special = medians(runs, x.numpy(), rounds, threads)
         shown = " x ".join(map(str, extents.values()))
         found.append((shown, special * 1e6, generic / special))
     return found
 
 
-def medians(runs: Sequence[Any], x: Any, rounds: int) -> list[float]:
-    """Seconds of processor time per call, interleaved."""
-    clock = clock_of(1)
+def medians(runs: Sequence[Any], x: Any, rounds: int, threads: int) -> list[float]:
+    """Seconds per call, interleaved; of processor time on one thread."""
+    clock = clock_of(threads)
     once = stopwatch(partial(runs[-1], x), clock)()
     calls = 1 + int(CALLS / max(once, 1e-6))
     timed = {n: stopwatch(partial(run, x), clock, calls) for n, run in enumerate(runs)}
@@ -215,9 +250,10 @@ def main() -> None:
     parser.add_argument("--shapes", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--models", default=",".join(CASES), help="separated by commas")
+    parser.add_argument("--threads", type=int, default=1)
     given = parser.parse_args()
     for name in given.models.split(","):
-        rows = ratios(name, given.shapes, given.rounds)
+        rows = ratios(name, given.shapes, given.rounds, given.threads)
         for shown, micros, ratio in rows:
             print(f"{name:8} {shown:9} {micros:8.1f} us alone  ratio {ratio:.2f}")
         mean = float(np.exp(np.mean([np.log(r) for *_, r in rows])))

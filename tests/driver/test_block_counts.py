@@ -8,7 +8,12 @@ import pytest
 
 from tilewright.base.dtypes import float32
 from tilewright.compute.build import map_
-from tilewright.driver.block_counts import BlockCounts, block_counts, rereading
+from tilewright.driver.block_counts import (
+    BlockCounts,
+    block_counts,
+    rereading,
+    speedup,
+)
 from tilewright.expr.interp import evaluate
 from tilewright.expr.nodes import INDEX, Buffer, Var
 from tilewright.targets.registry import target
@@ -38,6 +43,8 @@ def test_each_position_is_in_one_block(counts: list[int], weights: float) -> Non
     assert found.counts == tuple(counts)
     for total in (*range(1, 70), 127, 128, 129, 1000):
         done, taken = 0, 0.0
+        often = [times for *_, times in covered(found, total)]
+        assert all(a <= b for a, b in zip(often, found.most(total), strict=True))
         for count, first, times in covered(found, total):
             assert times >= 0 and (first == done or not times)
             done += count * times
@@ -76,3 +83,31 @@ def test_a_block_reads_all_constants_but_those_of_its_own_part() -> None:
     assert rereading([made, made], {w, table}, costs) == 64.0
     assert rereading([made], {w, table}, replace(costs, kept=31)) == 96.0
     assert rereading([made], {table}, costs) == 0.0
+
+
+def test_blocks_run_as_often_at_most_as_the_bound_says() -> None:
+    """The bound is reached: for some number of positions, by each number."""
+    found = BlockCounts.of([16, 4, 1], with_weights(0.0).__getitem__)
+    reached = [0, 0, 0]
+    for total in range(1, 32):
+        often = [times for *_, times in covered(found, total)]
+        reached = [max(a, b) for a, b in zip(reached, often, strict=True)]
+    assert found.most(31) == reached == [1, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("cores", "inside", "fast"),
+    [
+        (2, [16, 8], 2),
+        (2, [16, 3], 1),  # two rounds for three iterations
+        (64, [16], 16),
+        (3, [4], 2),
+        (2, [None], 2),  # as often as a size says
+        (2, [], 1),  # too little work to share
+        (1, [16], 1),
+    ],
+)
+def test_a_block_is_as_fast_as_its_loop_with_the_fewest_iterations_per_round(
+    cores: int, inside: list[int | None], fast: int
+) -> None:
+    assert speedup(cores, inside) == fast

@@ -10,10 +10,15 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tilewright as tw
 from tilewright.base import events
+from tilewright.driver import open_code
 from tilewright.driver.options import Options
+from tilewright.driver.part_assembly import PartedWork
+from tilewright.driver.positions import by_positions
 from tilewright.driver.sources import import_model
 from tilewright.graph.infer import specialize
 from tilewright.graph.interp import evaluate
+from tilewright.loops.nodes import For, Kernel
+from tilewright.loops.walk import loops_of
 
 Layer = tuple[str, dict[str, Any], tuple[int, ...]]
 MODELS: dict[str, list[Layer]] = {
@@ -33,6 +38,12 @@ MODELS: dict[str, list[Layer]] = {
         ("Conv", {"pads": [3] * 4, "strides": [2, 2]}, (32, 16, 7, 7)),
         ("MaxPool", {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1] * 4}, ()),
         ("Conv", {"pads": [1] * 4}, (32, 32, 3, 3)),
+    ],
+    "depthwise": [
+        ("Conv", {"pads": [2, 0, 1, 1], "strides": [2, 1], "group": 32}, (32, 1, 5, 3)),
+        ("Conv", {}, (16, 32, 1, 1)),
+        ("Conv", {"pads": [1] * 4, "group": 16}, (16, 1, 3, 3)),
+        ("Conv", {"dilations": [1, 2], "group": 16}, (16, 1, 3, 3)),
     ],
     "one border": [("Conv", {"pads": [1, 0, 0, 0]}, (16, 16, 3, 3))],
 }
@@ -67,8 +78,8 @@ def model(layers: list[Layer]) -> Any:
     )
 
 
-# squares of tiles, positions, windows without weights
-@pytest.mark.representatives("Winograd", "borders", "a pooling")
+# squares of tiles, positions, windows without weights, rectangles of positions
+@pytest.mark.representatives("Winograd", "borders", "a pooling", "depthwise")
 @pytest.mark.parametrize("name", MODELS)
 def test_results_are_right_at_all_sizes(
     name: str, monkeypatch: pytest.MonkeyPatch
@@ -84,6 +95,8 @@ def test_results_are_right_at_all_sizes(
     # Positions of a pooling share nothing that would be read less often.
     assert any(counts) == (name not in ("apart", "a pooling")), name
     assert not any(e.kind == "kept-whole" for e in log), name
+    found = [e for e in log if e.kind == "positions" and "rectangle" in e.fields]
+    assert bool(found) == (name == "depthwise"), name
     if name == "Winograd":  # in squares of tiles
         assert any(found[-1:] == [4] for found in counts)
     graph = import_model(source, (), Options.of({}))
@@ -210,3 +223,47 @@ def test_all_numbers_of_positions_read_weights_as_the_first_one_packs_them(
         if s.kind == "constant" and s.tensor.nbytes == 16 * 64 * 64 * 4
     ]
     assert len(transformed) > 2 and len(set(transformed)) == 1
+
+
+def loops_of_kernels(
+    monkeypatch: pytest.MonkeyPatch, source: Any, dims: dict[str, Any], threads: int
+) -> tuple[Any, dict[str, list[For]]]:
+    """The executable of a range, and the loops of each of its kernels that has positions."""
+    found: dict[str, list[For]] = {}
+
+    def kept(kernel: Kernel, *more: Any) -> PartedWork | None:
+        made = by_positions(kernel, *more)
+        if made is not None:
+            found[kernel.name] = list(loops_of(made.kernel.body))
+        return made
+
+    monkeypatch.setattr(open_code, "by_positions", kept)
+    monkeypatch.setattr(open_code, "workers", lambda *_: 1)
+    how: Any = {"jit": False, "cache": False, "threads": threads}
+    return tw.compile(source, dims=dims, **how), found
+
+
+def test_threads_share_the_work_of_a_block_that_has_no_second_one_beside_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Blocks in pairs, each on a thread; the last of an odd number of blocks on both."""
+    source = of_one_image(
+        [("Conv", {}, (96, 16, 1, 1)), ("Conv", {"pads": [1] * 4}, (256, 96, 3, 3))]
+    )
+    monkeypatch.setenv("TILEWRIGHT_DEBUG", "1")
+    for dims in ({"h": (3, 24), "w": (3, 24)}, {"h": (3, 4), "w": (3, 5)}):
+        exe, found = loops_of_kernels(monkeypatch, source, dims, 2)
+        *_, loops = found.values()
+        blocks = [f for f in loops if f.var.name.startswith("positions")]
+        each = [f for f in blocks if ".each" in f.var.name]
+        assert each and all(f.kind == "serial" for f in each)
+        assert all(f.kind == "parallel" for f in blocks if f not in each)
+        # A few positions never fill two of the largest blocks.
+        wide = dims["h"][1] > 4
+        assert (blocks[0] in each) != wide
+        sizes = [(3, 3), (4, 4), (3, 4)]
+        if wide:
+            sizes += [(24, 24), (24, 23), (17, 13), (9, 7), (8, 8), (12, 11)]
+        agree(exe, source, *sizes)
+    _, found = loops_of_kernels(monkeypatch, source, {"h": (3, 24), "w": (3, 24)}, 1)
+    assert not [f for own in found.values() for f in own if ".each" in f.var.name]

@@ -166,6 +166,8 @@ def test_random_networks_of_windows(seed: int) -> None:
 def test_many_random_networks_of_windows() -> None:
     found = [random_windows.run(seed) for seed in range(100, 200)]
     assert found.count("right") > 70
+    # Of 14 sizes with plans of their own; how many depends on what the processor makes profitable.
+    assert found.count("apart") < 5
 
 
 FLOORS = {

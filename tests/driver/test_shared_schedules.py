@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -42,6 +43,14 @@ def test_a_convolution_runs_by_positions_and_a_pooling_whole() -> None:
     assert by.to_dict()["parts"] == list(by.parts)
     assert "it does not do the same at each position" in " ".join(whole.refused)
     assert "rows (not-parted): " in " ".join(whole.refused)
+
+
+def test_a_depthwise_convolution_runs_by_rectangles() -> None:
+    source = test_positions.model(test_positions.MODELS["depthwise"])
+    made = schedules(source, dims={"n": 1, "h": (17, 22), "w": (18, 21)}, **HOW)
+    said = [r.parts[1] for r in made if "rectangles" in r.parts[1]]
+    assert said
+    assert all(re.fullmatch(r"positions in rectangles of \d+ by \d+", t) for t in said)
 
 
 @pytest.mark.parametrize(

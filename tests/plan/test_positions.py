@@ -21,7 +21,7 @@ from tilewright.expr.nodes import (
     Var,
     const,
 )
-from tilewright.plan.positions import Positions, WindowAxis, positions
+from tilewright.plan.positions import Positions, WindowAxis, in_rectangles, positions
 
 N, H, W = (Var(name, INDEX) for name in "nhw")
 B, K, L, J, C, P, Q = (Var(name, INDEX) for name in "bkljcpq")
@@ -70,6 +70,56 @@ def test_a_convolution_has_windows() -> None:
     assert made.counts == (N, H, W)
     assert made.shape(window, (1, 2, 4)) == (1, 2, 4, 3, 3, 8)
     assert made.shape(made.written[Y], (1, 2, 4)) == (1, 2, 4, 16)
+
+
+X2 = Buffer("x2", (N, H + 2, W + 2, 16), float32)
+TAP = Load(Buffer("taps", (3, 3, 16), float32), (P, Q, J))
+
+
+def depthwise(load: Expr | None = None) -> Computation:
+    """Each channel alone, without a sum over channels."""
+    read = Load(X2, (B, K + P, L + Q, J)) if load is None else load
+    c = convolution()
+    dims = tuple(d for d in c.dims if d.var is not C)
+    return replace(c, dims=dims, outputs=(Output(SUM, (B, K, L, J), read * TAP),))
+
+
+def test_what_windows_of_a_rectangle_share_is_read_once() -> None:
+    made = found(depthwise(), relu())
+    assert made is not None and not made.boxes
+    made = in_rectangles(made)
+    assert made.boxes
+    (window,) = made.windows
+    assert made.shape(window, (1, 2, 4)) == (1, 2 + 2, 4 + 2, 16)
+    assert made.shape(made.written[Y], (1, 2, 4)) == (1, 2, 4, 16)
+    part = Buffer("part", (1, 4, 6, 16), float32)
+    some = made.some((1, 2, 4), {window: part, made.written[Y]: Y})
+    (read,) = (a for a in some[0].accesses if a.buffer is part)
+    assert read.index == (B, K + P, L + Q, J)
+
+
+APART: dict[str, Computation] = {
+    "elements that channels share": convolution(),
+    "a window that moves backwards": depthwise(Load(X2, (B, const(9) - K, L + Q, J))),
+    "a window that is read by two channels": depthwise(
+        Load(X2, (B, K + P, L + Q, const(3)))
+    ),
+}
+
+
+@pytest.mark.parametrize("name", APART)
+def test_windows_that_stay_apart(name: str) -> None:
+    made = found(APART[name], relu())
+    assert made is not None, name
+    assert not in_rectangles(made).boxes
+
+
+def test_windows_of_tiles_stay_apart() -> None:
+    """Whose positions have several points."""
+    made = found(depthwise(), relu())
+    assert made is not None
+    several = replace(made, steps=dict.fromkeys(made.steps, 2))
+    assert not in_rectangles(several).boxes
 
 
 def test_windows_of_one_tensor_are_one() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
 from tilewright.base.dataclass import dataclass
+from tilewright.base.numbers import ceil_div
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Max, const
 from tilewright.plan.questions import OpenCosts
@@ -56,6 +57,17 @@ class BlockCounts:
             done += times * count
             taken += times * cost
         return taken
+
+    def most(
+        self,
+        total: int,
+    ) -> list[int]:
+        """How often a block of each number runs, at most, for at most so many positions."""
+        found, rest = [], total
+        for count, left in zip(self.counts, self.left, strict=True):
+            found.append(max(0, rest + count - 1 - left) // count)
+            rest = left
+        return found
 
     def loops(
         self,
@@ -109,6 +121,15 @@ def block_counts(
             break
         chosen, now = list(best), wishes[best]
     return BlockCounts.of(chosen, cost, exact)
+
+
+def speedup(cores: int, inside: Sequence[int | None]) -> int:
+    """How many times as fast a block is if cores share its work; 1 if it is too little to share.
+
+    inside: how often the parallel loops of a block run.
+    """
+    rounds = (n / ceil_div(n, cores) for n in inside if n)
+    return int(min(rounds, default=cores if inside else 1))
 
 
 def rereading(

@@ -201,7 +201,9 @@ def _simplest(node: Any) -> Any:
 
 def _buffer_of(plan: Plan, v: Value) -> Buffer:
     if v not in plan.buffers:
-        raise differs(f"tensor {v.name!r}", "it has no memory")
+        counted = v.shape is not None and not all(isinstance(d, int) for d in v.shape)
+        data = "its extents depend on data, and such a result is cut to its count apart"
+        raise differs(f"tensor {v.name!r}", data if counted else "it has no memory")
     return plan.buffers[v]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from math import prod
 from operator import and_
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tilewright.base.dataclass import dataclass
 from tilewright.base.names import fresh
-from tilewright.driver.block_counts import BlockCounts
+from tilewright.driver.block_counts import BlockCounts, speedup
 from tilewright.driver.part_assembly import (
     PartAssembly,
     PartedWork,
@@ -21,16 +21,19 @@ from tilewright.expr.nodes import (
     Buffer,
     Expr,
     Load,
+    Min,
     Select,
     Var,
     as_expr,
     const,
 )
+from tilewright.ir.node import postorder
 from tilewright.loops.analysis.access import environment
-from tilewright.loops.nodes import Alloc, For, If, Stmt, Store, block, loop
+from tilewright.loops.nodes import Alloc, For, If, Kernel, Stmt, Store, block, loop
 from tilewright.loops.passes.hoist import HoistedKernel
 from tilewright.loops.sizes import statement
 from tilewright.loops.verify import verify
+from tilewright.loops.walk import loops_of
 from tilewright.plan.positions import Positions, PositionWindow
 from tilewright.schedule import edit
 from tilewright.schedule.primitives.reshape import onto_shape
@@ -63,11 +66,21 @@ def _loops(
     assembly: PartAssembly, maker: PositionKernels, chosen: BlockCounts, suffix: str
 ) -> Stmt:
     blocks = _PositionBlocks(maker, assembly, suffix)
-    total = prod_of(maker.positions.counts)
-    for count, done, times in chosen.loops(total):
+    if maker.positions.boxes:
+        (count,) = chosen.counts
+        tiles = blocks.tiles(count)
         part = maker.part(count)
         assert not isinstance(part, str)
-        blocks.add(part, count, done, times)
+        total = prod_of(tiles)
+        blocks.add(part, count, const(0, INDEX), total, maker.ends_of(total)[1])
+        return blocks.body()
+    total = prod_of(maker.positions.counts)
+    _, most = maker.ends()
+    pairs = zip(chosen.loops(total), chosen.most(most), strict=True)
+    for (count, done, times), often in pairs:
+        part = maker.part(count)
+        assert not isinstance(part, str)
+        blocks.add(part, count, done, times, often)
     return blocks.body()
 
 
@@ -76,6 +89,15 @@ def prod_of(
 ) -> Expr:
     """The product of expressions, at least one."""
     return reduce(lambda a, b: a * b, factors)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Part:
+    """The kernel of so many positions, and where its work on constants is found."""
+
+    kernel: Kernel
+    count: int
+    packed: Mapping[Buffer, Buffer]
 
 
 class _PositionBlocks:
@@ -95,33 +117,75 @@ class _PositionBlocks:
         count: int,
         done: Expr,
         times: Expr,
+        most: int,
     ) -> None:
-        """Add a loop that runs a kernel `times` times, from position `done` on."""
-        part = work.kernel
+        """Add a loop that runs a kernel `times` times, at most `most`, from position `done` on.
+
+        Threads share the blocks; the rest of these, and few, run one after another, each on all
+        threads, if the kernel is worth that.
+        """
         suffix = f"{self._suffix}.{count}"
-        stmt = self._assembly.body(part, suffix)
+        part = _Part(work.kernel, count, self._assembly.packed(work.prepare, suffix))
+        cores = self._maker.target.open_costs.cores
+        fast = speedup(cores, [f.trips for f in _parallel(work.kernel.body)])
+        if fast == 1:
+            self._nests.append(self._blocks(part, done, times, suffix))
+            return
+        if most >= fast:
+            rounds = (times + const(cores - fast, INDEX)) // const(cores, INDEX)
+            many = (
+                Min(rounds * const(cores, INDEX), times)
+                if fast < cores
+                else rounds * const(cores, INDEX)
+            )
+            self._nests.append(self._blocks(part, done, many, suffix))
+            done, times = done + many * self._step(count), times - many
+        each = f"{suffix}.each"
+        self._nests.append(self._blocks(part, done, times, each, inside=True))
+
+    def _blocks(
+        self,
+        part: _Part,
+        done: Expr,
+        times: Expr,
+        suffix: str,
+        *,
+        inside: bool = False,
+    ) -> Stmt:
+        """The loop over blocks; inside: threads share the work of each, else the blocks."""
+        kernel, count = part.kernel, part.count
+        stmt = self._assembly.body(kernel, suffix)
         parts = self._maker.parts(count)
-        shapes = {b.name: b.extents for b in part.params}
+        shapes = {b.name: b.extents for b in kernel.params}
         own = {
             b.name: Buffer(fresh(self._assembly.taken, b.name), shapes[b.name], b.dtype)
             for b in parts.values()
         }
-        packed = self._assembly.packed(work.prepare, suffix)
         by_name = {b.name: b for b in self._maker.kernel.params} | own
-        moves = {b: edit.onto(packed.get(b) or by_name[b.name]) for b in part.params}
+        packed = part.packed
+        moves = {b: edit.onto(packed.get(b) or by_name[b.name]) for b in kernel.params}
         body = edit.rewrite(stmt, environment(stmt), moves=moves)
         block_of = self.name(f"positions{suffix}")
-        first = done + block_of * const(count, INDEX)
-        written = self._maker.positions.written.values()
-        nests = [self._copy(w, b, own[b.name], count, first) for w, b in parts.items()]
-        body = block(
-            *nests[: len(nests) - len(written)],
-            body,
-            *nests[len(nests) - len(written) :],
-        )
+        first = done + block_of * self._step(count)
+        copies = [self._copy(w, b, own[b.name], count, first) for w, b in parts.items()]
+        if inside:
+            copies = [_shared(nest) for nest in copies]
+        gathers = len(copies) - len(self._maker.positions.written)
+        body = block(*copies[:gathers], body, *copies[gathers:])
         for b in own.values():
             body = Alloc(b, body)
-        self._nests.append(loop(block_of, times, _serial(body), "parallel"))
+        if inside:
+            return loop(block_of, times, body, "serial")
+        return loop(block_of, times, _serial(body), "parallel")
+
+    def tiles(self, count: int) -> list[Expr]:
+        """How many rectangles of so many positions cover each open dimension."""
+        pairs = zip(self.positions.counts, self._maker.grid(count), strict=True)
+        return [(n + const(g - 1, INDEX)) // const(g, INDEX) for n, g in pairs]
+
+    def _step(self, count: int) -> Expr:
+        """From a block to the next: rectangles are numbered themselves."""
+        return const(1 if self.positions.boxes else count, INDEX)
 
     def _copy(
         self, window: PositionWindow, part: Buffer, own: Buffer, count: int, first: Expr
@@ -172,6 +236,8 @@ class _WindowCopy:
         self,
     ) -> Stmt:
         """Position by position; those within the extents of the window's Computation."""
+        if self.blocks.positions.boxes:
+            return self._scattered() if self.scatters else self._box()
         found = self.blocks.positions
         step = found.steps[self.window.of]
         dims = found.dims[self.window.of]
@@ -192,6 +258,54 @@ class _WindowCopy:
         for p in reversed(points) if step > 1 else ():
             body = loop(p, step, body)
         return loop(position, prod(self.grid), body)
+
+    def _first(self) -> list[Expr]:
+        """The first position of the rectangle along each open dimension."""
+        tiles = self.blocks.tiles(prod(self.grid))
+        places = _places(self.first, tiles)
+        return [t * const(g, INDEX) for t, g in zip(places, self.grid, strict=True)]
+
+    def _scattered(self) -> Stmt:
+        """The results of a rectangle, position by position, within their tensor."""
+        dims = self.blocks.positions.dims[self.window.of]
+        local: list[Expr] = [self.blocks.name(f"{self.name}.at") for _ in self.grid]
+        outer = [n + v for n, v in zip(self._first(), local, strict=True)]
+        body = self._points(local, outer)
+        within = [d < as_expr(x.size, INDEX) for d, x in zip(outer, dims, strict=True)]
+        within += [d >= const(0, INDEX) for d in outer]
+        body = If(reduce(and_, within), body, None)
+        for v, n in reversed([*zip(local, self.grid, strict=True)]):
+            assert isinstance(v, Var)
+            body = loop(v, n, body)
+        return body
+
+    def _box(self) -> Stmt:
+        """What a rectangle reads, as far as it is in its tensor."""
+        tensor, first = self.window.tensor, self._first()
+        there: list[Expr] = []
+        mine: list[Expr] = []
+        inside: list[Expr] = []
+        loops: list[tuple[Var, int, str]] = []
+        shape = self.blocks.positions.shape(self.window, self.grid)
+        for a, n, extent in zip(self.window.axes, shape, tensor.extents, strict=True):
+            within: Expr = const(0, INDEX)
+            if n > 1:
+                within = self._along(n, loops)
+            at = const(a.least, INDEX) + within
+            if a.dim is not None:
+                at = at + first[a.dim] * const(a.stride, INDEX)
+                if self.window.outside is None:
+                    (at,) = _linear((at,))
+                    inside += [at < as_expr(extent, INDEX), at >= const(0, INDEX)]
+            there.append(at)
+            mine.append(within)
+        stmt = self._store(tuple(mine), tuple(there))
+        last = len(loops) - 1
+        for n, (v, extent, kind) in reversed([*enumerate(loops)]):
+            stmt = loop(v, extent, stmt, kind if n == last else "serial")
+            if n == last and inside and not any(v in postorder(i) for i in inside):
+                stmt, inside = If(reduce(and_, inside), stmt, None), []
+        return If(reduce(and_, inside), stmt, None) if inside else stmt
 
     def _points(
         self,
@@ -275,6 +389,20 @@ def _linear(
     index: Sequence[Expr],
 ) -> tuple[Expr, ...]:
     return tuple(to_expr(affine(i)) for i in index)
+
+
+def _parallel(
+    stmt: Stmt,
+) -> list[For]:
+    return [f for f in loops_of(stmt) if f.kind == "parallel"]
+
+
+def _shared(
+    nest: Stmt,
+) -> Stmt:
+    """The copies of some positions, each by any thread."""
+    assert isinstance(nest, For)
+    return For(nest.var, nest.extent, "parallel", nest.body)
 
 
 def _serial(

@@ -4,18 +4,25 @@ What some positions read is gathered side by side, in their order along all open
 kernel of fixed sizes, with all schedules of its target, then computes their results, which are
 scattered to their places. No kernel depends on an extent, so no image has a remainder of its own
 along each axis: only the last positions of all are fewer.
+
+Depthwise convolutions multiply each element as often as that would move it. There the positions of
+a block are a rectangle, and what their windows share is moved once; rectangles at the edges are
+computed whole.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import field, replace
 from itertools import takewhile
 from math import isqrt
+from typing import Any, Final
 
 from tilewright.base import events
 from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ScheduleError, UnsupportedError, VerifyError
+from tilewright.base.numbers import ceil_div
 from tilewright.driver.block_counts import BlockCounts, block_counts, rereading
 from tilewright.driver.part_assembly import (
     PartedWork,
@@ -28,6 +35,7 @@ from tilewright.expr.nodes import (
     INDEX,
     Buffer,
     Const,
+    Expr,
     const,
 )
 from tilewright.expr.simplify import simplify
@@ -36,8 +44,15 @@ from tilewright.loops.nodes import Kernel
 from tilewright.loops.passes.hoist import HoistedKernel
 from tilewright.plan.nodes import FusionGroup, OpenExtent
 from tilewright.plan.normalize import KernelSignature, kernel_signature
-from tilewright.plan.positions import Positions, PositionWindow, positions
+from tilewright.plan.positions import (
+    Positions,
+    PositionWindow,
+    in_rectangles,
+    positions,
+)
 from tilewright.targets.base import Target
+
+SIZES: Final = 8  # of each dimension, at which rectangles are compared
 
 
 def by_positions(
@@ -59,6 +74,7 @@ def by_positions(
     for n, group in enumerate(forms):
         made = positions(group.computations, kernel.params, constants)
         if made is not None:
+            made = in_rectangles(made)
             maker = PositionKernels(kernel, group, made, constants, target, sizes)
             found.append((n - len(forms), maker))
     if not found:
@@ -95,6 +111,9 @@ def _few(
     if points == 1 or not others or others[-1].points > 1:
         return None
     other = others[-1]
+    assert (
+        not other.positions.boxes
+    )  # Winograd's forms are of windows that are read again
     largest = chosen.counts[0] * points
     known = BlockCounts.of(other.counts(largest), other.block_cost)
     totals = range(1, largest + 1)
@@ -109,8 +128,12 @@ def _made(
     maker: PositionKernels, chosen: BlockCounts, few: FewPositions | None
 ) -> PartedWork | None:
     name = maker.kernel.name
-    shown = {} if few is None else {"few": few.most, "by": list(few.counts.counts)}
+    shown: dict[str, Any] = (
+        {} if few is None else {"few": few.most, "by": list(few.counts.counts)}
+    )
     counts, points = list(chosen.counts), maker.points
+    if maker.positions.boxes:
+        shown["rectangle"] = maker.grid(counts[0])
     events.emit("positions", kernel=name, at_a_time=counts, points=points, **shown)
     try:
         return assembled(maker, chosen, few)
@@ -141,7 +164,8 @@ class PositionKernels:
         """
         dims = len(self.positions.counts)
         steps = self.positions.steps.values()
-        rows = isqrt(count) if dims > 1 and max(steps) > 1 else 1
+        square = self.positions.boxes or max(steps) > 1
+        rows = isqrt(count) if dims > 1 and square else 1
         while count % rows:
             rows -= 1
         return (*[1] * (dims - 2), rows, count // rows)[-dims:]
@@ -205,7 +229,13 @@ class PositionKernels:
         self,
     ) -> tuple[int, int]:
         """The least and the greatest number of positions, of all sizes of the plan."""
-        total = prod_of(self.positions.counts)
+        return self.ends_of(prod_of(self.positions.counts))
+
+    def ends_of(
+        self,
+        total: Expr,
+    ) -> tuple[int, int]:
+        """The least and the greatest value of an expression that grows with the plan's sizes."""
         least: dict[Node, Node] = {e.size: const(e.least, INDEX) for e in self.sizes}
         most: dict[Node, Node] = {e.size: const(e.most, INDEX) for e in self.sizes}
         found = [simplify(substitute(total, ends), {}) for ends in (least, most)]
@@ -222,7 +252,7 @@ class PositionKernels:
         each dimension, it is a tile of a method that needs several tiles along each.
         """
         costs = self.target.open_costs
-        several = max(self.positions.steps.values()) > 1
+        several = self.positions.boxes or max(self.positions.steps.values()) > 1
         base = (1 << len(self.positions.counts[-2:])) if several else 1
         found = [base]
         while (
@@ -250,7 +280,12 @@ class PositionKernels:
                 self.decline("kernels of few positions take too long")
                 return None
         while counts:
-            found = block_counts(least, most, counts, self.block_cost, costs.block_gain)
+            if self.positions.boxes:
+                found = self.one_box(counts)
+            else:
+                found = block_counts(
+                    least, most, counts, self.block_cost, costs.block_gain
+                )
             refused = [n for n in found.counts if isinstance(self.part(n), str)]
             if not refused:
                 return found
@@ -258,6 +293,40 @@ class PositionKernels:
         reason = self.part(few)
         events.emit("kept-whole", kernel=self.kernel.name, reason=reason)
         return None
+
+    def one_box(
+        self,
+        counts: Sequence[int],
+    ) -> BlockCounts:
+        """The rectangle that takes the least time on average over sizes.
+
+        Those at the edges are computed whole, and what a rectangle reads is moved once.
+        """
+        ends = map(self.ends_of, self.positions.counts)
+        lines = [
+            {least + (most - least) * n // (SIZES - 1) for n in range(SIZES)}
+            for least, most in ends
+        ]
+
+        def cost(count: int) -> float:
+            return self.block_cost(count) + self.moving(count)
+
+        def average(count: int) -> float:
+            taken = math.log(cost(count))
+            for line, side in zip(lines, self.grid(count), strict=True):
+                logs = [math.log(max(1, ceil_div(n, side))) for n in line]
+                taken += math.fsum(logs) / len(logs)
+            return taken
+
+        return BlockCounts.of([min(counts, key=average)], cost)
+
+    def moving(
+        self,
+        count: int,
+    ) -> float:
+        """The nanoseconds that it takes to move what so many positions read and write."""
+        parts = self.parts(count).values()
+        return sum(b.size for b in parts) * self.target.open_costs.passed_ns
 
     def decline(
         self,

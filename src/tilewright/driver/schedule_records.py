@@ -203,8 +203,11 @@ def _shared(kernel: events.Event, happened: Sequence[events.Event]) -> ScheduleR
 
 
 def _positions(said: Mapping[str, Any]) -> str:
-    """A position has several points in Winograd's form, and one in any other."""
+    """A position has several points in Winograd's form, and one in any other; where windows share
+    what they read, and nothing else is shared, positions are in rectangles."""
     points = said["points"]
+    if "rectangle" in said:
+        return f"positions in rectangles of {' by '.join(map(str, said['rectangle']))}"
     what = "positions" if points == 1 else f"positions of {points} points"
     lines = f"{what}, so many at a time: {_at_a_time(said)}"
     if "few" not in said:

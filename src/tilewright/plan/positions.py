@@ -2,7 +2,8 @@
 
 A convolution over an image of unknown height and width computes each result from a window of the
 image. Some positions, and the windows they read, make a group of fixed sizes: the windows are
-gathered side by side, wherever in the image they are.
+gathered side by side, wherever in the image they are, or positions are a rectangle, whose windows
+overlap in one part of the image.
 """
 
 from __future__ import annotations
@@ -77,6 +78,8 @@ class Positions:
 
     steps: by Computation, the points of a position along each of these. read: the window of each
     read of a tensor that is not shared by all positions; written: that of each visible result.
+    boxes: what a rectangle of positions reads is one part of a tensor, in which windows overlap;
+    else the windows are apart, of any positions.
     """
 
     computations: tuple[Computation, ...]
@@ -85,6 +88,7 @@ class Positions:
     read: Mapping[tuple[Computation, Node], PositionWindow]
     written: Mapping[Buffer, PositionWindow]
     locals: Mapping[Buffer, Computation]
+    boxes: bool = False
 
     @property
     def last(self) -> Computation:
@@ -118,6 +122,11 @@ class Positions:
         if window.tensor in self.written:
             return tuple(
                 a.length if a.dim is None else places[a.dim] for a in window.axes
+            )
+        if self.boxes:
+            return tuple(
+                a.length if a.dim is None else (some[a.dim] - 1) * a.stride + a.length
+                for a in window.axes
             )
         return (*places, *(a.length for a in window.axes if a.length > 1))
 
@@ -197,6 +206,9 @@ class Positions:
     def _gathered(
         self, c: Computation, index: Sequence[Expr], window: PositionWindow
     ) -> tuple[Expr, ...]:
+        if self.boxes:
+            pairs = zip(index, window.axes, strict=True)
+            return tuple(to_expr(affine(i) - Affine((), a.least)) for i, a in pairs)
         dims = self.dims[c]
         inner = []
         for i, a in zip(index, window.axes, strict=True):
@@ -233,6 +245,26 @@ def positions(
         return finder.found()
     except _NoPositions:
         return None
+
+
+def in_rectangles(found: Positions) -> Positions:
+    """The positions with `boxes`, if moving windows apart would take as long as multiplying them:
+
+    no reduction reads an element of a window again for another result of the same position,
+    as depthwise convolutions do not
+    a position is one point, and windows move forward with it
+    """
+    for c, node in found.read:
+        load = node.then if isinstance(node, Select) else node
+        inside = {v for i in load.index for v in postorder(i)}  # type: ignore[attr-defined]
+        own = (d.var for d in c.dims if d.combine == CC and d.size != 1)
+        if not c.is_map and any(v not in inside for v in own):
+            return found
+    points = max(found.steps.values())
+    axes = [a for w in found.windows for a in w.axes if a.dim is not None]
+    if points > 1 or any(a.stride < 1 for a in axes):
+        return found
+    return replace(found, boxes=True)
 
 
 class _NoPositions(Exception):

@@ -74,7 +74,8 @@ class OpenCosts:
     read, at most, so that a cache keeps them. block_gain: the speedup, on average over a range,
     that justifies a kernel for another number of positions. kept: bytes of weights, at most, that
     the second cache keeps from one block to the next. near_ns, far_ns: nanoseconds that a block
-    takes per byte of these, and of others.
+    takes per byte of these, and of others. passed_ns: nanoseconds that an element takes that is
+    copied. cores: that share the work.
     """
 
     many_units: int
@@ -87,6 +88,8 @@ class OpenCosts:
     kept: int
     near_ns: float
     far_ns: float
+    passed_ns: float
+    cores: int
 
 
 def dearer(one: float | None, several: Sequence[float | None]) -> str:

@@ -289,6 +289,11 @@ class CostModel(KernelCosts):
         return self.exposed_traffic / (self.far_bytes * self.machine.clock)
 
     @property
+    def cores(self) -> int:
+        """Those of the machine."""
+        return self.machine.cores
+
+    @property
     def open(self) -> OpenCosts:
         """The constants that kernels of an open plan are divided by."""
         return OpenCosts(**{f.name: getattr(self, f.name) for f in fields(OpenCosts)})

@@ -6,6 +6,7 @@ large ones; edges are under masks, and full tiles have no guards (`schedule.full
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from tilewright.base import events
@@ -13,7 +14,7 @@ from tilewright.base.errors import ScheduleError
 from tilewright.compute.nodes import CC, Computation, Dim
 from tilewright.expr.affine import affine
 from tilewright.expr.bounds import bounds
-from tilewright.expr.nodes import MAX_SIZE
+from tilewright.expr.nodes import INDEX, MAX_SIZE, as_expr
 from tilewright.loops.analysis.access import environment
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.walk import loops_of
@@ -65,11 +66,30 @@ def _free(s: Schedule, c: Computation) -> list[tuple[Dim, str]]:
     return [(d, name) for d, name in named if name in names]
 
 
-def _threads(s: Schedule, c: Computation, at: Context, choose: Choices) -> None:
-    """The outermost loop on all threads, nothing else."""
-    free = _free(s, c)
-    if free and at.threads(choose, c.name, True):
-        s.parallel(free[0][1])
+def _threads(
+    s: Schedule,
+    c: Computation,
+    at: Context,
+    choose: Choices,
+    made: Sequence[str] = (),
+) -> None:
+    """The outermost loop on all threads, nothing else. made: loops that may take its place."""
+    loops = [*(name for _, name in _free(s, c)), *made]
+    if loops and at.threads(choose, c.name, _worth_sharing(s, c, at)):
+        s.parallel(loops[0])
+
+
+def _worth_sharing(s: Schedule, c: Computation, at: Context) -> bool:
+    """Whether the work of a Computation is worth waking other threads at any sizes: at the greatest
+    ones, of which one that has no bound is large."""
+    env = environment(s.kernel.body)
+    most = [bounds(as_expr(d.size, INDEX), env)[1] for d in c.dims]
+    if None in most:
+        return True
+    points = math.prod(n for n in most if n is not None)
+    moved = (*(a.buffer for a in c.accesses), *(o.tensor for o in c.outputs))
+    passed = sum(b.dtype.itemsize for b in moved) * at.costs.byte_ns
+    return at.costs.worth_sharing(points * (at.costs.point_ns + passed))
 
 
 def _map(s: Schedule, c: Computation, at: Context, choose: Choices) -> None:
@@ -83,7 +103,7 @@ def _map(s: Schedule, c: Computation, at: Context, choose: Choices) -> None:
     tiles, tile = _split(s, last, lanes * unrolled)
     register_vectors(s, tile, lanes)
     first = tiles if len(free) == 1 else free[0][1]
-    if first in s.loops and at.threads(choose, c.name, True):
+    if first in s.loops and at.threads(choose, c.name, _worth_sharing(s, c, at)):
         s.parallel(first)
 
 
@@ -113,12 +133,15 @@ def _columns(s: Schedule, c: Computation, at: Context, choose: Choices) -> None:
     out = c.outputs[0]
     inside = [f"{c.name}.{d.var.name}" for d in c.combined_dims]
     inside = [name for name in inside if name in s.loops]
-    column = affine(out.index[-1]).terms if out.index else ()
+    # Axes of one element, such as those of a mean over images, separate no elements.
+    pairs = zip(out.index, out.tensor.extents, strict=True)
+    wide = [index for index, extent in pairs if extent != 1]
+    column = affine(wide[-1]).terms if wide else ()
     columns = [name for d, name in _free(s, c) if column == ((d.var, 1),)]
     if len(c.outputs) > 1 or not inside or not columns:
         raise ScheduleError("it has no columns", where=f"computation {c.name}")
     lanes = at.machine.lanes(out.tensor.dtype)
-    _, vector = _split(s, columns[0], lanes)
+    tiles, vector = _split(s, columns[0], lanes)
     starts = s.decompose_reduction(out.tensor.name, vector)
     s.reorder(*inside, vector)
     known = extents(s.kernel)
@@ -127,7 +150,7 @@ def _columns(s: Schedule, c: Computation, at: Context, choose: Choices) -> None:
             s.unroll(name)
     for name in (*starts, vector):
         register_vectors(s, name, lanes)
-    _threads(s, c, at, choose)
+    _threads(s, c, at, choose, [tiles] if tiles != vector else [])
 
 
 def _split(s: Schedule, name: str, size: int) -> tuple[str, str]:
