@@ -54,14 +54,17 @@ def import_program(program: Any, settings: ImportSettings) -> Graph:
             refused[use.target] = use.error
 
 
-def _ranges(program: Any, names: Mapping[str, str]) -> dict[str, tuple[int, int]]:
-    """The bounds of each symbol with finite bounds, by the name it has here."""
+def _ranges(
+    program: Any, names: Mapping[str, str]
+) -> dict[str, tuple[int, int | None]]:
+    """The bounds of each symbol, by the name it has here."""
     found = {}
     for symbol, bounds in program.range_constraints.items():
-        # Its infinite bound is not a sympy Integer, though it claims to be.
-        if getattr(bounds.upper, "is_Integer", False) and bounds.lower >= 0:
+        if bounds.lower >= 0:
             name = names.get(str(symbol), str(symbol))
-            found[name] = (int(bounds.lower), int(bounds.upper))
+            # Its infinite bound is not a sympy Integer, though it claims to be.
+            ends = getattr(bounds.upper, "is_Integer", False)
+            found[name] = int(bounds.lower), int(bounds.upper) if ends else None
     return found
 
 
