@@ -51,10 +51,11 @@ def greatest_of(dims: Mapping[str, Any]) -> dict[str, int]:
 def said_by(graph: Graph) -> dict[str, Collection[int]]:
     """The extents that the model itself allows for dimensions of its inputs, if it limits them."""
     known = symbols(graph)
-    both = {
-        n: ends for n, ends in graph.ranges.items() if n in known and None not in ends
+    return {
+        name: _multiples(least, most, step)
+        for name, (least, most, step) in graph.ranges.items()
+        if name in known and most is not None
     }
-    return parted(both)[1]
 
 
 def made_for(graph: Graph) -> dict[str, range]:
@@ -65,11 +66,16 @@ def made_for(graph: Graph) -> dict[str, range]:
     """
     known = symbols(graph)
     found = {}
-    for name, (least, most) in graph.ranges.items():
+    for name, (least, most, step) in graph.ranges.items():
         first = least if least > _USUAL else 0
-        if name in known and (first or most is not None):
-            found[name] = range(first, (UNLIMITED if most is None else most) + 1)
+        if name in known and (first or most is not None or step > 1):
+            found[name] = _multiples(first, UNLIMITED if most is None else most, step)
     return found
+
+
+def _multiples(least: int, most: int, step: int) -> range:
+    """The multiples of `step` between two numbers, both included."""
+    return range(-(-least // step) * step, most + 1, step)
 
 
 def check_made_for(graph: Graph, dims: Dims) -> None:
