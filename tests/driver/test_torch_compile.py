@@ -380,6 +380,9 @@ TRAINED = {
     "solve of a transposed matrix": lambda a: torch.linalg.solve(a.mT, a[..., 0] ** 2),
     "solve from the right": lambda a: torch.linalg.solve(a, a[:, :1] ** 2, left=False),
     "lu_factor": lambda a: torch.linalg.lu_factor(a)[0],
+    "lu of tall matrices": lambda a: torch.linalg.lu(a[..., :2])[1],
+    "lu of wide matrices": lambda a: torch.linalg.lu(a[:, :2])[2],
+    "matrix_exp": torch.linalg.matrix_exp,
 }
 
 
