@@ -84,9 +84,9 @@ def serve(
     folder: Path,
 ) -> dict[str, Any]:
     """The row of one network, in this process."""
-    from benchmarks import zoo_checks, zoo_export, zoo_models, zoo_speed
+    from benchmarks import zoo_checks, zoo_export, zoo_lists, zoo_models, zoo_speed
 
-    entry = zoo_models.named(name)
+    entry = zoo_lists.named(name)
     if importlib.util.find_spec(entry.library) is None:
         return {"status": "skipped", "message": f"{entry.library} is not installed"}
     try:
@@ -126,7 +126,10 @@ def summary(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
 @click.option("--preload", default="", help="A module that is imported first.")
 @click.option("--peers", default="", help="Those to time, commas between; or all.")
 @click.option(
-    "--list", "which", type=click.Choice(("first", "drawn", "again")), default="first"
+    "--list",
+    "which",
+    type=click.Choice(("first", "drawn", "again", "others")),
+    default="first",
 )
 @click.option("--folder", type=click.Path(path_type=Path), default="zoo_files")
 @click.option("--serve", "served", hidden=True)
@@ -155,14 +158,14 @@ def main(
         timed = peers.split(",") if peers else ()
         print(json.dumps(serve(served, check, full, numbers, timed, folder)))
         return
-    from benchmarks import zoo_models
+    from benchmarks import zoo_lists
 
     options = ["--threads", threads, "--memory", str(memory), "--preload", preload]
     options += ["--full"] if full else []
     options += ["--peers", peers] if peers else []
     options += ["--folder", str(folder)]
     known, rows = finished(out), []
-    for entry in zoo_models.LISTS[which]:
+    for entry in zoo_lists.LISTS[which]:
         if not any(fnmatch.fnmatch(entry.name, p) for p in only.split(",")):
             continue
         row = known.get((entry.name, check))

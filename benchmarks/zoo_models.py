@@ -55,12 +55,6 @@ class Entry:
         return Extents(self.full_side, 1, 96) if full else Extents(self.side)
 
 
-def named(name: str) -> Entry:
-    """The network of this name, of any list."""
-    (entry,) = [e for rows in LISTS.values() for e in rows if e.name == name]
-    return entry
-
-
 def build(entry: Entry, full: bool) -> tuple[nn.Module, dict[str, torch.Tensor]]:
     """The network with drawn weights, for inference, and its inputs by name."""
     torch.manual_seed(SEED)
@@ -554,9 +548,3 @@ AGAIN: Final[tuple[Entry, ...]] = (
                  wide={"context_length": 512, "num_input_channels": 7}, num_hidden_layers=2,
                  d_model=64, context_length=64, num_input_channels=7),
 )  # fmt: skip
-
-LISTS: Final[Mapping[str, tuple[Entry, ...]]] = {
-    "first": ENTRIES,
-    "drawn": DRAWN,
-    "again": AGAIN,
-}

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 torch = pytest.importorskip("torch")
-from benchmarks import commits, harness, zoo_checks, zoo_export, zoo_models, zoo_speed  # noqa: E402
+from benchmarks import (  # noqa: E402
+    commits,
+    harness,
+    zoo_checks,
+    zoo_export,
+    zoo_lists,
+    zoo_models,
+    zoo_speed,
+)
 from tilewright.cli import engines, rounds, worker  # noqa: E402
 
 
@@ -52,9 +60,9 @@ def test_a_row_of_times_has_peers_failures_and_dear_kernels(monkeypatch) -> None
 
 
 def test_names_of_all_lists_differ() -> None:
-    names = [e.name for rows in zoo_models.LISTS.values() for e in rows]
+    names = [e.name for rows in zoo_lists.LISTS.values() for e in rows]
     assert len(set(names)) == len(names)
-    assert zoo_models.named("timm/darknet17") is zoo_models.DRAWN[0]
+    assert zoo_lists.named("timm/darknet17") is zoo_models.DRAWN[0]
 
 
 def test_an_exported_network_is_what_commits_time(tmp_path) -> None:

@@ -285,6 +285,23 @@ def test_options_are_those_of_compile():
         )
 
 
+def test_steps_of_optimizers_are_compiled():
+    """PyTorch writes `addcmul` in them as its primitive `fma`."""
+    own, other = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
+    other.load_state_dict(own.state_dict())
+    ours, theirs = (torch.optim.AdamW(m.parameters(), 0.1) for m in (own, other))
+    step = torch.compile(ours.step, backend=backend)
+    for n in range(3):
+        for module in (own, other):
+            torch.manual_seed(n)
+            for p in module.parameters():
+                p.grad = torch.randn_like(p)
+        step()
+        theirs.step()
+    for p, q in zip(own.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-5)
+
+
 def test_autocast_rounds_as_in_eager_mode():
     """The captured graph has casts and convolutions of bfloat16."""
     module = torch.nn.Sequential(
@@ -363,6 +380,9 @@ TRAINED = {
     "solve of a transposed matrix": lambda a: torch.linalg.solve(a.mT, a[..., 0] ** 2),
     "solve from the right": lambda a: torch.linalg.solve(a, a[:, :1] ** 2, left=False),
     "lu_factor": lambda a: torch.linalg.lu_factor(a)[0],
+    "lu of tall matrices": lambda a: torch.linalg.lu(a[..., :2])[1],
+    "lu of wide matrices": lambda a: torch.linalg.lu(a[:, :2])[2],
+    "matrix_exp": torch.linalg.matrix_exp,
 }
 
 

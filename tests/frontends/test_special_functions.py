@@ -14,6 +14,14 @@ EXACT = {
     "bessel_j0": lambda x: mpmath.besselj(0, x),
     "bessel_j1": lambda x: mpmath.besselj(1, x),
 }
+SECOND = {
+    "bessel_y0": lambda x: mpmath.bessely(0, x),
+    "bessel_y1": lambda x: mpmath.bessely(1, x),
+    "modified_bessel_k0": lambda x: mpmath.besselk(0, x),
+    "modified_bessel_k1": lambda x: mpmath.besselk(1, x),
+    "scaled_modified_bessel_k0": lambda x: mpmath.exp(x) * mpmath.besselk(0, x),
+    "scaled_modified_bessel_k1": lambda x: mpmath.exp(x) * mpmath.besselk(1, x),
+}
 # Both sides of the borders between two series, zeros of the functions, and far away. PyTorch 2.13's
 # own J0 is off by 2.6e-7 at 5.25.
 POINTS = np.array(
@@ -43,6 +51,20 @@ def test_bessel_functions_are_near_exact_ones(name):
         np.testing.assert_allclose(found, want, rtol=1e-14, atol=2e-15)
     else:
         np.testing.assert_allclose(found, want, rtol=4e-15)
+
+
+@pytest.mark.parametrize("name", SECOND)
+def test_bessel_functions_of_the_second_kind_are_near_exact_ones(name):
+    """Also beside the border of the modified ones, at zeros of the others, and where one grows."""
+    more = [1e-300, 1e-20, 1.99, 2, 2.01, 0.8935769662791675, 2.197141326031017]
+    points = np.concatenate([np.abs(POINTS), more])
+    found = compiled(getattr(torch.special, name), torch.from_numpy(points))
+    with mpmath.workdps(40):
+        want = np.array([float(SECOND[name](mpmath.mpf(float(v)))) for v in points])
+    if name.startswith("bessel"):
+        np.testing.assert_allclose(found, want, rtol=1e-14, atol=2e-15)
+    else:  # exp(-300) itself is off by the rounding of its argument
+        np.testing.assert_allclose(found, want, rtol=1e-14)
 
 
 def test_results_whose_extents_depend_on_the_data_run_natively():

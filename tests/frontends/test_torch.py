@@ -180,6 +180,141 @@ def test_dimensions_have_the_names_that_the_user_gave():
         tw.compile(b"", dynamic_shapes=({0: rows},))
 
 
+class Branching(torch.nn.Module):
+    """PyTorch's tracer resolves the condition: the program is right on one side only."""
+
+    def forward(self, x):
+        return x * 2 if x.shape[0] > 10 else x * 3
+
+
+@pytest.mark.parametrize(
+    ("traced", "dim", "right", "wrong", "may_be"),
+    [
+        (4, torch.export.Dim.AUTO, (0, 1, 2, 10), (11, 12), "0 to 10"),
+        (4, torch.export.Dim("n", max=10), (1, 10), (11,), "0 to 10"),
+        (4, torch.export.Dim("n", min=3, max=8), (3, 8), (2, 9), "3 to 8"),
+        (14, torch.export.Dim.AUTO, (11, 20), (0, 1, 10), "at least 11"),
+    ],
+)
+def test_extents_for_which_a_program_is_not_made_are_refused(
+    traced, dim, right, wrong, may_be
+):
+    module = Branching()
+    shapes = ({0: dim},)
+    program = torch.export.export(module, (torch.ones(traced),), dynamic_shapes=shapes)
+    exe = tw.compile(program, threads=1)
+    for n in right:
+        torch.testing.assert_close(exe(torch.ones(n)), module(torch.ones(n)))
+    (name,) = {d for v in exe.graph.inputs for d in v.shape}
+    for n in wrong:
+        with pytest.raises(InputError, match=f"{name} is {n}, and may be {may_be}"):
+            exe(torch.ones(n))
+        for given in (n, (min(n, right[0]), max(n, right[0])), [n]):
+            with pytest.raises(InputError, match="the model is made for"):
+                tw.compile(program, dims={name: given}, threads=1)
+    fixed = tw.compile(program, dims={name: right[-1]}, threads=1)
+    ones = torch.ones(right[-1])
+    torch.testing.assert_close(fixed(ones), module(ones))
+
+
+class Halves(torch.nn.Module):
+    """PyTorch's tracer resolves how many rows the parts have: equally many."""
+
+    def forward(self, batch):
+        return torch.tensor_split(batch["rows"][0], 2)
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_extents_that_are_multiples(saved, tmp_path):
+    program = torch.export.export(
+        Halves(),
+        ({"rows": [torch.ones(6, 3)]},),
+        dynamic_shapes=({"rows": [{0: torch.export.Dim.DYNAMIC}]},),
+    )
+    path = tmp_path / "m.pt2"
+    if saved:
+        torch.export.save(program, path)
+    exe = tw.compile(path if saved else program, threads=1)
+    x = torch.randn(10, 3)
+    found = exe({"rows": [x]})
+    for got, want in zip(found, torch.tensor_split(x, 2), strict=True):
+        torch.testing.assert_close(got, want)
+    message = "is 7, and may be at least 0 in steps of 2; give 6 or 8"
+    with pytest.raises(InputError, match=message):
+        exe({"rows": [torch.ones(7, 3)]})
+
+
+def test_a_derived_dimension_has_steps():
+    half = torch.export.Dim("half", max=50)
+    shapes = ({0: 2 * half},)
+    x = torch.randn(6, 3)
+    for jit in (True, False):
+        how = {"threads": 1, "jit": jit, "cache": False}
+        exe = tw.compile(Scaled6(), x, dynamic_shapes=shapes, **how)
+        torch.testing.assert_close(exe(x), 6 * x)
+        with pytest.raises(InputError, match="in steps of 2; give 6 or 8"):
+            exe(torch.ones(7, 3))
+        with pytest.raises(InputError, match="0 to 100 in steps of 2; give 100,"):
+            exe(torch.ones(102, 3))
+
+
+class Parts(torch.nn.Module):
+    def forward(self, x, y, counts):
+        rows, columns = counts.tolist(), x.shape[1]
+        for n in rows:
+            torch._check(n >= 0)
+        torch._check(sum(rows) == y.shape[0])
+        return (
+            *x.split([x.shape[0] - 2, 2]),
+            *x.split(columns),
+            *y.split(rows),
+        )
+
+
+def test_parts_whose_sizes_are_known_when_the_model_runs():
+    """From extents, with a last one that is shorter, and from elements of a tensor."""
+    module = Parts()
+    inputs = torch.randn(5, 3), torch.randn(6, 2), torch.tensor([2, 4])
+    rows, columns = torch.export.Dim.DYNAMIC, torch.export.Dim.DYNAMIC
+    shapes = ({0: rows, 1: columns}, None, None)
+    exe = tw.compile(module, inputs, dynamic_shapes=shapes, threads=1, fallback="error")
+    for (n, m), counts in (((5, 3), [2, 4]), ((8, 6), [0, 6]), ((7, 5), [5, 1])):
+        given = torch.randn(n, m), torch.randn(6, 2), torch.tensor(counts)
+        found, wanted = exe(*given), module(*given)
+        assert [y.shape for y in found] == [y.shape for y in wanted]
+        for got, want in zip(found, wanted, strict=True):
+            torch.testing.assert_close(got, want)
+
+
+class Scaled6(torch.nn.Module):
+    def forward(self, x):
+        return 6 * x
+
+
+def test_a_dimension_without_bounds_has_any_extent():
+    """PyTorch's own lower bound of 2 says that 0 and 1 were not looked at, and lets them pass."""
+    module = torch.nn.Linear(3, 2)
+    shapes = ({0: torch.export.Dim.AUTO},)
+    exe = tw.compile(module, torch.ones(4, 3), dynamic_shapes=shapes, threads=1)
+    for n in (0, 1, 2, 30):
+        x = torch.ones(n, 3)
+        torch.testing.assert_close(exe(x), module(x).detach())
+
+
+def test_dimensions_collected_by_tensor():
+    module, x = Scaled(), torch.randn(2, 6)
+    shapes = torch.export.ShapesCollection()
+    shapes[x] = {0: torch.export.Dim("rows")}
+    more = torch.export.AdditionalInputs()
+    more.add((torch.randn(3, 6),))
+    for given, name in ((shapes, "rows"), (more, None)):
+        exe = tw.compile(module, (x,), dynamic_shapes=given, threads=1)
+        (found,) = {d for v in exe.graph.inputs for d in v.shape if d != 6}
+        assert found == name or name is None
+        y = torch.randn(5, 6)
+        np.testing.assert_allclose(exe(y), expected(module, y), rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.slow
 def test_an_operator_that_nothing_imports_is_named_with_its_line():
     class Decomposed(torch.nn.Module):

@@ -170,12 +170,12 @@ def prepare(
     """
     if is_artifact(path):
         return _loaded(path, options, files, archive, seed)
-    from tilewright.driver.ranges import greatest_of
+    from tilewright.driver.ranges import greatest_of, said_by
 
     graph, options = load_given(path, options, files, archive)
     wanted = inputs.of_graph(graph)
-    said = {} if options.jit else graph.ranges
-    greatest = greatest_of({**said, **options.ranges})
+    said = {} if options.jit else dict(said_by(graph))
+    greatest = {n: max(e) for n, e in said.items()} | greatest_of(options.ranges)
     feeds = inputs.gather(wanted, files, archive, seed, options.dims, greatest)
     if not symbols(graph):
         refuse(["jit"], "all extents are numbers", "Leave it out", str(path))

@@ -12,8 +12,9 @@ from tilewright.base.errors import InputError
 from tilewright.base.numbers import whole
 from tilewright.base.text import listing
 from tilewright.graph.nodes import Graph
-from tilewright.runtime.dispatch import Allowed
+from tilewright.runtime.dispatch import UNLIMITED, Allowed, show
 
+_USUAL: Final = 2  # the least extent that PyTorch's tracer supposes of any dimension
 Dims = Mapping[str, int | tuple[int, int] | tuple[int, int, int] | Sequence[int]]
 
 _HINT: Final = DimsHint(
@@ -48,9 +49,48 @@ def greatest_of(dims: Mapping[str, Any]) -> dict[str, int]:
 
 
 def said_by(graph: Graph) -> dict[str, Collection[int]]:
-    """The extents that the model itself allows for dimensions of its inputs."""
+    """The extents that the model itself allows for dimensions of its inputs, if it limits them."""
     known = symbols(graph)
-    return parted({n: ends for n, ends in graph.ranges.items() if n in known})[1]
+    return {
+        name: _multiples(least, most, step)
+        for name, (least, most, step) in graph.ranges.items()
+        if name in known and most is not None
+    }
+
+
+def made_for(graph: Graph) -> dict[str, range]:
+    """The extents for which the model is made, as far as calls are checked.
+
+    PyTorch resolves conditions on extents when it traces, so that others may give wrong results.
+    Its tracer takes 0 and 1 for usual extents though it says 2 or more, and lets them through.
+    """
+    known = symbols(graph)
+    found = {}
+    for name, (least, most, step) in graph.ranges.items():
+        first = least if least > _USUAL else 0
+        if name in known and (first or most is not None or step > 1):
+            found[name] = _multiples(first, UNLIMITED if most is None else most, step)
+    return found
+
+
+def _multiples(least: int, most: int, step: int) -> range:
+    """The multiples of `step` between two numbers, both included."""
+    return range(-(-least // step) * step, most + 1, step)
+
+
+def check_made_for(graph: Graph, dims: Dims) -> None:
+    """Raise InputError for extents in `dims` for which the model is not made (TW-SIZE)."""
+    limits = made_for(graph)
+    fixed, allowed = parted(dims)
+    given = {n: (extent,) for n, extent in fixed.items()} | allowed
+    for name in given.keys() & limits.keys():
+        for extent in (min(given[name]), max(given[name])):
+            if extent not in limits[name]:
+                raise InputError(
+                    f"{name} is {extent}, and the model is made for {show(limits[name])}",
+                    code="TW-SIZE",
+                    hint="export it with other bounds of Dim(...)",
+                )
 
 
 def _extents(name: str, given: Sequence[Any]) -> Collection[int]:

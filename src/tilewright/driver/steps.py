@@ -40,7 +40,15 @@ from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.options import Options
 from tilewright.driver.planning import place_buffers, questions
 from tilewright.driver.processes import Job
-from tilewright.driver.ranges import Dims, check_named, parted, said_by, symbols
+from tilewright.driver.ranges import (
+    Dims,
+    check_made_for,
+    check_named,
+    made_for,
+    parted,
+    said_by,
+    symbols,
+)
 from tilewright.driver.sources import check_free, facts, import_model, with_dims
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.infer import InferredTypes, specialize, typing_at
@@ -124,9 +132,9 @@ def open_graph(
     graph = import_model(source, example_inputs, options)
     fixed, allowed = parted(dims or {})
     check_named(graph, allowed)
-    if not options.jit:
-        said = said_by(graph).items()
-        allowed = {n: e for n, e in said if n not in fixed} | allowed
+    check_made_for(graph, dims or {})
+    said = made_for(graph) if options.jit else said_by(graph)
+    allowed = {n: e for n, e in said.items() if n not in fixed} | allowed
     if fixed:
         graph = with_dims(graph, fixed, options)
     return graph, allowed

@@ -153,8 +153,8 @@ class Graph:
     external files that constants were read from, as the model names them. defaults: inputs for
     which the model has values, which are constants here. origin: a digest of what was read, if
     available. nesting: how the caller sees inputs and outputs nested; valid for exactly these
-    inputs and outputs. ranges: the bounds that the model declares for symbolic dimensions, if it
-    declares both.
+    inputs and outputs. ranges: the least and greatest extent for which the model is made, and what
+    divides them, of symbolic dimensions that it limits; None without a greatest one.
     """
 
     name: str
@@ -166,7 +166,7 @@ class Graph:
     defaults: tuple[Value, ...] = ()
     origin: str = ""
     nesting: ArgumentNesting | None = None
-    ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    ranges: Mapping[str, tuple[int, int | None, int]] = field(default_factory=dict)
 
     @cached_property
     def producers(self) -> Mapping[Value, Operation]:

@@ -17,6 +17,7 @@ from tilewright.runtime.model import OBJECT, Tensor, listed
 from tilewright.runtime.nesting import ArgumentNesting
 from tilewright.runtime.overrides import Overrides
 
+UNLIMITED: Final = 2**62  # the end of a range without a greatest extent
 Allowed = Mapping[str, Collection[int]]  # extents that a dimension may have, in order
 
 _RENAME: Final = (
@@ -55,15 +56,20 @@ class SymbolicType:
 
 
 def show(extents: Collection[int]) -> str:
-    """`1 to 64`, `16 to 64 in steps of 16`, or `1, 8, 64`."""
+    """`1 to 64`, `at least 11`, `16 to 64 in steps of 16`, or `1, 8, 64`."""
     if isinstance(extents, range):
         steps = f" in steps of {extents.step}" if extents.step != 1 else ""
+        if extents.stop > UNLIMITED:
+            return f"at least {extents[0]}{steps}"
         return f"{extents[0]} to {extents[-1]}{steps}"
     return ", ".join(map(str, extents))
 
 
 def nearest(extents: Collection[int], n: int) -> str:
     """`96 or 128`: the extents next to another one, below and above."""
+    if isinstance(extents, range):  # it may be very long
+        before = min(max((n - extents[0]) // extents.step, -1), len(extents) - 1)
+        extents = extents[max(before, 0) : before + 2]
     below = max((e for e in extents if e < n), default=None)
     above = min((e for e in extents if e > n), default=None)
     return " or ".join(str(e) for e in (below, above) if e is not None)

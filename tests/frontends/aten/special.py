@@ -77,6 +77,17 @@ CASES = {
         ),
         torch.cat([LINE[:241], T([INF, -INF, NAN, 0.0])]),
     ),
+    "Bessel functions of the second kind": (
+        lambda a: (
+            torch.special.bessel_y0(a),
+            torch.special.bessel_y1(a),
+            torch.special.modified_bessel_k0(a),
+            torch.special.modified_bessel_k1(a),
+            torch.special.scaled_modified_bessel_k0(a),
+            torch.special.scaled_modified_bessel_k1(a),
+        ),
+        torch.cat([LINE[:241], T([-INF, NAN, 0.0, -0.0, 1e-30, 100.0])]),
+    ),
     "counts": (
         lambda a, b: (
             torch.bincount(a),

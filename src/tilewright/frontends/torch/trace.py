@@ -119,6 +119,10 @@ def exported(
     import torch
 
     positional, named = arguments(module, example_inputs)
+    if hasattr(
+        dynamic_shapes, "dynamic_shapes"
+    ):  # collected by tensor, or from more inputs
+        dynamic_shapes = dynamic_shapes.dynamic_shapes(module, positional, named)
     silent = quiet("torch", "torch.export")
     with silent, torch.set_grad_enabled(trains), evaluating(module):
         try:

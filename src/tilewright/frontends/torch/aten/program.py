@@ -26,6 +26,7 @@ from tilewright.frontends.torch.aten.importer import (
     stops_gradients,
     unsupported,
 )
+from tilewright.frontends.torch.multiples import multiples
 from tilewright.frontends.torch.trace import quiet, reason
 from tilewright.graph.infer import Typer
 from tilewright.graph.nodes import Graph
@@ -54,14 +55,19 @@ def import_program(program: Any, settings: ImportSettings) -> Graph:
             refused[use.target] = use.error
 
 
-def _ranges(program: Any, names: Mapping[str, str]) -> dict[str, tuple[int, int]]:
-    """The bounds of each symbol with finite bounds, by the name it has here."""
+def _ranges(
+    program: Any, names: Mapping[str, str]
+) -> dict[str, tuple[int, int | None, int]]:
+    """The bounds of each extent and what divides it, by the name it has here."""
+    steps = multiples(program)
     found = {}
-    for symbol, bounds in program.range_constraints.items():
-        # Its infinite bound is not a sympy Integer, though it claims to be.
-        if getattr(bounds.upper, "is_Integer", False) and bounds.lower >= 0:
-            name = names.get(str(symbol), str(symbol))
-            found[name] = (int(bounds.lower), int(bounds.upper))
+    for extent, bounds in program.range_constraints.items():
+        if bounds.lower >= 0:
+            text = str(extent)
+            # Its infinite bound is not a sympy Integer, though it claims to be.
+            ends = getattr(bounds.upper, "is_Integer", False)
+            most = int(bounds.upper) if ends else None
+            found[names.get(text, text)] = int(bounds.lower), most, steps.get(text, 1)
     return found
 
 

@@ -235,10 +235,10 @@ _J1_SINE: Final = (
     5.2192649196714085e-18,
 )
 
-_BORDER: Final = 8
+BORDER: Final = 8
 
 
-def _series(x: TensorTerm, parts: Sequence[float]) -> TensorTerm:
+def chebyshev(x: TensorTerm, parts: Sequence[float]) -> TensorTerm:
     """A sum of Chebyshev polynomials for x from -1 to 1, by Clenshaw's recurrence."""
     twice = 2 * x
     later, found = x.of(0), x.of(parts[-1])
@@ -252,12 +252,12 @@ def _scaled(
 ) -> TensorTerm:
     """A modified Bessel function of the first kind times exp(-|x|)."""
     size = abs(x)
-    low = _series(size.op("Min", _BORDER) / 4 - 1, near)
+    low = chebyshev(size.op("Min", BORDER) / 4 - 1, near)
     if odd:
         low = low * size
-    large = size.op("Max", _BORDER)
-    high = _series(16 / large - 1, far) / large.op("Sqrt")
-    found = (size < _BORDER).chosen(low, high)
+    large = size.op("Max", BORDER)
+    high = chebyshev(16 / large - 1, far) / large.op("Sqrt")
+    found = (size < BORDER).chosen(low, high)
     if odd:
         found = (x < 0).chosen(-found, found)
     return x.op("IsNaN").chosen(x, found)
@@ -277,42 +277,66 @@ def _grown(x: TensorTerm, scaled: TensorTerm) -> TensorTerm:
     return scaled * half * half
 
 
-def _i0(x: TensorTerm) -> TensorTerm:
+def modified_i0(x: TensorTerm) -> TensorTerm:
     return _grown(x, _i0e(x))
 
 
-def _i1(x: TensorTerm) -> TensorTerm:
+def modified_i1(x: TensorTerm) -> TensorTerm:
     return _grown(x, _i1e(x))
 
 
-def _wave(
-    size: TensorTerm, angle: float, cosine: Sequence[float], sine: Sequence[float]
-) -> TensorTerm:
-    """An oscillating Bessel function of numbers from 8 on; NaN at infinity, as in PyTorch."""
-    large = size.op("Max", _BORDER)
-    inverse = _BORDER / large
+# The angle and the factors of cosine and sine of the oscillating functions, by order.
+_WAVES: Final = (
+    (math.pi / 4, _J0_COSINE, _J0_SINE),
+    (3 * math.pi / 4, _J1_COSINE, _J1_SINE),
+)
+
+
+def _factors(x: TensorTerm, order: int) -> tuple[TensorTerm, TensorTerm, TensorTerm]:
+    """Of numbers from 8 on: the angle, and the factors of its cosine and sine."""
+    angle, cosine, sine = _WAVES[order]
+    large = x.op("Max", BORDER)
+    inverse = BORDER / large
     place = 2 * inverse * inverse - 1
-    turn = large - angle
-    ahead = _series(place, cosine) * turn.op("Cos")
-    beside = _series(place, sine) / large * turn.op("Sin")
     root = (2 / math.pi / large).op("Sqrt")
-    return root * (ahead - beside)
+    ahead = root * chebyshev(place, cosine)
+    return large - angle, ahead, root * (chebyshev(place, sine) / large)
+
+
+def far_cosine(x: TensorTerm, order: int) -> TensorTerm:
+    """The first kind, of numbers from 8 on; NaN at infinity, as in PyTorch."""
+    turn, ahead, beside = _factors(x, order)
+    return ahead * turn.op("Cos") - beside * turn.op("Sin")
+
+
+def far_sine(x: TensorTerm, order: int) -> TensorTerm:
+    """The second kind, of numbers from 8 on; NaN at infinity, as in PyTorch."""
+    turn, ahead, beside = _factors(x, order)
+    return ahead * turn.op("Sin") + beside * turn.op("Cos")
+
+
+def j0_below(small: TensorTerm) -> TensorTerm:
+    """Of numbers from 0 to 8."""
+    return chebyshev(small * small / 32 - 1, _J0_NEAR)
+
+
+def j1_below(small: TensorTerm) -> TensorTerm:
+    """Of numbers from 0 to 8."""
+    return chebyshev(small * small / 32 - 1, _J1_NEAR) * small
 
 
 def _j0(x: TensorTerm) -> TensorTerm:
     size = abs(x)
-    small = size.op("Min", _BORDER)
-    low = _series(small * small / 32 - 1, _J0_NEAR)
-    high = _wave(size, math.pi / 4, _J0_COSINE, _J0_SINE)
-    return (size < _BORDER).chosen(low, high)
+    low = j0_below(size.op("Min", BORDER))
+    high = far_cosine(size, 0)
+    return (size < BORDER).chosen(low, high)
 
 
 def _j1(x: TensorTerm) -> TensorTerm:
     size = abs(x)
-    small = size.op("Min", _BORDER)
-    low = _series(small * small / 32 - 1, _J1_NEAR) * small
-    high = _wave(size, 3 * math.pi / 4, _J1_COSINE, _J1_SINE)
-    found = (size < _BORDER).chosen(low, high)
+    low = j1_below(size.op("Min", BORDER))
+    high = far_cosine(size, 1)
+    found = (size < BORDER).chosen(low, high)
     return (x < 0).chosen(-found, found)
 
 
@@ -324,15 +348,15 @@ def _spherical_j0(x: TensorTerm) -> TensorTerm:
 
 
 _FUNCTIONS: Final[dict[str, Callable[[TensorTerm], TensorTerm]]] = {
-    "i0": _i0,
-    "special_i0": _i0,
+    "i0": modified_i0,
+    "special_i0": modified_i0,
     "special_i0e": _i0e,
-    "special_i1": _i1,
+    "special_i1": modified_i1,
     "special_i1e": _i1e,
     "special_bessel_j0": _j0,
     "special_bessel_j1": _j1,
-    "special_modified_bessel_i0": _i0,
-    "special_modified_bessel_i1": _i1,
+    "special_modified_bessel_i0": modified_i0,
+    "special_modified_bessel_i1": modified_i1,
     "special_spherical_bessel_j0": _spherical_j0,
 }
 for _name, _apply in _FUNCTIONS.items():

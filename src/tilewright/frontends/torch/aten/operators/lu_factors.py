@@ -24,16 +24,52 @@ def _factored(c: AtenCall) -> list[Value]:
 
 
 def _check(c: AtenCall) -> None:
-    shape = c.of("A").shape
     if c["pivot"] is False:
         raise c.refuse("it does not exchange rows")
-    if type(shape[-1]) is not int or shape[-1] != shape[-2]:
-        raise c.refuse(f"its matrices of {list(shape)} are not square")
+    _extents(c)
+
+
+def _extents(c: AtenCall, name: str = "A") -> tuple[int, int]:
+    """The numbers of rows and columns of an argument."""
+    rows, columns = (c.extent(axis, name) for axis in (-2, -1))
+    if rows is None or columns is None:
+        raise c.refuse("the size of its matrices is known only at run time")
+    return rows, columns
 
 
 def factors(c: AtenCall, a: Value) -> list[Value]:
-    """The factors, pivots and numbers of zero pivots of square matrices."""
-    return c.build.ops("PivotedLU", a, count=3, domain=_OWN)
+    """The factors, pivots and numbers of zero pivots of matrices.
+
+    Zeros make them square, behind the last column or row: no row is exchanged with one of zeros
+    before all others are, and a column of zeros takes nothing from the rows.
+    """
+    rows, columns = (a.shape or ())[-2:]
+    assert isinstance(rows, int) and isinstance(columns, int)
+    if rows == columns:
+        return c.build.ops("PivotedLU", a, count=3, domain=_OWN)
+    size, fewer = max(rows, columns), min(rows, columns)
+    square = _padded(c, a, -2, size - rows)
+    square = _padded(c, square, -1, size - columns)
+    found, pivots, info = c.build.ops("PivotedLU", square, count=3, domain=_OWN)
+    found = _first(c, _first(c, found, -2, rows), -1, columns)
+    number = TensorTerm(c, info)
+    inside = (number <= fewer).chosen(number, 0)
+    return [found, _first(c, pivots, -1, fewer), inside.value]
+
+
+def _padded(c: AtenCall, x: Value, axis: int, count: int) -> Value:
+    """With so many zeros behind an axis."""
+    if not count:
+        return x
+    zero = c.number(0, x.dtype)
+    return c.op("Pad", x, c.ints(0, count), zero, c.ints(axis))
+
+
+def _first(c: AtenCall, x: Value, axis: int, count: int) -> Value:
+    """The first elements along an axis."""
+    if (x.shape or ())[axis] == count:
+        return x
+    return c.op("Slice", x, c.ints(0), c.ints(count), c.ints(axis))
 
 
 def kept_factors(c: AtenCall, first: int, turned: bool) -> Several:
@@ -53,27 +89,27 @@ def kept_factors(c: AtenCall, first: int, turned: bool) -> Several:
 @rule("aten.linalg_lu")
 def _three_factors(c: AtenCall) -> Several:
     found, pivots, _ = _factored(c)
-    return [_exchanges(c, pivots), *_triangles(c, found)]
+    rows, columns = _extents(c)
+    return [_exchanges(c, pivots, rows), *_triangles(c, found, rows, columns)]
 
 
 @rule("aten.lu_unpack")
 def _unpacked(c: AtenCall) -> Several:
-    shape = c.of("LU_data").shape
-    if shape[-1] != shape[-2]:
-        raise c.refuse("its matrices are not square")
+    rows, columns = _extents(c, "LU_data")
     found = c.tensor("LU_data")
     pivots = c.tensor("LU_pivots")
-    return [_exchanges(c, pivots), *_triangles(c, found)]
+    return [_exchanges(c, pivots, rows), *_triangles(c, found, rows, columns)]
 
 
-def _triangles(c: AtenCall, found: Value) -> list[Value]:
+def _triangles(c: AtenCall, found: Value, rows: int, columns: int) -> list[Value]:
     """The lower factor, with ones on its diagonal, and the upper one."""
-    below = c.op("Trilu", found, c.ints(-1), upper=0)
-    extent = (found.shape or ())[-1]
-    assert isinstance(extent, int)
-    unit = c.number(np.eye(extent), found.dtype)
+    fewer = min(rows, columns)
+    left = _first(c, found, -1, fewer)
+    below = c.op("Trilu", left, c.ints(-1), upper=0)
+    unit = c.number(np.eye(rows, fewer), found.dtype)
     lower = c.op("Add", below, unit)
-    return [lower, c.op("Trilu", found, upper=1)]
+    top = _first(c, found, -2, fewer)
+    return [lower, c.op("Trilu", top, upper=1)]
 
 
 def _order(c: AtenCall, pivots: Value) -> Value:
@@ -81,12 +117,19 @@ def _order(c: AtenCall, pivots: Value) -> Value:
     return c.op("PivotOrder", pivots, domain=_OWN)
 
 
-def _exchanges(c: AtenCall, pivots: Value) -> Value:
-    """The matrix that undoes the exchanges: its columns are unit vectors, in their order."""
+def _exchanges(c: AtenCall, pivots: Value, count: int) -> Value:
+    """The matrix that undoes the exchanges: its columns are unit vectors, in their order.
+
+    count: of rows; those behind the last pivot are exchanged with themselves.
+    """
+    known = (pivots.shape or ())[-1]
+    assert isinstance(known, int)
+    if known < count:
+        numbers = np.arange(1, count + 1)
+        own = c.number(np.where(numbers > known, numbers, 0), pivots.dtype)
+        pivots = c.op("Add", _padded(c, pivots, -1, count - known), own)
     order = c.unsqueeze(_order(c, pivots), -2)
-    extent = (pivots.shape or ())[-1]
-    assert isinstance(extent, int)
-    rows = np.arange(extent)[:, None]
+    rows = np.arange(count)[:, None]
     there = TensorTerm(c, order).equals(c.build.constant(rows))
     return there.cast(c.dtype).value
 

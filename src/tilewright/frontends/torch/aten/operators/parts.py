@@ -54,7 +54,7 @@ def _split(c: AtenCall) -> list[Value]:
     else:
         sizes = [p.shape[axis] for p in parts]
     if not all(type(n) is int for n in sizes):
-        raise c.refuse("the sizes of its parts are known only at run time")
+        return _open_parts(c, axis, len(parts))
     found = [c.tensor()]
     if len(sizes) > 1:
         found = c.build.ops(
@@ -63,6 +63,23 @@ def _split(c: AtenCall) -> list[Value]:
     if ".unbind" not in c.name:
         return found
     return [c.squeeze(v, axis) for v in found]
+
+
+def _open_parts(c: AtenCall, axis: int, count: int) -> list[Value]:
+    """Parts of sizes known only at run time, one after the other; a last one may be shorter."""
+    if c.has("split_sizes"):
+        sizes = c["split_sizes"]
+    else:
+        sizes = c["split_size"]
+    if sizes is None:  # of a `chunk` or `tensor_split`, which PyTorch decomposes
+        raise c.refuse("the sizes of its parts are known only at run time")
+    found = []
+    end: Any = 0
+    for size in sizes if isinstance(sizes, list) else [sizes] * count:
+        start, end = end, _plus(c, end, size)
+        bounds = [c.sizes([n]) for n in (start, end)]
+        found.append(c.op("Slice", c.tensor(), *bounds, c.ints(axis)))
+    return found
 
 
 @rule("aten.select")

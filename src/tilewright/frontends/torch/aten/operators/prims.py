@@ -117,6 +117,12 @@ def _where(c: AtenCall) -> Value:
     return c.op("Where", condition, c.tensor("a", c.dtype), c.tensor("b", c.dtype))
 
 
+@rule("prims.fma")
+def _product_and_sum(c: AtenCall) -> Value:
+    product = c.op("Mul", c.tensor("a", c.dtype), c.tensor("b", c.dtype))
+    return c.op("Add", product, c.tensor("c", c.dtype))
+
+
 @rule("prims.pow")
 def _power(c: AtenCall) -> Value:
     return c.op("Pow", c.tensor("self", c.dtype), c.tensor("other", c.dtype))
