@@ -34,6 +34,7 @@ from pathlib import Path
 
 from benchmarks.metaschedule import OPERATORS
 from benchmarks.search_store import (
+    NEAR,
     MeasuredStore,
     NoRunner,
     Shop,
@@ -55,7 +56,6 @@ from tilewright.tune.features.facts import Facts
 from tilewright.tune.models import make
 from tilewright.tune.tuner import BATCH, Tuning, TuningTools
 
-NEAR = 0.95
 LOOKS = (32, 128)  # trials
 METHODS = (
     "evolutionary",
