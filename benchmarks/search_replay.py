@@ -53,8 +53,9 @@ NEIGHBORS: Final = 8  # recorded candidates near one
 METHODS: Final[Mapping[str, tuple[str, str | None]]] = {
     "random": ("random", None),
     "cooling": ("cooling", None),
-    "annealing": ("annealing", "trees-residual"),
-    "evolutionary": ("evolutionary", "trees-residual"),
+    "annealing": ("annealing", "trees-advised"),
+    "evolutionary": ("evolutionary", "trees-advised"),
+    "neighbors": ("evolutionary", "neighbors"),
     "transfer": ("evolutionary", "trees-pretrained"),
 }
 
