@@ -34,6 +34,7 @@ from pathlib import Path
 
 from benchmarks.metaschedule import OPERATORS
 from benchmarks.search_store import (
+    NEAR,
     MeasuredStore,
     NoRunner,
     Shop,
@@ -55,7 +56,6 @@ from tilewright.tune.features.facts import Facts
 from tilewright.tune.models import make
 from tilewright.tune.tuner import BATCH, Tuning, TuningTools
 
-NEAR = 0.95
 LOOKS = (32, 128)  # trials
 METHODS = (
     "evolutionary",
@@ -65,14 +65,16 @@ METHODS = (
     "bandit",
     "evolutionary-without",
     "random",
+    "neighbors",
     "transfer",
 )
 # Of operators: the strategy, and the cost model if it is guided by one.
 SEARCHES: Mapping[str, tuple[str, str | None]] = {
     "random": ("random", None),
     "bandit": ("bandit", None),
-    "annealing": ("annealing", "trees-residual"),
-    "evolutionary": ("evolutionary", "trees-residual"),
+    "annealing": ("annealing", "trees-advised"),
+    "evolutionary": ("evolutionary", "trees-advised"),
+    "neighbors": ("evolutionary", "neighbors"),
     "transfer": ("evolutionary", "trees-pretrained"),
 }
 
@@ -296,8 +298,8 @@ def main() -> None:
             continue
         best = least(land)
         for method in asked.methods:
-            if method == "transfer":
-                continue  # there is nothing to transfer to a formula
+            if method in ("neighbors", "transfer"):
+                continue  # a formula has no features of programs
             row = compared(name, land, method, best, asked)
             if asked.json:
                 print(json.dumps(asdict(row)))

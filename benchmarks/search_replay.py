@@ -3,6 +3,7 @@
     python -m benchmarks.search_methods --store FOLDER --fill 161 --methods evolutionary transfer
     python -m benchmarks.search_replay FOLDER [--filled 161] [--seeds N] [--trials N] [--effort N]
                                        [--start default|random] [--methods NAME ...] [--json]
+                                       [--settle ROUNDS]
 
 The first command measures programs of each operator: draws from its space, the default's neighbors,
 and what searches propose. The second searches among these alone. Random candidates are the draws,
@@ -29,7 +30,15 @@ from typing import Any, Final
 import numpy as np
 
 from benchmarks.metaschedule import OPERATORS
-from benchmarks.search_store import candidates, program_of, task_of
+from benchmarks.search_store import (
+    NEAR,
+    MeasuredStore,
+    Shop,
+    candidates,
+    program_of,
+    settle,
+    task_of,
+)
 from tilewright.base.errors import InputError, ScheduleError
 from tilewright.schedule.space import Point
 from tilewright.targets.registry import target
@@ -39,14 +48,14 @@ from tilewright.tune.models import make
 from tilewright.tune.strategies import ConfidenceBounds, ProgramMaker, Setup, strategy
 from tilewright.tune.tuner import BATCH
 
-NEAR: Final = 0.95
 NEIGHBORS: Final = 8  # recorded candidates near one
 # The strategy, and the cost model if it is guided by one.
 METHODS: Final[Mapping[str, tuple[str, str | None]]] = {
     "random": ("random", None),
     "cooling": ("cooling", None),
-    "annealing": ("annealing", "trees-residual"),
-    "evolutionary": ("evolutionary", "trees-residual"),
+    "annealing": ("annealing", "trees-advised"),
+    "evolutionary": ("evolutionary", "trees-advised"),
+    "neighbors": ("evolutionary", "neighbors"),
     "transfer": ("evolutionary", "trees-pretrained"),
 }
 
@@ -150,8 +159,8 @@ class Recording:
         return self.best / self.seconds[candidate.key]
 
 
-def recording(task: Task, path: Path, filled: int) -> Recording:
-    """What a file of `benchmarks.search_store` records of a task.
+def recording(task: Task, store: MeasuredStore, filled: int) -> Recording:
+    """What a store records of a task.
 
     filled: the count that `fill` had. Raises InputError if its candidates are missing.
     """
@@ -159,14 +168,13 @@ def recording(task: Task, path: Path, filled: int) -> Recording:
     points: dict[str, Point] = {}
     seconds: dict[str, float] = {}
     programs = ProgramMaker(replace(task, schedule=lambda c: points[c.key]))
-    for row in map(json.loads, path.read_text().splitlines()):
-        candidate = Candidate.parse(row["key"])
+    for digest, candidate in store.candidates.items():
         try:
             points[candidate.key] = point = task.schedule(candidate)
         except ScheduleError:
             continue  # recorded by a version with another space
         recorded[program_of(task, point)] = candidate
-        seconds[candidate.key] = inf if row["seconds"] is None else row["seconds"]
+        seconds[candidate.key] = store.times[digest]
 
     def found(candidate: Candidate) -> Candidate | None:
         try:
@@ -180,11 +188,19 @@ def recording(task: Task, path: Path, filled: int) -> Recording:
     if default is None or len(drawn) < len(random) // 2:
         raise InputError(
             f"{len(drawn)} of {len(random)} draws were measured",
-            where=str(path),
+            where=str(store.path),
             hint=f"first run benchmarks.search_methods with --fill {filled}",
         )
     space = RecordedSpace(list(recorded.values()), drawn)
     return Recording(space, programs, seconds, default, drawn)
+
+
+def stored(path: Path, task: Task, rounds: int) -> MeasuredStore:
+    """The store of a file, settled in so many rounds at most."""
+    if rounds:
+        with Shop() as shop:
+            settle(MeasuredStore(path, shop), task, shop, rounds)
+    return MeasuredStore(path, lambda task, points: iter(()))
 
 
 def trials(found: Recording, method: str, seed: int, asked: Asked) -> float:
@@ -283,6 +299,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--operators", nargs="+", choices=OPERATORS)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--settle", type=int, default=0, metavar="ROUNDS")
     given = parser.parse_args()
     asked = Asked(
         given.methods,
@@ -296,7 +313,9 @@ def main() -> None:
         print(f"{'operator':16} {'best us':>8} programs default draws  near {heads}")
     rows = []
     for name in given.operators or OPERATORS:
-        found = recording(task_of(name), given.store / f"{name}.jsonl", given.filled)
+        task = task_of(name)
+        store = stored(given.store / f"{name}.jsonl", task, given.settle)
+        found = recording(task, store, given.filled)
         rows.append(compared(name, found, asked))
         if given.json:
             print(json.dumps(asdict(rows[-1])), flush=True)

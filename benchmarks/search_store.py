@@ -1,7 +1,8 @@
 """Measured times of operators' programs, in a file: each program is measured once, for all runs.
 
 A line for each program, written as soon as it is measured: a killed run resumes. Programs that are
-equal up to names share a line.
+equal up to names share a line. `settle` measures them again: a line with the time alone is added,
+and the median of a program's times counts.
 
     python -m benchmarks.search_store FOLDER/product_256.jsonl ... -o recorded.json
 
@@ -13,13 +14,16 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from itertools import islice
 from math import inf
 from pathlib import Path
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -43,6 +47,10 @@ from tilewright.tune.pretrained import near
 from tilewright.tune.strategies.programs import identity
 
 RECORDED: Final = "recorded times"  # the kind of file that `main` writes
+NEAR: Final = 0.95  # a program this near the best is as good as found
+LEAST: Final = 3  # times of each program, so that a disturbed one does not count
+# Programs this near the best are measured until it is clear which of them are NEAR.
+CONTENDING: Final = 0.9
 
 
 def task_of(name: str) -> Task:
@@ -105,6 +113,8 @@ class MeasuredStore:
     ) -> None:
         self.path: Final = path
         self.times: Final[dict[str, float]] = {}
+        self.rounds: Final[dict[str, list[float]]] = defaultdict(list)
+        self.candidates: Final[dict[str, Candidate]] = {}
         self._measure: Final = measure
         self._features: Final = Fast(Facts.of(target("cpu", "native", threads=1)))
         if path.exists():
@@ -118,8 +128,10 @@ class MeasuredStore:
         for number, text in enumerate(whole[:cut].splitlines(), 1):
             try:
                 row = json.loads(text)
-                seconds = row["seconds"]
-                self.times[str(row["program"])] = inf if seconds is None else seconds
+                digest, seconds = str(row["program"]), row["seconds"]
+                if "key" in row:
+                    self.candidates[digest] = Candidate.parse(row["key"])
+                self._count(digest, inf if seconds is None else seconds)
             except (ValueError, KeyError, TypeError) as error:
                 raise InputError(
                     f"line {number} is not a measured program: {error!r}",
@@ -127,10 +139,18 @@ class MeasuredStore:
                     hint="remove it; all others can be read",
                 ) from error
 
+    def _count(self, digest: str, seconds: float) -> None:
+        self.rounds[digest].append(seconds)
+        self.times[digest] = statistics.median(self.rounds[digest])
+
     @property
     def best(self) -> float:
         """The least seconds of all."""
         return min(self.times.values(), default=inf)
+
+    def near(self, share: float) -> set[str]:
+        """The programs that take at most 1/share of the least seconds."""
+        return {one for one, taken in self.times.items() if taken * share <= self.best}
 
     def __call__(self, task: Task, points: Iterable[Numbered]) -> Iterator[Built]:
         """The measurement of each point."""
@@ -165,20 +185,34 @@ class MeasuredStore:
         return Measurement(Status.OK, (seconds,))
 
     def _add(self, digest: str, key: str, features: str, found: Measurement) -> None:
-        self.times[digest] = found.seconds
+        self.candidates[digest] = Candidate.parse(key)
+        self._write(digest, found, {"key": key, "features": features})
+
+    def again(self, digest: str, found: Measurement) -> None:
+        """Count another time of a program that was measured."""
+        self._write(digest, found, {})
+
+    def _write(self, digest: str, found: Measurement, about: Mapping[str, str]) -> None:
         seconds = None if found.seconds == inf else found.seconds
-        row = {"program": digest, "seconds": seconds, "key": key}
-        row["features"] = features
+        row = {"program": digest, "seconds": seconds, **about}
         if seconds is None:
             row["reason"] = f"{found.status}: {found.reason}"
         with self.path.open("a") as file:
             print(json.dumps(row), file=file)
+        self._count(digest, found.seconds)
 
 
 def program_of(task: Task, point: Point) -> str:
     """A digest that programs share which are equal up to names."""
     text = identity(task.program(point))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+class Workshop(Protocol):
+    """Builds the programs of points, and measures them."""
+
+    def built(self, task: Task, points: Iterable[Numbered]) -> Iterator[Built]: ...
+    def measured(self, jobs: Iterable[Job]) -> Iterator[tuple[int, Measurement]]: ...
 
 
 class Shop:
@@ -199,12 +233,20 @@ class Shop:
     def __call__(self, task: Task, points: list[Numbered]) -> Iterator[Built]:
         """The measurement of each point. All are built before the first is timed."""
         jobs: list[Job] = []
-        for number, made in self._build(task, points):
+        for number, made in self.built(task, points):
             if isinstance(made, Job):
                 jobs.append(made)
             else:
                 yield number, made
-        yield from self._runner.measure(jobs)
+        yield from self.measured(jobs)
+
+    def built(self, task: Task, points: Iterable[Numbered]) -> Iterator[Built]:
+        """The job of each point, or why there is none."""
+        return self._build(task, points)
+
+    def measured(self, jobs: Iterable[Job]) -> Iterator[tuple[int, Measurement]]:
+        """The measurement of each job."""
+        return self._runner.measure(jobs)
 
 
 def fill(store: MeasuredStore, task: Task, count: int, batch: int = 16) -> None:
@@ -219,6 +261,44 @@ def fill(store: MeasuredStore, task: Task, count: int, batch: int = 16) -> None:
             list(store(task, points))
             points.clear()
     list(store(task, points))
+
+
+def settle(store: MeasuredStore, task: Task, shop: Workshop, most: int) -> int:
+    """Measure the programs of a store again until it is clear which are near the best.
+
+    Each gets LEAST times, in rounds over all of them; then those that contend with the best are
+    measured until two rounds agree on which of them are NEAR it, in `most` rounds at most. Returns
+    the number of rounds. Programs that failed, or that the space no longer has, are left as they
+    are.
+    """
+    jobs = _jobs(store, task, shop)
+    before: Collection[str] = ()
+    for made in range(most):
+        few = [d for d in jobs if len(store.rounds[d]) < LEAST]
+        near = store.near(NEAR) & jobs.keys()
+        if not few and near == before:
+            return made
+        before = () if few else near
+        order = few or sorted(store.near(CONTENDING) & jobs.keys())
+        turn = order[:: -1 if made % 2 else 1]
+        numbered = dict(enumerate(turn))
+        asked = (replace(jobs[d], number=n) for n, d in numbered.items())
+        for number, found in shop.measured(asked):
+            store.again(numbered[number], found)
+    return most
+
+
+def _jobs(store: MeasuredStore, task: Task, shop: Workshop) -> dict[str, Job]:
+    """The program of each candidate of a store that succeeded, built again; by digest."""
+    points: list[Numbered] = []
+    digests = [d for d, taken in store.times.items() if taken < inf]
+    for number, digest in enumerate(digests):
+        try:
+            points.append((number, task.schedule(store.candidates[digest])))
+        except ScheduleError:
+            continue
+    built = shop.built(task, points)
+    return {digests[n]: made for n, made in built if isinstance(made, Job)}
 
 
 def main() -> None:

@@ -19,6 +19,7 @@ from benchmarks.search_replay import (
     compared,
     halved,
     recording,
+    stored,
     trials,
 )
 from benchmarks.search_store import MeasuredStore, fill, task_of
@@ -44,7 +45,7 @@ def task() -> Task:
 def record(task: Task, tmp_path_factory: pytest.TempPathFactory) -> Recording:
     path = tmp_path_factory.mktemp("replay") / "row_sums.jsonl"
     fill(MeasuredStore(path, measure), task, FILLED)
-    return recording(task, path, FILLED)
+    return recording(task, stored(path, task, 0), FILLED)
 
 
 def test_neighbors_differ_least_and_children_are_others() -> None:
@@ -72,7 +73,7 @@ def test_draws_and_the_default_are_found_again(
     path = tmp_path / "few.jsonl"
     fill(MeasuredStore(path, measure), task, 2)
     with pytest.raises(InputError, match="draws were measured"):
-        recording(task, path, FILLED)
+        recording(task, stored(path, task, 0), FILLED)
 
 
 def test_trials_are_counted_from_the_first(recorded: Recording) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import islice
-from math import inf
+from math import inf, nan
 
 import pytest
 
@@ -276,6 +276,49 @@ def test_refused_costs_are_infinite_and_predictions_are_in_seconds() -> None:
     )
 
 
+def _apart(
+    land: Landscape, curiosity: float, measured: list[tuple[int, ...]]
+) -> list[tuple[int, ...]]:
+    """All places in the order in which they are proposed."""
+    foresight = ConfidenceBounds(
+        ProgramMaker(land.task()), KnowingModel(land), curiosity
+    )
+    known = [land.candidate(place) for place in measured]
+    pool = [c for c in land if c not in known]
+    return [land.place(c) for c in foresight.apart(pool, known)]
+
+
+def test_a_batch_is_far_from_what_is_measured_and_from_itself() -> None:
+    flat = Landscape((12,), lambda place: 1.0)
+    order = _apart(flat, 1.0, [(0,)])
+    assert sorted(order) == [(n,) for n in range(1, 12)]
+    assert order[0] == (11,)  # the farthest from what is measured
+    assert 2 <= order[1][0] <= 8  # and then between the two
+    assert _apart(flat, 1.0, [(11,)])[0] == (0,)
+
+
+def test_a_batch_is_by_cost_without_curiosity_or_where_costs_differ_by_more() -> None:
+    steep = Landscape((12,), lambda place: 100.0 ** (12 - place[0]))
+    rising = [(n,) for n in reversed(range(12))]
+    assert _apart(steep, 0.0, []) == _apart(steep, 0.5, []) == rising
+
+
+def test_a_batch_has_no_refused_ones_and_unpredicted_ones_last() -> None:
+    land = Landscape((6,), bowl, refused=lambda place: place == (2,))
+
+    class Blind(KnowingModel):
+        def predict(self, task, kernels):  # type: ignore[no-untyped-def]
+            found = super().predict(task, kernels)
+            found.cost[:2] = [nan, inf]
+            return found
+
+    foresight = ConfidenceBounds(ProgramMaker(land.task()), Blind(land))
+    order = [land.place(c) for c in foresight.apart(list(land), [])]
+    assert set(order[:3]) == {(3,), (4,), (5,)}
+    assert set(order[3:]) == {(0,), (1,)} and len(order) == 5
+    assert list(foresight.apart([land.candidate((2,))], [])) == []
+
+
 def test_a_batch_of_annealing_covers_many_values() -> None:
     pool = [Candidate("s", {"a": n // 4, "b": n % 4}) for n in range(16)]
     level = list(islice(diverse(pool, [1.0] * 16), 4))
@@ -316,7 +359,7 @@ def test_an_evolution_starts_near_what_was_measured() -> None:
 
     found = [changed(c) for c in evolution._population(41)]
     assert len(found) == 41 and found[0] == 0
-    assert max(found[:29]) <= CHANGES < 4 <= sum(found[29:]) / 12
+    assert max(found[:15]) <= CHANGES < 4 <= sum(found[15:]) / 26
     assert 10 < sum(n > 0 for n in found[1:29])
     other = Evolutionary(made("random", land).setup)
     assert min(map(changed, other._population(8))) > 0  # nothing was measured

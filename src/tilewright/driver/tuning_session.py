@@ -56,8 +56,8 @@ SECONDS: Final = 600.0  # the limit of a run without any other limit
 SURE: Final = 0.95  # required confidence that a chosen schedule is faster
 # Share of the time of all kernels. A kernel that saves less is not measured again.
 WORTH: Final = 0.0005
-LEARNED: Final = "trees-residual"  # the default cost model, which needs LightGBM
-FIXED: Final = "pretrained"  # the default without it
+LEARNED: Final = "trees-advised"  # the default cost model, which needs LightGBM
+INTERPOLATED: Final = "neighbors"  # the default without it
 _LOCAL: Final = "local:"  # prefix of the number of workers of a fleet on this machine
 
 
@@ -309,12 +309,12 @@ class Session:
         if find_spec("lightgbm") is not None:
             return LEARNED
         warnings.warn(
-            "tuning uses the pretrained cost model, which does not learn: install "
-            "'tilewright[tune]' for the better one",
+            "tuning uses the cost model 'neighbors': install 'tilewright[tune]' for one "
+            "that also learns from other kernels",
             TilewrightWarning,
             stacklevel=2,
         )
-        return FIXED
+        return INTERPOLATED
 
     def _tuning(self, task: Task, tools: TuningTools) -> Tuning:
         digest = Key.parse(task.key).digest

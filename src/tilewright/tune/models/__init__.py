@@ -18,12 +18,14 @@ from tilewright.tune.features.facts import Facts
 from tilewright.tune.features.fast import Fast
 from tilewright.tune.features.halide import Halide
 from tilewright.tune.features.per_store import PerStore
+from tilewright.tune.models.advised import Advised
 from tilewright.tune.models.analytic import Analytic
 from tilewright.tune.models.baselines import BlackBox, RandomGuess
 from tilewright.tune.models.halide_net import HalideNet
 from tilewright.tune.models.learned import LearnedModel
 from tilewright.tune.models.learner import Ensemble, Learner
 from tilewright.tune.models.loop_tree import LoopTree
+from tilewright.tune.models.neighbors import Neighbors
 from tilewright.tune.models.objectives import OBJECTIVES
 from tilewright.tune.models.pretrained import shipped
 from tilewright.tune.models.recursive import Recursive
@@ -44,10 +46,19 @@ def _fast(objective: str, facts: Facts, seed: int) -> CostModel:
     return LearnedModel(Fast(facts), trees(objective, seed=seed))
 
 
-def _residual(facts: Facts, seed: int) -> CostModel:
+def _residual(facts: Facts, seed: int) -> LearnedModel:
     features = Fast(facts)
     prior = Analytic(features)
     return LearnedModel(features, trees("rank", seed=seed), prior)
+
+
+def _advised(facts: Facts, seed: int) -> CostModel:
+    return Advised(_residual(facts, seed), shipped(facts))
+
+
+def _neighbors(facts: Facts, seed: int) -> CostModel:
+    features = Fast(facts)
+    return Advised(Neighbors(features, Analytic(features)), shipped(facts))
 
 
 def _pretrained(facts: Facts, seed: int) -> CostModel:
@@ -80,10 +91,12 @@ MODELS: Final[Mapping[str, Callable[[Facts, int], CostModel]]] = {
     "trees": partial(_fast, "rank"),
     "trees-seconds": partial(_fast, "regression"),
     "trees-residual": _residual,
+    "trees-advised": _advised,
     "trees-pretrained": _pretrained,
     "ansor": _ansor,
     "halide": _halide,
     "recursive": _recursive,
+    "neighbors": _neighbors,
     "pretrained": lambda facts, seed: shipped(facts),
     "analytic": lambda facts, seed: Analytic(Fast(facts)),
     "black-box": lambda facts, seed: BlackBox(),

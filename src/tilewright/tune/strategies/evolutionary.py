@@ -19,7 +19,7 @@ POPULATION: Final = 2048  # maximum; sized so that the effort lasts for all gene
 CROSSING: Final = 0.15  # probability of crossover; otherwise mutation
 MEASURED: Final = 0.2  # share of a population
 SURVIVING: Final = 0.3  # share of a population, from the last round
-NEIGHBORS: Final = 0.7  # share of the others, near measured ones; the rest is random
+NEIGHBORS: Final = 0.35  # share of the others, near measured ones; the rest is random
 CHANGES: Final = 3  # the most parameters that a neighbor differs in
 
 

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import exp, inf, isfinite, isnan
 from typing import Final
 
+import numpy as np
+
 from tilewright.tune.base import Candidate, CostModel
+from tilewright.tune.features.fast import Fast
+from tilewright.tune.kriging import Points, Unknown, places
 from tilewright.tune.strategies.programs import ProgramMaker, ScheduledProgram
 
 # The weight of the spread subtracted from the cost: uncertain candidates are worth exploring.
 CURIOSITY: Final = 0.5
 KEPT: Final = 256  # candidates to predict again after the model has learned
+REMEMBERED: Final = 512  # measured candidates whose distance counts
+WORST: Final = 1e300  # the cost of a program that the model cannot predict
+FEATURES: Final = (
+    Fast()
+)  # in whose coordinates candidates are near or far, on any machine
 
 
 class ConfidenceBounds:
@@ -72,6 +81,36 @@ class ConfidenceBounds:
         """All valid candidates costed so far, cheapest first; ties in order of insertion."""
         order = sorted(self._costed, key=lambda key: self._costs[key])
         return iter([self._costed[key] for key in order])
+
+    def apart(
+        self, pool: Sequence[Candidate], measured: Iterable[Candidate]
+    ) -> Iterator[Candidate]:
+        """Order a pool so that each is cheap, and far from what is measured and those before it.
+
+        Greedy: the least expected cost minus CURIOSITY times the standard deviation that is left
+        once the others are known (Desautels et al., GP-BUCB, 2014: what is proposed counts as
+        known, because its time changes what is expected but not how sure that is). Refused
+        candidates are left out.
+        """
+        self.costs(pool)
+        valid = [c for c in pool if c.key in self._costed]
+        if not valid:
+            return
+        known = list(measured)[-REMEMBERED:]
+        unknown = Unknown(self._places(valid), self._places(known))
+        expected = np.array([self._expected.get(c.key, 0.0) for c in valid])
+        expected = np.nan_to_num(expected, nan=WORST, posinf=WORST)
+        for _ in valid:
+            doubt = np.sqrt(np.maximum(unknown.left, 0.0))
+            chosen = int(np.argmin(expected - self._curiosity * doubt))
+            yield valid[chosen]
+            expected[chosen] = inf
+            unknown.know(chosen)
+
+    def _places(self, candidates: Sequence[Candidate]) -> Points:
+        found = map(self.programs.find, candidates)
+        kernels = [program.kernel for program in found if program is not None]
+        return places(FEATURES.extract_all(kernels))
 
     def predicted(self, candidate: Candidate) -> float | None:
         """The predicted seconds of a candidate; None if the model only ranks."""

@@ -18,6 +18,7 @@ from tilewright.tune.strategies.foresight import ConfidenceBounds
 DRAWS: Final = 16
 # Share of a batch, so that the model also sees what it does not expect.
 BY_CHANCE: Final = 0.05
+LEEWAY: Final = 16  # a batch is chosen from this many times its size
 REFUSALS: Final = 512  # consecutive rejections that exhaust a strategy
 EFFORT: Final = 8  # schedules that a search may make per proposed candidate
 
@@ -166,7 +167,10 @@ class ModelGuided(Proposer):
 
     def chosen(self, count: int) -> Iterable[Candidate]:
         """The costed candidates, in the order to measure them."""
-        return self.foresight.ranked()
+        ranked = self.unseen(self.foresight.ranked())
+        pool = list(islice(ranked, LEEWAY * count))
+        yield from self.foresight.apart(pool, self.told.values())
+        yield from ranked
 
     def possible(self, candidate: Candidate) -> bool:
         """Neither rejected, nor a program already proposed under another candidate."""
