@@ -286,6 +286,7 @@ CASES: Final[Mapping[str, Case]] = {
     "hidden_fills": Case("depthwise_channels"),
     "taps": Case("depthwise_channels"),
     "few_steps": Case("sum_of_few"),
+    "written": Case("product"),
     "guarded_taps": Case("depthwise"),
     "guarded_reads": Case("depthwise", "x86-64-v3"),
     "masked_reads": Case("depthwise"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -178,6 +179,15 @@ def test_the_model_chooses_the_tile(shape: Any, expected: int) -> None:
     """Few tiles read their weights too often: 36 numbers per filter instead of 16."""
     both = {m: winograd_cycles(classify(layer(*shape, m)[0]), COSTS) for m in (2, 4)}
     assert min(both, key=lambda m: both[m]) == expected
+
+
+@pytest.mark.parametrize("written", [1, 4])
+def test_steps_of_its_products_are_written_out_where_that_gains(written: int) -> None:
+    m = replace(machine("x86-64-v4"), measured=(("written", written),))
+    group, inputs, out, weights = layer(1, 8, 8, 32, 32)
+    plain = lower("k", group, [*inputs, out], [out])
+    found = sketches(plain, group, Context(m, {weights}))[0].default()
+    assert found.values["conv.product.unroll"] == written
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,7 @@ def winograd(
     )
     _products(s, pattern, tile, nest.panels)
     sums = [_loop(product, d) for d in reduction_dims(product)]
-    written_out(s, sums, choose, product.name)
+    written_out(s, sums, choose, product.name, costs.written)
     for name in nest.tile:
         s.unroll(name)
     s.vectorize(nest.channels)
