@@ -72,7 +72,7 @@ KNOWN: Final[tuple[CoreKind, ...]] = (
     # Zen 5: no other core has both.
     CoreKind(
         ("avx512bf16", "avx512vp2intersect"),
-        {"multiplied": 128, "latency": 4, "far_bytes": 20},
+        {"multiplied": 128, "latency": 4, "far_bytes": 20, "exchanged": 1.0},
     ),
 )
 
