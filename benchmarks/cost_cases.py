@@ -133,6 +133,8 @@ MODELS: Final[Mapping[str, str]] = {
         => (float[1,144,14,14] y) { y = Conv<group=144, pads=[1,1,1,1]>(x, w) }""",
     "convolution_weights": """(float[1,512,12,12] x, float[512,512,3,3] w)
         => (float[1,512,12,12] y) { y = Conv<pads=[1,1,1,1]>(x, w) }""",
+    "convolution_even": """(float[1,64,14,14] x, float[96,64,3,3] w) => (float[1,96,14,14] y)
+        { y = Conv<pads=[1,1,1,1]>(x, w) }""",
     "convolution_small": """(float[1,16,14,14] x, float[16,16,3,3] w, float[16,16,1,1] wb)
         => (float[1,16,14,14] y)
         { a = Conv(x, wb) b = Conv<pads=[1,1,1,1]>(a, w) y = Conv(b, wb) }""",
@@ -286,6 +288,7 @@ CASES: Final[Mapping[str, Case]] = {
     "hidden_fills": Case("depthwise_channels"),
     "taps": Case("depthwise_channels"),
     "few_steps": Case("sum_of_few"),
+    "written": Case("product"),
     "guarded_taps": Case("depthwise"),
     "guarded_reads": Case("depthwise", "x86-64-v3"),
     "masked_reads": Case("depthwise"),
@@ -321,6 +324,7 @@ CASES: Final[Mapping[str, Case]] = {
     "cleared": Case("convolution_small"),
     "kept_weights": Case("convolution_weights"),
     "winograd_gain": Case("convolution_small"),
+    "exchanged": Case("convolution_even", "znver5"),
     "repeated": Case("repeated"),
     "side_by_side": Case("concat"),
     "moved_products": Case("convolution"),

@@ -69,12 +69,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """What schedules and forms are chosen must not depend on where the tests run.
 
-    The machine keeps its instructions, and is given the caches and cores of one that is usual.
+    The machine keeps its instructions, and is given the caches, cores and costs of one that is
+    usual.
     """
     from tilewright.targets.cpu import machine
 
     machine._caches = lambda: (32 << 10, 1 << 20, 32 << 20)
     machine._physical_cores = lambda: 2
+    machine._costs = lambda features: ()
     # Otherwise each compilation would count all objects of the collected tests.
     collector._MANY = sys.maxsize
     # And TorchDynamo would look through them after each of its own.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -33,6 +34,31 @@ def test_memory_further_away_is_slower() -> None:
     p = native_loops.loops()
     near, far = host().l1 // 2, 4 * host().l2
     assert native_loops.read_rate(p, near) > native_loops.read_rate(p, far)
+
+
+def test_the_clock_is_that_right_after_vector_arithmetic(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A core whose clock falls from 4 to 1 cycles a nanosecond under vectors, until they end."""
+    now, slow = [0.0], [False]
+
+    def spin(count: int, out: int) -> None:
+        slow[0] = True
+
+    def chain(count: int, *values: int) -> int:
+        now[0] += 2 * native_loops.PAIRS * count / (1e9 if slow[0] else 4e9)
+        slow[0] = False
+        return 0
+
+    monkeypatch.setattr(native_loops.time, "perf_counter", lambda: now[0])
+    p = replace(native_loops.loops(), spin=spin, chain=chain)
+    assert native_loops.clock(p) == pytest.approx(1)
+
+
+def test_data_begins_with_a_page() -> None:
+    for size in (1, 4096, 100_000):
+        data = native_loops._aligned(size)
+        assert data.size == size and not data.ctypes.data % native_loops.PAGE
 
 
 def test_threads_pay_from_the_least_work_on_from_which_they_always_do(

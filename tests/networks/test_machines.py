@@ -21,7 +21,7 @@ from tilewright.testing.networks import NETWORKS
 # Each machine meets a small network of another kind in the fast tests, all in the slow ones.
 SMALL = (
     "attention_then_convolution centernet poolformer linear_attention edsr dcgan_generator siamese "
-    "lstm crnn spatial_transformer segnet c3d"
+    "lstm crnn spatial_transformer segnet c3d mobilenet_v2"
 ).split()
 
 
@@ -47,7 +47,7 @@ def test_kernels_are_right_as_another_machine_has_them(machine: str) -> None:
     assert sum(found.judged.values()) > 2
 
 
-# Each network on one machine in each arithmetic, and each machine with a twelfth of the networks.
+# Each network on one machine in each arithmetic, and each machine with one in thirteen.
 TURNS = [
     pytest.param(name, machine, math, id=f"{name}-{machine}-{math}")
     for n, name in enumerate(NETWORKS)

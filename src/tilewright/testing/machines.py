@@ -55,4 +55,5 @@ MACHINES: dict[str, Description] = {
     "znver4": Description("znver4", 32 * KIB, 1 * MIB, 32 * MIB, 64),
     "large-caches": Description("x86-64-v4", 128 * KIB, 16 * MIB, 256 * MIB, 1),
     "sapphirerapids": Description("sapphirerapids", 48 * KIB, 2 * MIB, 105 * MIB, 56),
+    "znver5": Description("znver5", 48 * KIB, 1 * MIB, 32 * MIB, 2),
 }

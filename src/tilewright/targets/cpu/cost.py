@@ -257,6 +257,9 @@ class CostModel(KernelCosts):
     few_steps: int = _constant(
         4, "steps", "of a sum without products that is written out whole, at most"
     )
+    written: int = _constant(
+        1, "steps", "of a sum of products in a register tile that are written out"
+    )
 
     def multiply_rate(self, lanes: int, itemsize: int) -> float:
         """Multiply-adds per cycle, with vectors of this many elements of this many bytes."""

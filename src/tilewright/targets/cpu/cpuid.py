@@ -45,7 +45,7 @@ FEATURES: Final[Mapping[str, _Row]] = dict(
             "avx512vbmi:1 avx512vbmi2:6 gfni:8 avx512vnni:11 avx512bitalg:12 "
             "avx512vpopcntdq:14",
         ),
-        *_rows(7, 0, "edx", "avx512fp16:23"),
+        *_rows(7, 0, "edx", "avx512vp2intersect:8 avx512fp16:23"),
         *_rows(7, 1, "eax", "avxvnni:4 avx512bf16:5"),
         *_rows(_EXTENDED, 0, "ecx", "sahf:0 lzcnt:5"),
         *_rows(_EXTENDED, 0, "edx", "64bit:29"),

@@ -136,6 +136,13 @@ class KernelCosts:
     winograd_gain: float = constant(
         0.85, "of the cycles", "of the direct convolution: at most so many must be left"
     )
+    # A Zen 4 takes 0.9 to 2.6 ns to read a line that the other core made, and a Zen 5 16 ns to
+    # exchange one of a block whose panels the cores share.
+    exchanged: float = constant(
+        0.05,
+        "cycles",
+        "a byte that a core made and all of them read, while second caches keep it",
+    )
 
     # Rewrites of the plan.
     repeated: int = constant(

@@ -26,6 +26,7 @@ from tilewright.targets.cpu.processors import (
     USED,
     USUAL_CACHES,
     architecture_of,
+    costs_of,
     vectors,
 )
 from tilewright.targets.llvm import backend
@@ -127,7 +128,8 @@ def machine(mcpu: str = "native", triple: str | None = None) -> CpuMachine:
             code="TW-MCPU",
             hint=f"for {wanted}: {', '.join(fit)}",
         )
-    made = _describe(arch, features, CACHES.get(name, USUAL_CACHES), 1)
+    caches, costs = CACHES.get(name, USUAL_CACHES), costs_of(features)
+    made = _describe(arch, features, caches, 1, costs)
     return made if triple is None else replace(made, triple=triple)
 
 
@@ -143,16 +145,34 @@ def host() -> CpuMachine:
         )
     found = backend.host_features().items()
     features = [name for name, on in found if on and name.startswith(USED)]
-    return _describe(arch, sorted(features), _caches(), _physical_cores())
+    return _describe(
+        arch, sorted(features), _caches(), _physical_cores(), _costs(features)
+    )
 
 
 def _describe(
-    arch: str, features: list[str], caches: tuple[int, int, int], cores: int
+    arch: str,
+    features: list[str],
+    caches: tuple[int, int, int],
+    cores: int,
+    costs: tuple[tuple[str, float], ...],
 ) -> CpuMachine:
     bits, registers = vectors(arch, features)
     return CpuMachine(
-        arch, TRIPLES[arch], tuple(features), bits, registers, *caches, cores
+        arch,
+        TRIPLES[arch],
+        tuple(features),
+        bits,
+        registers,
+        *caches,
+        cores,
+        measured=costs,
     )
+
+
+def _costs(features: list[str]) -> tuple[tuple[str, float], ...]:
+    """Constants of cost of this machine's kind."""
+    return costs_of(features)
 
 
 def _caches() -> tuple[int, int, int]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Final
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import UnsupportedError
 
 _V2 = (
@@ -15,6 +16,7 @@ _V3 = [*_V2, *"avx avx2 bmi bmi2 f16c fma lzcnt movbe xsave".split()]
 _V4 = [*_V3, *"avx512f avx512bw avx512cd avx512dq avx512vl".split()]
 _CLX = [*_V4, "avx512vnni"]
 _ZEN4 = [*_CLX, "avx512bf16"]
+_ZEN5 = [*_ZEN4, "avxvnni", "avx512vp2intersect"]
 _SPR = [*_ZEN4, *"amx-tile amx-int8 amx-bf16".split()]
 _ARM = "neon fp-armv8".split()
 _N1 = [*_ARM, *"aes sha2 crc lse rdm fullfp16 dotprod rcpc ras ssbs".split()]
@@ -30,6 +32,7 @@ LEVELS: Final[Mapping[str, tuple[str, list[str]]]] = {
     "x86-64-v4": ("x86_64", _V4),
     "cascadelake": ("x86_64", _CLX),
     "znver4": ("x86_64", _ZEN4),
+    "znver5": ("x86_64", _ZEN5),
     "sapphirerapids": ("x86_64", _SPR),
     "aarch64": ("aarch64", _ARM),
     "neoverse-n1": ("aarch64", _N1),
@@ -46,11 +49,41 @@ USUAL_CACHES: Final = (32 << 10, 512 << 10, 4 << 20)
 CACHES: Final[Mapping[str, tuple[int, int, int]]] = {
     "cascadelake": (32 << 10, 1 << 20, 22 << 20),
     "znver4": (32 << 10, 1 << 20, 32 << 20),
+    "znver5": (48 << 10, 1 << 20, 32 << 20),
     "sapphirerapids": (48 << 10, 2 << 20, 60 << 20),
     # No caches: what counts is how much of the memory one kernel spreads over.
     "cortex-m4": (16 << 10, 64 << 10, 256 << 10),
     "cortex-m7": (16 << 10, 64 << 10, 512 << 10),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class CoreKind:
+    """A kind of core, told from others by features that it has, and the constants of cost
+    (`cost.py`) that it has another value of than a Zen 4, whose are the defaults."""
+
+    features: tuple[str, ...]
+    costs: Mapping[str, float]
+
+
+# The first one that fits counts. docs/schedules.md says where each number is from.
+KNOWN: Final[tuple[CoreKind, ...]] = (
+    CoreKind(("amx-tile",), {"multiplied": 128, "written": 4}),
+    # Zen 5: no other core has both.
+    CoreKind(
+        ("avx512bf16", "avx512vp2intersect"),
+        {"multiplied": 128, "latency": 4, "far_bytes": 20, "exchanged": 1.0},
+    ),
+)
+
+
+def costs_of(features: Collection[str]) -> tuple[tuple[str, float], ...]:
+    """The constants of cost of the kind of core that has these features, by name."""
+    for kind in KNOWN:
+        if all(f in features for f in kind.features):
+            return tuple(sorted(kind.costs.items()))
+    return ()
+
 
 # Families of features that generated code can make use of; an artifact requires no others.
 USED: Final = tuple(

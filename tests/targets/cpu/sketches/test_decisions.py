@@ -48,6 +48,24 @@ def decided(name: str, m: int, n: int, k: int) -> tuple[Point, Any]:
     return sketch.default(), machine
 
 
+@pytest.mark.parametrize("written", [1, 4, 8])
+@pytest.mark.parametrize(("m", "n", "k"), [(64, 64, 96), (5, 40, 96)])
+def test_steps_of_products_are_written_out_where_that_gains(
+    m: int, n: int, k: int, written: int
+) -> None:
+    """The default; a sum without products, and one of an odd number of them, keep their loops."""
+    machine = replace(named("x86-64-v4"), measured=(("written", written),))
+
+    def steps(computations: list[Computation]) -> int:
+        found = sketches(plain(computations), computations, Context(machine))[0]
+        return int(found.default().values.get(f"{computations[0].name}.unroll", 1))
+
+    assert steps(product(m, n, k)) == written
+    assert steps(product(m, n, 97 * 11)) == 1
+    x, y = Buffer("X", (k, m, n), float32), Buffer("Y", (m, n), float32)
+    assert steps([reduce_("sum", y, (k,), "add", lambda i, j, n: x[n, i, j])]) == 1
+
+
 def far_bytes(point: Point, machine: Any, m: int, n: int, k: int) -> float:
     """Bytes per cycle from behind the second cache, at two vector multiply-adds per cycle."""
     rows, vectors = point.values["mm.tile"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from tilewright.targets.cpu.machine import machine
 from tilewright.targets.cpu.sketches import Context, default, sketches
 from tilewright.targets.cpu.sketches.winograd import (
     Shape,
+    _exchanged,
     rows_of_block,
     winograd_cycles,
     winograd_is_profitable,
@@ -180,6 +182,15 @@ def test_the_model_chooses_the_tile(shape: Any, expected: int) -> None:
     assert min(both, key=lambda m: both[m]) == expected
 
 
+@pytest.mark.parametrize("written", [1, 4])
+def test_steps_of_its_products_are_written_out_where_that_gains(written: int) -> None:
+    m = replace(machine("x86-64-v4"), measured=(("written", written),))
+    group, inputs, out, weights = layer(1, 8, 8, 32, 32)
+    plain = lower("k", group, [*inputs, out], [out])
+    found = sketches(plain, group, Context(m, {weights}))[0].default()
+    assert found.values["conv.product.unroll"] == written
+
+
 @pytest.mark.parametrize(
     ("rows", "depth", "width", "expected"),
     [(28, 64, 64, 1), (14, 128, 128, 1), (7, 256, 256, 1), (4, 128, 32, 1)],
@@ -196,6 +207,41 @@ def test_blocks_are_larger_where_few_tiles_wait_for_their_weights() -> None:
     """16 MiB of weights for four tiles a block would take longer than their products."""
     shape = Shape(2, 1, 1, 4, 4, 512, 512, 49)
     assert rows_of_block(shape, 64, 16, COSTS) > 1
+
+
+def test_only_near_inputs_of_a_block_that_cores_share_are_exchanged() -> None:
+    costs = cost_model(replace(machine("znver5"), cores=2))
+    alone = cost_model(replace(machine("znver5"), cores=1))
+    l2 = costs.machine.l2
+    assert _exchanged(1, l2 / 4, l2 // 2, costs) == costs.exchanged
+    assert _exchanged(1, l2, l2, costs) == costs.exchanged / 2
+    assert _exchanged(2, l2 / 2, l2, costs) == 0  # each has its own
+    assert _exchanged(1, l2 / 2, l2 // 2, alone) == 0
+    assert _exchanged(1, l2, 4 * l2, costs) == 0  # displaced
+
+
+@pytest.mark.parametrize(
+    ("depth", "width", "expected"),
+    [
+        (64, 96, (7, 1)),
+        (128, 128, (7, 1)),
+        (256, 256, (7, 7)),  # another core's share has left its second cache
+    ],
+)
+def test_cores_share_rows_where_inputs_would_go_from_one_to_the_other(
+    depth: int, width: int, expected: tuple[int, int]
+) -> None:
+    """Seven rows of tiles are one more for one core; panels of channels are even, and all read what
+    each has made. Rows of a block, with cheap exchanges and with dear ones."""
+    zen5 = replace(machine("znver5"), cores=2)
+    shape = Shape(2, 1, 1, 7, 7, depth, width, 196)
+    found = tuple(
+        rows_of_block(
+            shape, width // 2, 16, replace(cost_model(zen5), exchanged=cycles)
+        )
+        for cycles in (0.05, 1.0)
+    )
+    assert found == expected
 
 
 @pytest.mark.parametrize("lanes", [8, 16])

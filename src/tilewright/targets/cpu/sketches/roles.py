@@ -296,11 +296,13 @@ def _steps(
 ) -> int:
     """How many steps of the innermost loop are written out, at most: of a long window, whose steps
     share what they read, and of a sum of few, whose loop would take as long as the additions. A
-    short window is written out whole; products of few steps would not leave enough registers."""
+    short window is written out whole; of products, so many as the processor gains by."""
     if slides:
         return costs.taps if reduction[-1].extent > costs.taps else 1
+    if is_contraction(r):
+        return costs.written
     few = math.prod(d.extent for d in reduction) <= costs.few_steps
-    return costs.taps if few and not is_contraction(r) else 1
+    return costs.taps if few else 1
 
 
 def _data(r: Computation, roles: Roles, at: Context, across: int = 0) -> RowData:

@@ -140,7 +140,7 @@ def winograd(
     )
     _products(s, pattern, tile, nest.panels)
     sums = [_loop(product, d) for d in reduction_dims(product)]
-    written_out(s, sums, choose, product.name)
+    written_out(s, sums, choose, product.name, costs.written)
     for name in nest.tile:
         s.unroll(name)
     s.vectorize(nest.channels)
@@ -315,13 +315,29 @@ def _cycles(
     again = weights * (blocks - 1)
     streamed = again / (costs.second_bytes if near else costs.far_bytes)
     passes = (1 + panels) * max(0.0, 1 - cache / held)
-    inputs = shape.points * shape.depth * shape.tiles * itemsize * passes
-    fetched = weights + inputs + held
+    inputs = shape.points * shape.depth * shape.tiles * itemsize
+    fetched = weights + inputs * passes + held
     if weights > costs.kept_weights:
         fetched += again
     waiting = fetched / costs.far_bytes
     multiplied = max(products, streamed)
-    return uneven * (multiplied + transforms + costs.exposed_traffic * waiting)
+    exchanged = inputs * _exchanged(blocks, held, weights, costs)
+    alone = multiplied + transforms + costs.exposed_traffic * waiting
+    return uneven * alone + exchanged
+
+
+def _exchanged(blocks: int, held: float, weights: int, costs: CostModel) -> float:
+    """Cycles for a byte of transformed inputs that goes from core to core.
+
+    Where cores share the panels of one block, each of them reads all inputs, and the others have
+    made most of them: from their second caches, unless a core's share of the kernel's data has
+    displaced it there.
+    """
+    machine = costs.machine
+    if blocks > 1 or machine.cores == 1:
+        return 0.0
+    used = (held + weights / machine.cores) / machine.l2
+    return costs.exchanged * min(1.0, max(0.0, 2.0 - used))
 
 
 def _input_cost(shape: Shape, costs: CostModel) -> float:
