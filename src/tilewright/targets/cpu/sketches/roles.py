@@ -233,7 +233,24 @@ def _gain(r: Computation, v: Dim, at: Context, pitch: int) -> float:
         for a in roles.columns
     ):
         part *= at.costs.far_speed
-    return part * gain([d.extent for d in roles.rows], v.extent, lanes, at.costs, data)
+    part *= gain([d.extent for d in roles.rows], v.extent, lanes, at.costs, data)
+    if not pitch:
+        return part
+    moved = _packing(r, v, at) * at.costs.products(lanes, data.itemsize)
+    return part / (1 + part * moved)
+
+
+def _packing(r: Computation, v: Dim, at: Context) -> float:
+    """Cycles per multiply-add of packing what is read along `v` across the order of memory, on
+    every run: each element once per step of the dimensions that it depends on, so that windows that
+    overlap grow."""
+    taken = 0.0
+    for a in _data_loads(r):
+        across = _depends(a, v) and stride(address(a), v.var) != 1
+        if across and a.buffer not in at.constants:
+            uses_of = (d.extent for d in r.dims if not _depends(a, d))
+            taken += at.costs.crossed / math.prod(uses_of)
+    return taken
 
 
 def _bytes(a: Load) -> int:
