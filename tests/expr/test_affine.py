@@ -61,12 +61,36 @@ def test_what_is_taken_apart_is_joined_again(
     assert total == int(evaluate(apart, {X: i, Y: j}))
 
 
+@settings(max_examples=100, deadline=None)
+@given(
+    linear(),
+    st.integers(1, 5),
+    st.integers(1, 5),
+    st.integers(-3, 3),
+    st.integers(-20, 20),
+    st.integers(-20, 20),
+)
+def test_digits_are_joined_again(
+    e: Expr, low: int, high: int, k: int, i: int, j: int
+) -> None:
+    apart = e // (low * high) * (high * k) + e // low % high * k
+    form = rejoined(affine(apart))
+    total = form.const + sum(c * int(evaluate(a, {X: i, Y: j})) for a, c in form.terms)
+    assert total == int(evaluate(apart, {X: i, Y: j}))
+
+
 def test_only_parts_that_fit_are_joined() -> None:
     assert rejoined(affine(X // 8 * 8 + X % 8)).terms == ((X, 1),)
     assert rejoined(affine((X + 3) // 8 * 16 + Y + (X + 3) % 8 * 2)) == affine(
         Y + X * 2 + 6
     )
+    nested = X // 56 * 112 + X // 8 % 7 * 16 + X % 8 * 2
+    assert rejoined(affine(nested)).terms == ((X, 2),)
     for other in (
+        X // 55 * 7 + X // 8 % 7,
+        X // 56 * 8 + X // 8 % 7,
+        X // 56 * 7 + Y // 8 % 7,
+        X // 56 * 7 + X // 7 % 7,
         X // 8 * 4 + X % 8,
         X // 8 * 8 + Y % 8,
         X // 8 * 8 + X % 4,

@@ -81,6 +81,9 @@ USES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
         {"kernel_shape": [2, 2], "strides": [2, 2]},
     ),
     "MatMul": ((signed(2, 3), signed(3, 4)), {}),
+    "MixedConv": (
+        (signed(2, 3, 4, 5).astype(np.float16), signed(2, 3, 3, 3).astype(np.float16)), {},
+    ),
     "MixedMatMul": ((signed(2, 3), signed(3, 4).astype(np.float16)), {}),
     "MaxPool": ((signed(2, 3, 4, 5),), {"kernel_shape": [2, 2], "pads": [1, 0, 0, 1]}),
     "AveragePool": ((signed(2, 3, 4, 5),), {"kernel_shape": [2, 2]}),

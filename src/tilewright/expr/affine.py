@@ -125,17 +125,30 @@ def affine(e: Expr) -> Affine:
 
 
 def rejoined(form: Affine) -> Affine:
-    """The form with `c * (x // c) + x % c`, times any factor, replaced by `x`."""
+    """The form with `c * (x // c) + x % c` replaced by `x`, and with positive a and c
+    `c * (x // (a * c)) + x // a % c` by `x // a`; both times any factor."""
     for whole, factor in form.terms:
         if not isinstance(whole, FloorDiv) or not isinstance(whole.rhs, Const):
             continue
-        part = Mod(whole.lhs, whole.rhs)
-        times = form.coefficient(part)
-        if times and times * affine(whole.rhs).const == factor:
-            separated = ((whole, factor), (part, times))
-            form = form - Affine(separated, 0)
-            return rejoined(form + affine(whole.lhs).scaled(times))
+        for part, times in form.terms:
+            if isinstance(part, Mod) and _is_digit(part, whole):
+                if times * affine(part.rhs).const != factor:
+                    continue
+                form = form - Affine(((whole, factor), (part, times)), 0)
+                return rejoined(form + affine(part.lhs).scaled(times))
     return form
+
+
+def _is_digit(part: Mod, whole: FloorDiv) -> bool:
+    """Whether `whole` is what is left of `part.lhs` above its lowest digit, `part`."""
+    low = part.lhs
+    if low is whole.lhs:
+        return part.rhs is whole.rhs
+    if not isinstance(low, FloorDiv) or low.lhs is not whole.lhs:
+        return False
+    a, c, both = (affine(e) for e in (low.rhs, part.rhs, whole.rhs))
+    known = a.is_const and c.is_const and min(a.const, c.const) > 0
+    return known and a.const * c.const == both.const
 
 
 def quotient(form: Affine, divisor: int) -> Affine:

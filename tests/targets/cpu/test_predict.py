@@ -8,8 +8,13 @@ import onnx
 import pytest
 
 from benchmarks.predictions import model, predicted
+from tilewright.base.dtypes import DType, bfloat16, float32, int8, int32, uint8
+from tilewright.compute.build import cast, reduce_
+from tilewright.expr.nodes import Buffer
 from tilewright.targets.cpu.cost import cost_model
 from tilewright.targets.cpu.machine import machine
+from tilewright.targets.cpu.predict import predicted_time
+from tilewright.targets.cpu.sketches import Context
 
 MACHINES = ["x86-64-v3", "x86-64-v4", "sapphirerapids"]
 
@@ -58,3 +63,31 @@ def test_data_arrives_from_the_cache_that_holds_it(mcpu: str) -> None:
     costs = cost_model(m)
     near, third, far = (costs.arriving(n) for n in (m.l2 // 2, m.l3, m.l3 + 1))
     assert near > third > far
+
+
+def product_ns(a: DType, b: DType, out: DType, mcpu: str, depth: int = 256) -> float:
+    """What a product of 256 rows and columns is expected to take."""
+    x, w = Buffer("x", (256, depth), a), Buffer("w", (depth, 256), b)
+    c = reduce_(
+        "mm",
+        Buffer("y", (256, 256), out),
+        (depth,),
+        "add",
+        lambda i, j, k: cast(x[i, k], out) * cast(w[k, j], out),
+    )
+    return predicted_time([c], Context(machine(mcpu), {w}))
+
+
+def test_dot_products_have_their_own_rate() -> None:
+    """Of two bfloat16 or four bytes in each lane, where the processor has such instructions."""
+    floats = product_ns(float32, float32, float32, "znver4")
+    pairs = product_ns(bfloat16, bfloat16, float32, "znver4")
+    fours = product_ns(uint8, int8, int32, "znver4")
+    assert floats / 2.4 < pairs < floats / 1.6
+    assert floats / 4.8 < fours < floats / 3
+    widened = product_ns(bfloat16, bfloat16, float32, "cascadelake")
+    assert widened > floats / 1.6
+    odd, even = (
+        product_ns(bfloat16, bfloat16, float32, "znver4", depth) for depth in (65, 66)
+    )
+    assert odd == pytest.approx(even, rel=0.005)  # the last pair is half empty

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.base.dtypes import float32
 from tilewright.compute.build import cast, map_, reduce_
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer, Expr, const
@@ -133,6 +134,23 @@ def with_bias(
     return map_(f"{call.name}_bias", out, biased)
 
 
+# For an image and weights that are narrower floats: float32 for the bias, the sum and the result.
+MIXED = "MixedConv"
+
+
+def _mixed_type(call: OpCall) -> Sequence[Type]:
+    return [(float32, shape) for _, shape in _type(call)]
+
+
+def _mixed_arrays(
+    call: OpCall,
+    x: Array,
+    w: Array,
+    b: Array | None = None,
+) -> list[Array] | None:
+    return _arrays(call, x.astype(np.float32), w.astype(np.float32), b)
+
+
 def _flops(call: OpCall) -> int:
     return 2 * call.size_out(0) * math.prod(call.shape(1)[1:])
 
@@ -230,5 +248,16 @@ register(
         flops=_flops,
         traits=SPATIAL,
         gradient=_gradient,
+    )
+)
+register(
+    OpDef(
+        MIXED,
+        _mixed_type,
+        "tilewright",
+        compute=_conv,
+        reference=_mixed_arrays,
+        flops=_flops,
+        traits=SPATIAL,
     )
 )

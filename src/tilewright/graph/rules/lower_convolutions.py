@@ -1,6 +1,6 @@
 """Convolutions of bfloat16, summed in float32, for machines that multiply pairs of it.
 
-    Conv(x, w, b)  =  float32(Conv(bfloat16(x), bfloat16(w), bfloat16(b)))
+    Conv(x, w, b)  =  MixedConv(bfloat16(x), bfloat16(w), b)
 
 Pairs are products of neighboring channels, or of the elements of a window. Used only on request.
 """
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from tilewright.base.dtypes import bfloat16, float32
 from tilewright.graph.nodes import Value
+from tilewright.graph.ops.conv import MIXED
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.rules.lower_precision import stored
 from tilewright.graph.rules.match import Match
@@ -46,12 +47,10 @@ def _of_many(m: Match) -> bool:
 
 def _lower(m: Match, f: Fragment) -> Value:
     """a convolution in bfloat16"""
-    inputs = [f.cast(m[x], bfloat16)]
-    for v in (m[w], m.get(bias)):
-        if v is not None:
-            array = stored(m, v, f.known[v], bfloat16)
-            inputs.append(f.constant(array))
-    return f.cast(f.apply(m.root, inputs, m.root.attributes), float32)
+    weights = f.constant(stored(m, m[w], m.array(w), bfloat16))
+    inputs = [f.cast(m[x], bfloat16), weights, m.get(bias)]
+    how = m.root.attributes
+    return f.ops(MIXED, *inputs, domain="tilewright", count=1, **how)[0]
 
 
 def _samples(rng: np.random.Generator) -> Sample:

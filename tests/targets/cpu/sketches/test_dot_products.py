@@ -428,6 +428,21 @@ def test_rows_of_tiles_fit_images(side, stride, taps, rows):
     np.testing.assert_array_equal(got, want)  # whole numbers below 2 ** 24: exact
 
 
+@pytest.mark.parametrize(("side", "made"), [(7, 32), (14, 64)])
+def test_a_kernel_of_one_pixel_windows_has_rows_of_several_images(side, made):
+    """Its images are one row of pixels, of which a tile has a part; the user's tensors stay."""
+    c = deep_image(side, taps=1, made=made)
+    found = sketches(plain([c]), [c], Context(NEW, {c.inputs[1]}))
+    point = found[0].default()
+    assert found[0].name == "tiled"
+    assert "tdpbf16ps(" in str(point.schedule)
+    verify(point.schedule.kernel)
+    x, w, y = on_tiles(point.schedule.kernel)
+    assert x.shape == (2, side, side, 32)
+    want = np.einsum("nikc,jcpq->nikj", x.astype(np.float64), w.astype(np.float64))
+    np.testing.assert_array_equal(y, want)
+
+
 def test_sums_over_more_loops_than_tiles_take_stay_in_memory():
     """Of a window of three dimensions, the outermost is around the product of tiles."""
     x = Buffer("x", (6, 6, 18, 32), bfloat16)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,7 +21,9 @@ from tilewright.loops.nodes import Kernel, Unit, loop
 from tilewright.loops.verify import verify
 from tilewright.loops.walk import loops_of, walk
 from tilewright.schedule.space import Sketch
-from tilewright.targets.cpu.sketches import Context, sketches
+from tilewright.targets.cpu.compile import assembly
+from tilewright.targets.cpu.machine import machine
+from tilewright.targets.cpu.sketches import Context, register_transpose, sketches
 from tilewright.testing.random_kernels import plain
 
 UNTOUCHED = 77.0
@@ -162,3 +165,55 @@ def test_phases_leave_their_tiles_in_rows_of_results(channels, results):
     )  # rows are not of two phases only
     for a, b in zip(results(kernel), native(after), strict=True):
         np.testing.assert_allclose(b, a, rtol=2e-5, atol=2e-5)
+
+
+def one_channel(phases: int, channels: int, images: int) -> list[Computation]:
+    """Windows of 1x3 over a batch of images of one channel, a few results per pixel, rounded."""
+    x, w = (
+        Buffer("X", (images, 8, phases + 2), float32),
+        Buffer("W", (channels, 3), float32),
+    )
+    t, y = (
+        Buffer(name, (images, 8, phases, channels), dtype)
+        for name, dtype in (("T", float32), ("Y", bfloat16))
+    )
+    total = reduce_(
+        "mm", t, (3,), "add", lambda n, i, j, c, k: x[n, i, j + k] * w[c, k]
+    )
+    return [total, map_("y", y, lambda *i: cast(t[i], bfloat16))]
+
+
+def transposed_sizes(kernel: Kernel) -> set[tuple[int, ...]]:
+    """Of the tiles that leave their buffers transposed."""
+    units = (found.stmt for found in walk(kernel.body))
+    return {u.intrinsic.sizes for u in units if isinstance(u, Unit) and u.intrinsic}
+
+
+@pytest.mark.parametrize("mcpu", ["znver4", "sapphirerapids"])
+def test_a_tile_of_many_results_leaves_in_parts(mcpu):
+    """All results of a row of pixels by all images would be too much code for one transposition."""
+    group = one_channel(28, 6, 64)
+    at = Context(machine(mcpu), {group[0].inputs[1]})
+    point = sketches(plain(group), group, at)[0].at(
+        {"mm.vector": "n", "mm.interleaved": True, "mm.tile": (6, 4)}
+    )
+    largest = max(transposed_sizes(point.schedule.kernel), key=math.prod)
+    assert largest == (64, 56)  # of 168 rows
+    assembly(point.schedule.kernel, at.machine)
+
+
+def test_parts_of_such_a_tile_overlap(monkeypatch, results):
+    """Where they do not divide the rows: the results are the same."""
+    monkeypatch.setattr(register_transpose, "LARGEST", 128)
+    group = one_channel(12, 3, 16)
+    kernel = plain(group)
+    at = Context(machine("znver4"), {group[0].inputs[1]})
+    after = (
+        sketches(kernel, group, at)[0]
+        .at({"mm.vector": "n", "mm.interleaved": True})
+        .schedule.kernel
+    )
+    verify(after)
+    assert (16, 8) in transposed_sizes(after)  # of 36 rows
+    for a, b in zip(results(kernel), results(after), strict=True):
+        np.testing.assert_allclose(b, a, rtol=2e-2, atol=2e-5)

@@ -451,3 +451,35 @@ def test_tall_tiles_start_fewer_lines() -> None:
     c = reduce_("t", y, (64,), "add", lambda j, p, k: w[j, k] * x[k, p])
     point = sketches(plain([c]), [c], Context(machine("x86-64-v4"), {w}))[0].default()
     assert (point.values["t.vector"], point.values["t.tile"]) == ("j", (28, 1))
+
+
+@pytest.mark.parametrize(
+    ("known", "taps", "chosen"),
+    [
+        ("w", 1, "j"),
+        ("w", 3, "j"),  # packed, each pixel would be written for nine windows
+        ("w", 5, "j"),
+        ("x", 5, "n"),  # constants are packed once, when the model is compiled
+    ],
+)
+@pytest.mark.parametrize("level", ["znver4", "sapphirerapids"])
+def test_a_batch_goes_along_vectors_if_packing_it_pays(
+    level: str, known: str, taps: int, chosen: str
+) -> None:
+    """Of 64 images of one channel, whose six results fill less than half of a vector."""
+    reach = 27 + taps
+    x, w, y = (
+        Buffer("x", (64, reach, reach), float32),
+        Buffer("w", (6, taps, taps), float32),
+        Buffer("y", (64, 28, 28, 6), float32),
+    )
+    c = reduce_(
+        "conv",
+        y,
+        (taps, taps),
+        "add",
+        lambda n, i, k, j, p, q: x[n, i + p, k + q] * w[j, p, q],
+    )
+    at = Context(machine(level), {x if known == "x" else w})
+    point = sketches(plain([c]), [c], at)[0].default()
+    assert point.values.get("conv.vector", "j") == chosen

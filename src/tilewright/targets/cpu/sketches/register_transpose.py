@@ -24,6 +24,7 @@ from tilewright.schedule.space.choices import Choices
 from tilewright.schedule.space.nest import existing, extents, vectorize_inner
 from tilewright.schedule.space.patterns import address, stride
 from tilewright.targets.cpu.cost import CostModel
+from tilewright.targets.cpu.emit_transpose import LARGEST
 from tilewright.targets.cpu.machine import CpuMachine
 
 _SHUFFLED = 4  # bytes of an element
@@ -324,12 +325,25 @@ def write_across(
         return s
     try:
         rows = _joined(trial, out, rows)
+        rows = _short(trial, rows, f"{new}.w{axis}")
         if len(rows) > 1:
             trial.reorder(*rows[:-1], f"{new}.w{axis}", rows[-1])
         trial.tensorize(f"{new}.w{axis}", name)
     except ScheduleError:
         return s  # its rows are not contiguous in the result either
     return trial
+
+
+def _short(s: Schedule, rows: Sequence[str], column: str) -> list[str]:
+    """The loops of the rows, the last of them in parts that an intrinsic writes out as a whole: a
+    tile that visits a batch of results has many rows."""
+    found = extents(s.kernel)
+    row = rows[-1]
+    most = max(1, LARGEST // found[column])
+    if found[row] <= most:
+        return list(rows)
+    even = math.ceil(found[row] / math.ceil(found[row] / most))
+    return [*rows[:-1], *s.split(row, even, "overlap")]
 
 
 def _joined(s: Schedule, out: Load, rows: Sequence[str]) -> list[str]:

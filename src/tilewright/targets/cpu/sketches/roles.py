@@ -150,16 +150,22 @@ def vector(pattern: KernelPattern, at: Context, choose: Choices) -> Dim:
     return by_name[choose(f"{r.name}.vector", tuple(by_name), good.var.name)]
 
 
-def default_tile(pattern: KernelPattern, at: Context) -> tuple[Roles, Tile, float]:
-    """Roles and tile of a reduction untuned, and the part of the multiply-adds that are useful."""
+def default_tile(
+    pattern: KernelPattern, at: Context, dots: Dim | None = None
+) -> tuple[Roles, Tile, float]:
+    """Roles and tile of a reduction untuned, and the part of the multiply-adds that are useful.
+
+    dots: the columns' dimension of one that is done by dot products, of which the part is then.
+    """
     r, own = pattern.reduction, pattern.vector
     assert r is not None and own is not None
-    v = vector(pattern, at, Choices())
+    v = vector(pattern, at, Choices()) if dots is None else dots
     roles = roles_of(r, v)
-    data = _data(r, roles, at, _across(pattern, v))
+    pitch = _across(pattern, v)
+    data = replace(_data(r, roles, at, pitch), dots=dots is not None)
     rows = [d.extent for d in roles.rows]
     tile = best(rows, v.extent, _lanes(r, at), at.costs, data)
-    return roles, tile, _gain(r, v, at, _across(pattern, v))
+    return roles, tile, _gain(r, v, at, pitch, dots is not None)
 
 
 def result_of(pattern: KernelPattern) -> tuple[Load, dict[Dim, Dim]]:
@@ -222,10 +228,10 @@ def _is_starved(pattern: KernelPattern, at: Context) -> bool:
     return is_contraction(r) and own.extent < _lanes(r, at)
 
 
-def _gain(r: Computation, v: Dim, at: Context, pitch: int) -> float:
+def _gain(r: Computation, v: Dim, at: Context, pitch: int, dots: bool = False) -> float:
     roles = roles_of(r, v)
     lanes = _lanes(r, at)
-    data = _data(r, roles, at, pitch)
+    data = replace(_data(r, roles, at, pitch), dots=dots)
     part = at.costs.products(min(lanes, v.extent), data.itemsize)
     part /= at.costs.products(lanes, data.itemsize)
     if any(
@@ -233,7 +239,24 @@ def _gain(r: Computation, v: Dim, at: Context, pitch: int) -> float:
         for a in roles.columns
     ):
         part *= at.costs.far_speed
-    return part * gain([d.extent for d in roles.rows], v.extent, lanes, at.costs, data)
+    part *= gain([d.extent for d in roles.rows], v.extent, lanes, at.costs, data)
+    if not pitch:
+        return part
+    moved = _packing(r, v, at) * at.costs.products(lanes, data.itemsize)
+    return part / (1 + part * moved)
+
+
+def _packing(r: Computation, v: Dim, at: Context) -> float:
+    """Cycles per multiply-add of packing what is read along `v` across the order of memory, on
+    every run: each element once per step of the dimensions that it depends on, so that windows that
+    overlap grow."""
+    taken = 0.0
+    for a in _data_loads(r):
+        across = _depends(a, v) and stride(address(a), v.var) != 1
+        if across and a.buffer not in at.constants:
+            uses_of = (d.extent for d in r.dims if not _depends(a, d))
+            taken += at.costs.crossed / math.prod(uses_of)
+    return taken
 
 
 def _bytes(a: Load) -> int:

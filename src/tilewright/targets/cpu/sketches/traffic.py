@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import math
 
+from tilewright.base.numbers import ceil_div
 from tilewright.compute.contraction import is_contraction
 from tilewright.compute.nodes import Computation
 from tilewright.compute.transforms import environment
 from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import Load, Var
+from tilewright.schedule.space.choices import Choices
 from tilewright.schedule.space.patterns import (
     KernelPattern,
     address,
@@ -21,36 +23,54 @@ from tilewright.schedule.space.patterns import (
     reduction_dims,
     stride,
 )
+from tilewright.targets.cpu.cost import CostModel
 from tilewright.targets.cpu.sketches.context import Context
+from tilewright.targets.cpu.sketches.dot_products import Dot, dot
+from tilewright.targets.cpu.sketches.register_tile_model import Tile
 from tilewright.targets.cpu.sketches.roles import default_tile
 
 
 def products(pattern: KernelPattern, at: Context) -> float | None:
-    """Cycles of a contraction at the multiply-add rate, summed over all cores; None for any other
-    Computation."""
+    """Cycles of a contraction at the rate of its multiply-adds, or of its dot products in vectors,
+    summed over all cores; None for any other Computation."""
     r = pattern.reduction
     if r is None or not is_contraction(r):
         return None
-    roles, tile, gain = default_tile(pattern, at)
-    work = math.prod(d.extent for d in r.dims) / max(gain, 1e-6)
-    tiles = math.prod(d.extent for d in roles.batch) * -(
-        -roles.vector.extent // tile.width
-    )
-    tiles *= math.prod(
-        -(-d.extent // f) for d, f in zip(roles.rows, tile.rows, strict=True)
-    )
     costs = at.costs
+    d = dot(pattern, at, Choices())
+    if d is not None and d.tile is not None:
+        d = None  # counted as vectors are: what parts of such a sum take was never measured
+    roles, tile, gain = default_tile(pattern, at, None if d is None else d.vector)
+    made = _steps(r, d) / max(gain, 1e-6) / _rate(r, d, tile, costs)
+    tiles = math.prod(x.extent for x in roles.batch)
+    tiles *= ceil_div(roles.vector.extent, tile.width)
+    tiles *= math.prod(
+        ceil_div(x.extent, f) for x, f in zip(roles.rows, tile.rows, strict=True)
+    )
     line = at.machine.line
     far = [a for a in roles.across if _reach(r, a) > costs.full * at.machine.l2]
     pieces = sum(_pieces(r, a, line) for a in far)
     out = r.outputs[0].tensor
-    made = math.prod(d.extent for d in free_dims(r)) * out.dtype.itemsize
-    written = 2 * made * costs.far_byte  # and read again by what follows
-    return (
-        work / (costs.multiply_rate(tile.lanes, out.dtype.itemsize) * tile.lanes)
-        + tiles * pieces * costs.far_piece
-        + written
-    )
+    size = math.prod(x.extent for x in free_dims(r)) * out.dtype.itemsize
+    written = 2 * size * costs.far_byte  # and read again by what follows
+    return made + tiles * pieces * costs.far_piece + written
+
+
+def _steps(r: Computation, d: Dot | None) -> float:
+    """Multiply-adds of the whole, those with the padding of a depth included."""
+    points = math.prod(x.extent for x in r.dims)
+    if d is None:
+        return points
+    depth = d.depth.extent
+    return points * ceil_div(depth, d.inside) * d.inside / depth
+
+
+def _rate(r: Computation, d: Dot | None, tile: Tile, costs: CostModel) -> float:
+    """Multiply-adds per cycle."""
+    if d is not None:
+        return costs.dot_products * d.lanes * d.word
+    itemsize = r.outputs[0].tensor.dtype.itemsize
+    return costs.multiply_rate(tile.lanes, itemsize) * tile.lanes
 
 
 def _reach(r: Computation, a: Load) -> int:
