@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -31,29 +30,7 @@ def pocl() -> OpenCLDevice:
         pytest.skip(str(error))
     if not found:
         pytest.skip("PoCL is not installed")
-    name_the_processor(found[0].int_ptr)
     return OpenCLDevice(found[0])
-
-
-def name_the_processor(device: int) -> bool:
-    """Tell PoCL's compiler the newest processor that it knows, where it does not know this one.
-
-    PoCL 3.0 has LLVM 14, to which AMD's processors after Zen 4 are "generic", and Clang refuses
-    that name for x86. There is no setting; `device`, PoCL's structure of the device, points to
-    the name. Whether a name was replaced; later calls find none.
-    """
-    with open("/proc/self/mem", "r+b", buffering=0) as memory:
-        for field in range(device, device + 4096, 8):
-            try:
-                memory.seek(field)
-                text = int.from_bytes(memory.read(8), sys.byteorder)
-                memory.seek(text)
-                if memory.read(8) == b"generic\0":
-                    memory.seek(text)
-                    return memory.write(b"znver3\0") > 0
-            except (OSError, OverflowError):  # no pointer, or the end of the memory
-                continue
-    return False
 
 
 def launched(

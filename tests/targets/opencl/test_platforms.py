@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
 from types import SimpleNamespace
 
 import pytest
 
-from tests.targets.opencl.running import name_the_processor, pocl
+from tests.targets.opencl.running import pocl
 from tilewright.base.errors import ArtifactError
 from tilewright.targets import registry
 from tilewright.targets.opencl import platforms
@@ -49,11 +48,3 @@ def test_without_a_device_they_are_for_any_gpu(monkeypatch):
 def test_a_description_is_taken_as_it_is():
     made = registry.target("opencl", description={"like": "mali", "units": 3})
     assert (made.simt.name, made.simt.units) == ("mali", 3)
-
-
-def test_a_compiler_that_does_not_know_the_processor_is_told_another():
-    name = ctypes.create_string_buffer(b"generic", 8)
-    device = (ctypes.c_uint64 * 512)(0, 1, 0xFFFF_FFFF_FFFF_FFFF)
-    device[80] = ctypes.addressof(name)
-    assert name_the_processor(ctypes.addressof(device)) and name.value == b"znver3"
-    assert not name_the_processor(ctypes.addressof(device))
