@@ -87,30 +87,38 @@ def at_ends(a: Access, b: Access, band: Sequence[For]) -> Witness | None:
     requires, else None: both run, as there are no guards, and loops have constant extents; the
     band has several iterations; indices are linear in the loops.
     """
-    loops = (*a.loops, *b.loops)
-    if a.guards or b.guards or not all(f.trips for f in loops):
+    if a.guards or b.guards:
+        return None
+    if not all(f.trips for f in (*a.loops, *b.loops)):
         return None
     if not any(f.trips != 1 for f in band):
         return None
     first: dict[Expr, int] = {f.var: 0 for f in a.loops}
     second: dict[Expr, int] = {f.var: 0 for f in b.loops}
-    second |= {f.var: f.trips - 1 for f in band if f.trips}
+    for f in band:
+        assert f.trips is not None
+        second[f.var] = f.trips - 1
     place = [_value(i, first) for i in a.index]
-    if None in place or place != [_value(j, second) for j in b.index]:
+    other = [_value(j, second) for j in b.index]
+    if None in place or place != other:
         return None
+    element = ", ".join(map(str, place))
     return Witness(
         {f.var.name: first[f.var] for f in a.loops},
         {f.var.name: second[f.var] for f in b.loops},
-        f"{a.buffer.name}[{', '.join(map(str, place))}]",
+        f"{a.buffer.name}[{element}]",
     )
 
 
 def _value(index: Expr, at: Mapping[Expr, int]) -> int | None:
     """An index in one iteration; None if it is not linear in the loops' variables."""
     form = affine(index)
-    if any(atom not in at for atom, _ in form.terms):
-        return None
-    return form.const + sum(c * at[atom] for atom, c in form.terms)
+    value = form.const
+    for atom, c in form.terms:
+        if atom not in at:
+            return None
+        value += c * at[atom]
+    return value
 
 
 def iteration(
