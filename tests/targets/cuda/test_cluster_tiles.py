@@ -170,6 +170,15 @@ def test_a_large_product_is_expected_to_be_faster_in_clusters():
     assert best_cluster(t, SM90A) == DOWN
 
 
+def test_the_larger_factor_is_the_better_one_to_share():
+    """Where the cache is the limit: blocks that are neighbors down share the columns' factor."""
+    slow = replace(SM90A, rates=SM90A.rates._replace(cache=100.0))
+    t = tiled(half(4096, 4096, 4096), LARGE)
+    down, across = (time_on_tensor_cores(t, slow, 3, True, c) for c in (DOWN, ACROSS))
+    bytes_ = {DOWN: 128 + 256 / 2, ACROSS: 128 / 2 + 256}
+    assert down / across == pytest.approx(bytes_[DOWN] / bytes_[ACROSS], rel=1e-3)
+
+
 def test_blocks_stay_alone_where_their_meetings_take_too_long(monkeypatch):
     case = half(4096, 4096, 4096)
     monkeypatch.setattr(cost, "CLUSTER_SYNC", 2000.0)
@@ -180,8 +189,9 @@ def test_blocks_stay_alone_where_their_meetings_take_too_long(monkeypatch):
 
 def test_a_step_that_does_not_overlap_the_next_one_takes_the_meeting_as_well():
     t = tiled(half(256, 256, 512))
+    quick = replace(SM90A, rates=SM90A.rates._replace(cache=1e9))
     alone, together = (
-        time_on_tensor_cores(t, SM90A, 2, True, cluster)
+        time_on_tensor_cores(t, quick, 1, True, cluster)
         for cluster in (ONE_BLOCK, DOWN)
     )
     assert t.plan.blocks < SM90A.simt.units

@@ -17,7 +17,7 @@ from tests.targets.cuda.test_wgmma import run, waits
 from tilewright.base.dtypes import float32
 from tilewright.base.errors import CompileError
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Var, const
-from tilewright.loops.launch import LaunchProgram
+from tilewright.loops.launch import Barrier, LaunchProgram, Wait
 from tilewright.loops.nodes import (
     BULK,
     CLUSTER,
@@ -29,6 +29,7 @@ from tilewright.loops.nodes import (
     loop,
 )
 from tilewright.loops.parser import parse_program
+from tilewright.loops.passes.in_flight import PRODUCTS
 from tilewright.loops.passes.to_launches import to_launches
 from tilewright.targets.cuda import report
 from tilewright.targets.cuda.emit import ptx
@@ -191,6 +192,58 @@ def test_a_block_that_ends_while_others_write_to_it_is_found():
     load_counted(parse_program(lines), SM90A)
     with pytest.raises(RuntimeError, match="ends with no wait for a box in its memory"):
         load_counted(parse_program(lines[:-1]), SM90A)
+
+
+AGAIN = """\
+program f(x: float32[16, 32]) -> y: float32[2, 32]:
+  launch f_0(x, y) grid [2, 1, 1] threads [32, 1, 1] cluster [2, 1, 1]:
+    shared t: float32[16, 32] in shared swizzled 128
+    if threadIdx.x < 1:
+      for r in 8 multicast:
+        for c in 32:
+          t[blockIdx.x % 2 * 8 + r, c] = x[blockIdx.x % 2 * 8 + r, c]
+    commit bulk
+    wait bulk
+    {used}
+    barrier {scope}
+    if threadIdx.x < 1:
+      for r2 in 8 multicast:
+        for c2 in 32:
+          t[blockIdx.x % 2 * 8 + r2, c2] = x[blockIdx.x % 2 * 8 + r2, c2]
+    commit bulk
+    wait bulk
+    y[blockIdx.x, threadIdx.x] = t[0, threadIdx.x]"""
+READ = "y[blockIdx.x, threadIdx.x] = t[1, threadIdx.x]"
+
+
+@pytest.mark.parametrize("used", [READ, f"barrier cluster\n    {READ}", "pass"])
+def test_what_uses_a_box_last_is_in_front_of_the_barrier(used):
+    """A thread that reads it, or the wait for it alone."""
+    for scope in ("cluster", "shared"):
+        p = parse_program(AGAIN.format(used=used, scope=scope).split("\n"))
+        if scope == "cluster":
+            load_counted(p, SM90A)
+            continue
+        with pytest.raises(RuntimeError, match="of the cluster since that used it"):
+            load_counted(p, SM90A)
+
+
+def test_a_product_uses_its_factors_until_the_wait_for_it():
+    """A barrier of the cluster in front of that wait is too early."""
+    p = program()
+    early = "        barrier cluster\n        wait products 1\n        barrier shared"
+    (meeting,) = in_launches.found(p, Barrier)
+    first = next(s for s in in_launches.found(p, Wait) if s.of == PRODUCTS)
+    wrong = in_launches.edited(
+        p,
+        {
+            meeting: Barrier("shared"),
+            first: block(Barrier("cluster"), first),
+        },
+    )
+    assert early in str(wrong)
+    with pytest.raises(RuntimeError, match="of the cluster since that used it"):
+        run(wrong, ptx(wrong, SM90A))
 
 
 def written_by_threads() -> Kernel:

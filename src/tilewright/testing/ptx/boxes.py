@@ -69,10 +69,9 @@ class EncodedMap:
 @dataclass(eq=False, slots=True)
 class BoxInFlight:
     """places: its bytes of a block's shared memory, in the order of the box. seen: which threads of
-    the block know that it is there. barrier: the place of its mbarrier."""
+    the block know that it is there."""
 
     of: EncodedMap
-    barrier: int
     start: tuple[int, ...]
     places: Array
     seen: Array
@@ -185,19 +184,17 @@ class BoxesInFlight:
             raise IndexError("a box outside a block's memory")
         self.proxy.check_overwritten(block, at)
         self.proxy.read(block, at)
-        is_of_another = self.is_of_another(block, thread)
         seen = np.zeros(self.threads, bool)
-        copy = BoxInFlight(of, place, start, at, seen)
+        copy = BoxInFlight(of, start, at, seen)
         mine = self.copies.setdefault(block, [])
         for other in list(mine):
             meets = np.isin(at, other.places)
             if not meets.any():
                 continue
-            is_over = other.seen.any() if is_of_another else other.is_there
-            if not is_over:
+            if not other.seen.any():
                 raise RuntimeError("two copies to one place are in flight")
             mine.remove(other)
-        if is_of_another:
+        if self.is_of_another(block, thread):
             self.clusters.check_order(block, at, thread)
         mine.append(copy)
         counted.flying.append(copy)
@@ -215,7 +212,7 @@ class BoxesInFlight:
         barrier.advance()
         if barrier.phase & 1 != parity:
             known = self.copies.get(block, ())
-            self.see(block, thread, (c for c in known if c.barrier == place))
+            self.see(block, thread, known)
             return True
         barrier.turns += 1
         most = _TURNS * self.threads
