@@ -65,7 +65,7 @@ METHODS = (
     "bandit",
     "evolutionary-without",
     "random",
-    "neighbors",
+    "gaussian-process",
     "transfer",
 )
 # Of operators: the strategy, and the cost model if it is guided by one.
@@ -74,7 +74,7 @@ SEARCHES: Mapping[str, tuple[str, str | None]] = {
     "bandit": ("bandit", None),
     "annealing": ("annealing", "trees-advised"),
     "evolutionary": ("evolutionary", "trees-advised"),
-    "neighbors": ("evolutionary", "neighbors"),
+    "gaussian-process": ("evolutionary", "gaussian-process"),
     "transfer": ("evolutionary", "trees-pretrained"),
 }
 
@@ -298,7 +298,7 @@ def main() -> None:
             continue
         best = least(land)
         for method in asked.methods:
-            if method in ("neighbors", "transfer"):
+            if method in ("gaussian-process", "transfer"):
                 continue  # a formula has no features of programs
             row = compared(name, land, method, best, asked)
             if asked.json:

@@ -55,7 +55,7 @@ METHODS: Final[Mapping[str, tuple[str, str | None]]] = {
     "cooling": ("cooling", None),
     "annealing": ("annealing", "trees-advised"),
     "evolutionary": ("evolutionary", "trees-advised"),
-    "neighbors": ("evolutionary", "neighbors"),
+    "gaussian-process": ("evolutionary", "gaussian-process"),
     "transfer": ("evolutionary", "trees-pretrained"),
 }
 

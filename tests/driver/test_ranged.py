@@ -134,20 +134,6 @@ def test_what_has_another_form_at_many_sizes_is_refused_by_name() -> None:
         tw.compile(model(text), dims={"n": (1, 20)}, jit=False, threads=1, cache=False)
 
 
-def test_extents_that_depend_on_data_are_shared_where_no_result_has_them() -> None:
-    text = (
-        "(float[n] x, float[n] t0) => (float y) { z = NonZero(x)"
-        " t = Transpose<perm = [1, 0]>(z) g = GatherND(t0, t) y = ReduceSum<keepdims = 0>(g) }"
-    )
-    how: Any = {"jit": False, "threads": 1, "cache": False}
-    exe: Any = tw.compile(model(text), dims={"n": (2, 20)}, **how)
-    assert sum(len(s.covers) for s in exe.model.shared) == 19
-    for n in (2, 3, 11, 20):
-        x = (RNG.random(n) > 0.5).astype(np.float32)
-        v = RNG.standard_normal(n).astype(np.float32)
-        np.testing.assert_allclose(exe(x, v), v[x > 0].sum(), rtol=1e-5, atol=1e-6)
-
-
 def coded(text: str, extents: Any) -> tuple[int, int]:
     """How many sizes share code, and how many have their own."""
     how: Any = {"jit": False, "threads": 1, "cache": False}

@@ -115,3 +115,17 @@ def test_loop_programs_are_equal_in_all_that_they_do() -> None:
     plan = generalize([copied(14), copied(7)], points, graph, {"n": (1, 20)})
     assert equal(plan, {"n": 5}, copied(5))
     assert not equal(plan, {"n": 5}, copied(5, last=2.0))
+
+
+def test_extents_that_depend_on_data_are_shared_where_no_result_has_them() -> None:
+    text = (
+        "(float[n] x, float[n] t0) => (float y) { z = NonZero(x)"
+        " t = Transpose<perm = [1, 0]>(z) g = GatherND(t0, t) y = ReduceSum<keepdims = 0>(g) }"
+    )
+    how: Any = {"jit": False, "threads": 1, "cache": False}
+    exe: Any = tw.compile(model(text), dims={"n": (2, 20)}, **how)
+    assert sum(len(s.covers) for s in exe.model.shared) == 19
+    for n in (2, 3, 11, 20):
+        x = (RNG.random(n) > 0.5).astype(np.float32)
+        v = RNG.standard_normal(n).astype(np.float32)
+        np.testing.assert_allclose(exe(x, v), v[x > 0].sum(), rtol=1e-5, atol=1e-6)

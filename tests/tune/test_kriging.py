@@ -11,7 +11,7 @@ from tilewright.tune.kriging import (
     NOISE,
     Interpolation,
     Points,
-    Unknown,
+    RemainingVariance,
     correlations,
     distances,
     places,
@@ -43,18 +43,18 @@ def test_what_is_known_leaves_less_variance() -> None:
     noisy = correlations(known, known) + NOISE * np.eye(4)
     seen = correlations(known, asked)
     expected = 1 - np.sum(seen * np.linalg.solve(noisy, seen), axis=0)
-    found = Unknown(asked, known)
+    found = RemainingVariance(asked, known)
     np.testing.assert_allclose(found.left, expected)
-    assert Unknown(asked, known[:0]).left.tolist() == [1.0] * 6
-    assert Unknown(known, known).left.max() < 2 * NOISE
+    assert RemainingVariance(asked, known[:0]).left.tolist() == [1.0] * 6
+    assert RemainingVariance(known, known).left.max() < 2 * NOISE
 
 
 def test_points_become_known_one_after_the_other() -> None:
     asked, known = points(6), points(4, 1)
-    found = Unknown(asked, known)
+    found = RemainingVariance(asked, known)
     found.know(2)
     found.know(5)
-    whole = Unknown(asked, np.vstack([known, asked[[2, 5]]]))
+    whole = RemainingVariance(asked, np.vstack([known, asked[[2, 5]]]))
     np.testing.assert_allclose(found.left, whole.left, atol=1e-9)
     again = found.left.copy()
     found.know(2)  # what is known tells little more

@@ -82,7 +82,7 @@ _duration.__name__ = "time"
 )
 @click.option(
     "--cost-model",
-    help="Predicts times; default: trees-advised, or neighbors without lightgbm.",
+    help="Predicts times; default: trees-advised, or gaussian-process without lightgbm.",
 )
 @click.option(
     "--fleet", metavar="ADDRESS", help="Measure on a fleet; local:N: N workers here."

@@ -57,7 +57,7 @@ SURE: Final = 0.95  # required confidence that a chosen schedule is faster
 # Share of the time of all kernels. A kernel that saves less is not measured again.
 WORTH: Final = 0.0005
 LEARNED: Final = "trees-advised"  # the default cost model, which needs LightGBM
-INTERPOLATED: Final = "neighbors"  # the default without it
+INTERPOLATED: Final = "gaussian-process"  # the default without it
 _LOCAL: Final = "local:"  # prefix of the number of workers of a fleet on this machine
 
 
@@ -309,7 +309,7 @@ class Session:
         if find_spec("lightgbm") is not None:
             return LEARNED
         warnings.warn(
-            "tuning uses the cost model 'neighbors': install 'tilewright[tune]' for one "
+            "tuning uses the cost model 'gaussian-process': install 'tilewright[tune]' for one "
             "that also learns from other kernels",
             TilewrightWarning,
             stacklevel=2,

@@ -51,7 +51,7 @@ def root(points: Points, length: float = LENGTH) -> Points:
     return np.asarray(np.linalg.cholesky(whole), np.float64)
 
 
-class Unknown:
+class RemainingVariance:
     """How much of the variance of points is left after measuring others, or some of them.
 
     left: [points], from 1 for a point far from all that is known to 0 for a known one.

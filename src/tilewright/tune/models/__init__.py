@@ -21,11 +21,11 @@ from tilewright.tune.features.per_store import PerStore
 from tilewright.tune.models.advised import Advised
 from tilewright.tune.models.analytic import Analytic
 from tilewright.tune.models.baselines import BlackBox, RandomGuess
+from tilewright.tune.models.gaussian_process import GaussianProcess
 from tilewright.tune.models.halide_net import HalideNet
 from tilewright.tune.models.learned import LearnedModel
 from tilewright.tune.models.learner import Ensemble, Learner
 from tilewright.tune.models.loop_tree import LoopTree
-from tilewright.tune.models.neighbors import Neighbors
 from tilewright.tune.models.objectives import OBJECTIVES
 from tilewright.tune.models.pretrained import shipped
 from tilewright.tune.models.recursive import Recursive
@@ -56,9 +56,9 @@ def _advised(facts: Facts, seed: int) -> CostModel:
     return Advised(_residual(facts, seed), shipped(facts))
 
 
-def _neighbors(facts: Facts, seed: int) -> CostModel:
+def _gaussian_process(facts: Facts, seed: int) -> CostModel:
     features = Fast(facts)
-    return Advised(Neighbors(features, Analytic(features)), shipped(facts))
+    return Advised(GaussianProcess(features, Analytic(features)), shipped(facts))
 
 
 def _pretrained(facts: Facts, seed: int) -> CostModel:
@@ -96,7 +96,7 @@ MODELS: Final[Mapping[str, Callable[[Facts, int], CostModel]]] = {
     "ansor": _ansor,
     "halide": _halide,
     "recursive": _recursive,
-    "neighbors": _neighbors,
+    "gaussian-process": _gaussian_process,
     "pretrained": lambda facts, seed: shipped(facts),
     "analytic": lambda facts, seed: Analytic(Fast(facts)),
     "black-box": lambda facts, seed: BlackBox(),

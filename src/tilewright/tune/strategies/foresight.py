@@ -10,7 +10,7 @@ import numpy as np
 
 from tilewright.tune.base import Candidate, CostModel
 from tilewright.tune.features.fast import Fast
-from tilewright.tune.kriging import Points, Unknown, places
+from tilewright.tune.kriging import Points, RemainingVariance, places
 from tilewright.tune.strategies.programs import ProgramMaker, ScheduledProgram
 
 # The weight of the spread subtracted from the cost: uncertain candidates are worth exploring.
@@ -97,7 +97,7 @@ class ConfidenceBounds:
         if not valid:
             return
         known = list(measured)[-REMEMBERED:]
-        unknown = Unknown(self._places(valid), self._places(known))
+        unknown = RemainingVariance(self._places(valid), self._places(known))
         expected = np.array([self._expected.get(c.key, 0.0) for c in valid])
         expected = np.nan_to_num(expected, nan=WORST, posinf=WORST)
         for _ in valid:

@@ -14,7 +14,7 @@ from tilewright.loops.nodes import Kernel
 from tilewright.tune.base import Prediction, Sample
 from tilewright.tune.features.fast_columns import COLUMNS
 from tilewright.tune.models.advised import FEW, Advised
-from tilewright.tune.models.neighbors import Neighbors
+from tilewright.tune.models.gaussian_process import GaussianProcess
 from tilewright.tune.models.objectives import LOG_SECONDS, ORDER
 
 
@@ -52,8 +52,8 @@ class Guess:
         self.slope = state["slope"]
 
 
-def near(slope: float = 0.1) -> Neighbors:
-    return Neighbors(cast(Any, Line()), Guess(slope))
+def near(slope: float = 0.1) -> GaussianProcess:
+    return GaussianProcess(cast(Any, Line()), Guess(slope))
 
 
 def samples(
@@ -123,12 +123,12 @@ def test_a_fit_forgets_and_a_file_goes_on(tmp_path: Path) -> None:
     changed = Line()
     changed.version = 2
     with pytest.raises(InputError, match="has version 1 of the features 'fast', not 2"):
-        Neighbors(cast(Any, changed), Guess()).load(tmp_path / "m")
+        GaussianProcess(cast(Any, changed), Guess()).load(tmp_path / "m")
 
 
 def test_models_of_an_order_are_refused() -> None:
     with pytest.raises(InputError, match="guess predicts"):
-        Neighbors(cast(Any, Line()), Guess(unit=ORDER))
+        GaussianProcess(cast(Any, Line()), Guess(unit=ORDER))
     with pytest.raises(InputError, match="guess predicts"):
         Advised(near(), Guess(unit=ORDER))
 

@@ -51,7 +51,7 @@ class _Seen:
         self.error = Interpolation.of(places(examples.programs.rows), error)
 
 
-class Neighbors:
+class GaussianProcess:
     """A CostModel: a prior's logarithms of seconds, and its error on programs of the same task
     interpolated between those measured (`kriging`).
 
@@ -59,7 +59,7 @@ class Neighbors:
     as in `Examples`. `update` equals `fit` on everything seen so far, also after `load`.
     """
 
-    name = "neighbors"
+    name = "gaussian-process"
     unit = LOG_SECONDS
     absolute = True
 
