@@ -258,8 +258,10 @@ def test_a_range_of_pytorch_is_the_default() -> None:
     narrower: Any = tw.compile(module, example, dims={"n": (2, 3)}, jit=False, **how)
     with pytest.raises(InputError, match="n is 4, and may be 2 to 3"):
         narrower(x)
-    one: Any = tw.compile(module, example, dims={"n": 7}, jit=False, **how)
-    assert one.inputs[0].shape == (7, 4)
+    one: Any = tw.compile(module, example, dims={"n": 4}, jit=False, **how)
+    assert one.inputs[0].shape == (4, 4)
+    with pytest.raises(InputError, match="n is 7, and the model is made for 0 to 4"):
+        tw.compile(module, example, dims={"n": 7}, jit=False, **how)
     how["dynamic_shapes"] = ({0: torch.export.Dim("n")},)
     with pytest.raises(InputError, match="n"):
         tw.compile(module, example, jit=False, **how)

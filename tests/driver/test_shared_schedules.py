@@ -56,7 +56,7 @@ def test_a_depthwise_convolution_runs_by_rectangles() -> None:
 @pytest.mark.parametrize(
     ("name", "way", "said"),
     [
-        ("convolution", "units", "units of n, so many at a time: 64, the rest by "),
+        ("convolution", "units", "units of n, so many at a time: "),
         ("attention", "rows", "rows, so many at a time: "),
     ],
 )

@@ -27,7 +27,7 @@ from tilewright.tune.features.program import _STATEMENTS
 # Another network for each machine, which has kernels of another kind.
 SMALL = (
     "maxout_chain centernet poolformer linear_attention qdq_transformer autoencoder siamese lstm "
-    "faster_rcnn_head spatial_transformer segnet c3d"
+    "faster_rcnn_head spatial_transformer segnet c3d dcgan_generator"
 ).split()
 
 
