@@ -50,7 +50,7 @@ from tilewright.targets.cpu.sketches.tile_products import (
     AmxProduct,
     best_shape,
     dot_cycles,
-    parts,
+    row_groups,
     shapes,
 )
 
@@ -354,7 +354,7 @@ def _tile_product(
     # The innermost rows first: they are the rows of a tile, those around them several tiles.
     within = [*rows[::-1]]
     if rows:
-        groups, each = parts(extents(s.kernel)[rows[-1]])
+        groups, each = row_groups(extents(s.kernel)[rows[-1]])
         if groups > 1:
             several, row = s.split(rows[-1], each)
             within[:1] = [row, several]

@@ -29,7 +29,7 @@ class AmxProduct:
     inside: int
 
 
-def parts(rows: int) -> tuple[int, int]:
+def row_groups(rows: int) -> tuple[int, int]:
     """A tile's extent along a dimension as groups of equally many rows: their number, and rows."""
     least = ceil_div(rows, TILE)
     groups = next(n for n in range(least, rows + 1) if rows % n == 0)
@@ -64,7 +64,7 @@ def best_shape(of: AmxProduct, width: int, costs: CostModel) -> tuple[float, Til
 def _cycles(of: AmxProduct, tile: Tile, costs: CostModel) -> float:
     """Products take a cycle per row of a tile; a line of an operand arrives in one, beside them."""
     *lead, last = tile.rows or (1,)
-    groups, rows = parts(last)
+    groups, rows = row_groups(last)
     groups *= math.prod(lead)
     across = tile.width // TILE
     steps = ceil_div(of.depth, of.inside)
