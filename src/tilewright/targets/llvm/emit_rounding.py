@@ -4,7 +4,8 @@
 product and a fused multiply-add if these are proven to yield the same integers (after Brisebarre,
 Muller and Raina, "Accelerating correctly rounded floating-point division when the divisor is known
 in advance", IEEE Transactions on Computers 53 (8), 2004). Whole registers become bytes by
-saturating packs, those of 16 floats by saturating moves. Values that are dequantized at once stay wide.
+saturating packs, those of 16 floats by saturating moves. Values that are dequantized at once stay
+wide.
 """
 
 from __future__ import annotations
