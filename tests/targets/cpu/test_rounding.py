@@ -14,6 +14,7 @@ from tilewright.expr.interp import evaluate
 from tilewright.expr.nodes import Buffer, Cast, Expr, call, var
 from tilewright.ir.node import substitute
 from tilewright.loops.nodes import Kernel, Store, loop
+from tilewright.targets.cpu.compile import assembly
 from tilewright.targets.cpu.machine import host, machine
 from tilewright.targets.llvm.emit_rounding import factors
 from tilewright.targets.registry import target
@@ -98,6 +99,20 @@ def test_bytes(divisor: float, target: DType, lanes: int, level: str | None) -> 
 def test_sixteen_bits(divisor: float, target: DType) -> None:
     for offset in (0, 777):
         check(near_ties(divisor, 70_000), quantized(divisor, offset, target), 16, None)
+
+
+@pytest.mark.parametrize("target", BYTES, ids=str)
+def test_only_signed_bytes_of_a_register_have_an_upper_clamp(target: DType) -> None:
+    """What is out of range is converted to 2**31: more than any unsigned byte, the least signed."""
+    a, out = Buffer("a", (16,), dtypes.float32), Buffer("out", (16,), target)
+    lane = var("lane")
+    result = substitute(quantized(0.037, 9, target), {A: a[lane]})
+    body = loop(lane, 16, Store(out, (lane,), result), "vector")
+    text = assembly(Kernel("k", (a, out), (out,), body), machine("x86-64-v4"))
+    assert "vmaxps" in text
+    assert ("vminps" in text, "vpmovusdb" in text) == (
+        (True, False) if target.min else (False, True)
+    )
 
 
 @pytest.mark.parametrize("level", [None, "x86-64-v3"])

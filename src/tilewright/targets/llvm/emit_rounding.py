@@ -4,7 +4,8 @@
 product and a fused multiply-add if these are proven to yield the same integers (after Brisebarre,
 Muller and Raina, "Accelerating correctly rounded floating-point division when the divisor is known
 in advance", IEEE Transactions on Computers 53 (8), 2004). Whole registers become bytes by
-saturating packs. Values that are dequantized at once stay wide.
+saturating packs, those of 16 floats by saturating moves. Values that are dequantized at once stay
+wide.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from tilewright.targets.llvm.emit_text import (
     real,
     vector_type,
 )
+from tilewright.targets.llvm.emit_types import register_type
 from tilewright.targets.llvm.processor import Processor, does
 
 LARGEST = 1 << 16  # of an offset
@@ -163,6 +165,9 @@ def to_integer(ops: Operations, v: LlvmValue, r: Rounding) -> LlvmValue:
     packs = v.lanes == PACKED and r.target.bits == 8 and abs(r.offset) <= 255
     if packs and ops.machine.has("avx512bw"):
         return _packed(ops, v, r)
+    saturates = v.lanes == PACKED // QUARTERS and not r.target.min
+    if saturates and ops.machine.has("avx512f"):
+        return _saturated(ops, v, r)
     whole = _rounded(ops, v, r)
     if r.offset:
         whole = ops.w.binary("add", whole, integer(r.offset, "i32"))
@@ -198,6 +203,17 @@ def _quotient(ops: Operations, v: LlvmValue, r: Rounding) -> LlvmValue:
         return w.binary("fmul", v, high)
     operands = w.match(v, high, w.binary("fmul", v, low))
     return w.call(f"fma.{mangle(v.type, v.lanes)}", v.type, v.lanes, *operands)
+
+
+def _saturated(ops: Operations, v: LlvmValue, r: Rounding) -> LlvmValue:
+    """A register of unsigned integers. The conversion returns 2**31 for values out of range, and
+    narrowing saturates, so only the lower bound needs a clamp; signed, 2**31 would be the least."""
+    low, _ = r.bounds
+    whole = _converted(ops, _quotient(ops, ops.at_least(v, low), r))
+    if r.offset:
+        whole = ops.w.binary("add", whole, integer(r.offset, "i32"))
+    inside = ops.w.pair("umin", whole, integer(int(r.target.max), "i32"))
+    return ops.w.convert("trunc", inside, register_type(r.target))
 
 
 def _packed(ops: Operations, v: LlvmValue, r: Rounding) -> LlvmValue:
