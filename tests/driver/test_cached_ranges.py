@@ -11,7 +11,7 @@ from tilewright.base import events
 from tilewright.base.errors import InputError
 from tilewright.driver.graph_digest import digest_of
 from tilewright.frontends.load import of_torch
-from tilewright.runtime.conditions import Apply, Condition
+from tilewright.runtime.conditions import AppliedFunction, ExtentCondition
 
 LIMIT = 1 << 30
 
@@ -99,7 +99,7 @@ def test_every_part_of_a_graph_counts():
         replace(made, name="other"),
         replace(made, ranges={}),
         replace(made, conditions=()),
-        replace(made, conditions=(Condition(Apply("<", ("n", "m"))),)),
+        replace(made, conditions=(ExtentCondition(AppliedFunction("<", ("n", "m"))),)),
         replace(made, nesting=None),
         replace(made, outputs=()),
         replace(made, inputs=made.inputs[::-1]),

@@ -11,7 +11,7 @@ from tilewright.base.errors import InputError, ModelError, UnsupportedError
 from tilewright.driver.compile import text
 from tilewright.frontends.torch import guards
 from tilewright.frontends.torch import load as load_program
-from tilewright.runtime.conditions import Apply
+from tilewright.runtime.conditions import AppliedFunction
 
 AUTO = Dim.AUTO
 LIMIT = 1 << 30
@@ -330,6 +330,6 @@ def test_terms_of_guards():
 
     text = "((-1) + L['a'][0].size()[1]) // L['n'] == -L['b'].c.stride()[2]"
     size, number, stride = "L['a'][0].size.1", "L['n']..0", "L['b'].c.stride.2"
-    divided = Apply("//", (Apply("+", (-1, size)), number))
-    expected = Apply("==", (divided, Apply("neg", (stride,))))
+    divided = AppliedFunction("//", (AppliedFunction("+", (-1, size)), number))
+    expected = AppliedFunction("==", (divided, AppliedFunction("neg", (stride,))))
     assert guards.read(text, resolve) == expected

@@ -4,47 +4,57 @@ import pytest
 
 from tilewright.base.errors import InputError
 from tilewright.runtime.conditions import (
-    Apply,
-    Condition,
+    AppliedFunction,
+    ExtentCondition,
     check_conditions,
     multiples,
     remaining,
 )
 
 TERMS = [
-    (Apply("+", ("n", 2)), 9),
-    (Apply("-", ("n", "m")), 4),
-    (Apply("*", ("n", "m")), 21),
-    (Apply("//", (Apply("neg", ("n",)), 2)), -4),
-    (Apply("%", (Apply("neg", ("n",)), 4)), 1),
-    (Apply("/", ("n", 2)), 3.5),
-    (Apply("**", ("n", 2)), 49),
-    (Apply("abs", (Apply("-", ("m", "n")),)), 4),
-    (Apply("min", ("n", "m", 5)), 3),
-    (Apply("max", ("n", "m", 9)), 9),
-    (Apply("round", (2.5,)), 2),
-    (Apply("trunc", (Apply("neg", (2.5,)),)), -2),
-    (Apply("floor", (Apply("neg", (2.5,)),)), -3),
-    (Apply("ceil", (2.5,)), 3),
-    (Apply("sqrt", (Apply("float", ("n",)),)), 7**0.5),
-    (Apply("and", (Apply("==", ("n", 7)), Apply("!=", ("m", 7)))), True),
-    (Apply("or", (Apply("<", ("n", 7)), Apply("<=", ("m", 2)))), False),
-    (Apply("not", (Apply(">", ("n", "m")),)), False),
-    (Apply(">=", ("n", 7)), True),
+    (AppliedFunction("+", ("n", 2)), 9),
+    (AppliedFunction("-", ("n", "m")), 4),
+    (AppliedFunction("*", ("n", "m")), 21),
+    (AppliedFunction("//", (AppliedFunction("neg", ("n",)), 2)), -4),
+    (AppliedFunction("%", (AppliedFunction("neg", ("n",)), 4)), 1),
+    (AppliedFunction("/", ("n", 2)), 3.5),
+    (AppliedFunction("**", ("n", 2)), 49),
+    (AppliedFunction("abs", (AppliedFunction("-", ("m", "n")),)), 4),
+    (AppliedFunction("min", ("n", "m", 5)), 3),
+    (AppliedFunction("max", ("n", "m", 9)), 9),
+    (AppliedFunction("round", (2.5,)), 2),
+    (AppliedFunction("trunc", (AppliedFunction("neg", (2.5,)),)), -2),
+    (AppliedFunction("floor", (AppliedFunction("neg", (2.5,)),)), -3),
+    (AppliedFunction("ceil", (2.5,)), 3),
+    (AppliedFunction("sqrt", (AppliedFunction("float", ("n",)),)), 7**0.5),
+    (
+        AppliedFunction(
+            "and", (AppliedFunction("==", ("n", 7)), AppliedFunction("!=", ("m", 7)))
+        ),
+        True,
+    ),
+    (
+        AppliedFunction(
+            "or", (AppliedFunction("<", ("n", 7)), AppliedFunction("<=", ("m", 2)))
+        ),
+        False,
+    ),
+    (AppliedFunction("not", (AppliedFunction(">", ("n", "m")),)), False),
+    (AppliedFunction(">=", ("n", 7)), True),
 ]
 EXTENTS = {"n": 7, "m": 3}
 
 
 @pytest.mark.parametrize(("term", "value"), TERMS)
 def test_values(term, value):
-    assert Condition(Apply("==", (term, value))).holds(EXTENTS)
-    assert not Condition(Apply("!=", (term, value))).holds(EXTENTS)
+    assert ExtentCondition(AppliedFunction("==", (term, value))).holds(EXTENTS)
+    assert not ExtentCondition(AppliedFunction("!=", (term, value))).holds(EXTENTS)
 
 
 @pytest.mark.parametrize(("term", "value"), TERMS)
 def test_forms_in_artifacts(term, value):
-    condition = Condition(Apply("==", (term, int(value))))
-    assert Condition.of_json(condition.to_json()) == condition
+    condition = ExtentCondition(AppliedFunction("==", (term, int(value))))
+    assert ExtentCondition.of_json(condition.to_json()) == condition
 
 
 @pytest.mark.parametrize(
@@ -53,7 +63,7 @@ def test_forms_in_artifacts(term, value):
 )
 def test_data_that_are_no_condition(data):
     with pytest.raises(ValueError, match="a condition has"):
-        Condition.of_json(data)
+        ExtentCondition.of_json(data)
 
 
 def test_data_of_many_calls_in_one_another():
@@ -61,43 +71,62 @@ def test_data_of_many_calls_in_one_another():
     for _ in range(500):
         data = ["abs", data]
     with pytest.raises(ValueError, match="a condition has"):
-        Condition.of_json(data)
+        ExtentCondition.of_json(data)
 
 
 @pytest.mark.parametrize(
     "term",
     [
-        Apply("==", (Apply("%", ("n", Apply("-", ("m", 3)))), 0)),
-        Apply(">", (Apply("**", ("n", 10_000)), 0)),
-        Apply(">", (Apply("sqrt", (Apply("neg", ("n",)),)), 0)),
-        Apply("==", (Apply("trunc", (Apply("*", (1e308, "n")),)), 0)),
-        Apply(">", (Apply("**", (-8.0, 0.5)), 0)),
+        AppliedFunction(
+            "==", (AppliedFunction("%", ("n", AppliedFunction("-", ("m", 3)))), 0)
+        ),
+        AppliedFunction(">", (AppliedFunction("**", ("n", 10_000)), 0)),
+        AppliedFunction(
+            ">", (AppliedFunction("sqrt", (AppliedFunction("neg", ("n",)),)), 0)
+        ),
+        AppliedFunction(
+            "==", (AppliedFunction("trunc", (AppliedFunction("*", (1e308, "n")),)), 0)
+        ),
+        AppliedFunction(">", (AppliedFunction("**", (-8.0, 0.5)), 0)),
     ],
 )
 def test_a_condition_without_a_value_does_not_hold(term):
-    assert not Condition(term).holds(EXTENTS)
+    assert not ExtentCondition(term).holds(EXTENTS)
 
 
 def test_operands_after_the_deciding_one_have_no_value():
-    divided = Apply("==", (Apply("//", (1, Apply("-", ("n", 7)))), 1))
-    zero = Apply("==", ("n", 7))
-    assert Condition(Apply("or", (zero, divided))).holds(EXTENTS)
-    assert not Condition(Apply("and", (divided, zero))).holds(EXTENTS)
+    divided = AppliedFunction(
+        "==", (AppliedFunction("//", (1, AppliedFunction("-", ("n", 7)))), 1)
+    )
+    zero = AppliedFunction("==", ("n", 7))
+    assert ExtentCondition(AppliedFunction("or", (zero, divided))).holds(EXTENTS)
+    assert not ExtentCondition(AppliedFunction("and", (divided, zero))).holds(EXTENTS)
 
 
 def test_text():
-    term = Apply("//", (Apply("+", (Apply("+", (-1, "n")), "m")), 2))
-    either = Apply(
-        "or", (Apply("<", (term, 3)), Apply("not", (Apply("max", ("n", 1)),)))
+    term = AppliedFunction(
+        "//", (AppliedFunction("+", (AppliedFunction("+", (-1, "n")), "m")), 2)
+    )
+    either = AppliedFunction(
+        "or",
+        (
+            AppliedFunction("<", (term, 3)),
+            AppliedFunction("not", (AppliedFunction("max", ("n", 1)),)),
+        ),
     )
     text = "(((-1 + n + m) // 2) < 3) or (not max(n, 1))"
-    assert str(Condition(either)) == text
-    assert str(Condition(Apply("-", ("n", Apply("-", ("m", 1)))))) == "n - (m - 1)"
+    assert str(ExtentCondition(either)) == text
+    assert (
+        str(
+            ExtentCondition(AppliedFunction("-", ("n", AppliedFunction("-", ("m", 1)))))
+        )
+        == "n - (m - 1)"
+    )
 
 
 def test_known_extents():
-    greater = Condition(Apply(">", ("n", "m")))
-    other = Condition(Apply("!=", ("m", 7)))
+    greater = ExtentCondition(AppliedFunction(">", ("n", "m")))
+    other = ExtentCondition(AppliedFunction("!=", ("m", 7)))
     (left,) = remaining([greater, other], {"m": 3})
     assert str(left) == "n > 3"
     assert remaining([greater, other], {}) == (greater, other)
@@ -110,15 +139,30 @@ def test_known_extents():
 @pytest.mark.parametrize(
     ("term", "found"),
     [
-        (Apply("==", (Apply("%", ("n", 2)), 0)), ("n", 2)),
-        (Apply("<=", (Apply("%", (Apply("*", (3, "n")), 6)), 0)), ("n", 2)),
-        (Apply("==", (Apply("%", (Apply("*", (4, "n")), 6)), 0)), ("n", 3)),
-        (Apply("==", (Apply("%", ("n", 2)), 1)), None),
-        (Apply("!=", (Apply("%", ("n", 2)), 0)), None),
-        (Apply("==", (Apply("%", ("n", "m")), 0)), None),
-        (Apply("==", (Apply("%", (Apply("*", ("m", "n")), 6)), 0)), None),
-        (Apply("==", (Apply("%", ("n", 0)), 0)), None),
+        (AppliedFunction("==", (AppliedFunction("%", ("n", 2)), 0)), ("n", 2)),
+        (
+            AppliedFunction(
+                "<=", (AppliedFunction("%", (AppliedFunction("*", (3, "n")), 6)), 0)
+            ),
+            ("n", 2),
+        ),
+        (
+            AppliedFunction(
+                "==", (AppliedFunction("%", (AppliedFunction("*", (4, "n")), 6)), 0)
+            ),
+            ("n", 3),
+        ),
+        (AppliedFunction("==", (AppliedFunction("%", ("n", 2)), 1)), None),
+        (AppliedFunction("!=", (AppliedFunction("%", ("n", 2)), 0)), None),
+        (AppliedFunction("==", (AppliedFunction("%", ("n", "m")), 0)), None),
+        (
+            AppliedFunction(
+                "==", (AppliedFunction("%", (AppliedFunction("*", ("m", "n")), 6)), 0)
+            ),
+            None,
+        ),
+        (AppliedFunction("==", (AppliedFunction("%", ("n", 0)), 0)), None),
     ],
 )
 def test_multiples(term, found):
-    assert multiples(Condition(term)) == found
+    assert multiples(ExtentCondition(term)) == found

@@ -15,7 +15,7 @@ import numpy as np
 
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.runtime import digest
-from tilewright.runtime.conditions import Condition
+from tilewright.runtime.conditions import ExtentCondition
 from tilewright.runtime.nesting import ArgumentNesting
 
 
@@ -37,7 +37,7 @@ def _parts(part: Any) -> Iterator[bytes]:
         case Graph() | Operation():
             for known in fields(part):
                 yield from _parts(getattr(part, known.name))
-        case ArgumentNesting() | Condition():
+        case ArgumentNesting() | ExtentCondition():
             yield repr(part.to_json()).encode()
         case np.ndarray():
             yield f"{part.dtype.str} {part.shape}".encode()

@@ -3,10 +3,10 @@
 The key is a digest of everything that the result depends on: the contents of the model's file and
 of the files of its weights, the options, the processor's features, the compiler's sources, and the
 Python packages that it calls. A model for ranges of shapes is cached as a whole, under the `dims`
-as they were given; one that is not in a file, by the digest of its graph. The names of the files of weights are cached, too, so that they are known
-without parsing the model. An entry holds its own key: one under the name of another is refused as a
-damaged one is. Models with user-defined operators, for user-defined targets, or with host fallbacks
-are not cached.
+as they were given; one that is not in a file, by the digest of its graph. The names of the files of
+weights are cached, too, so that they are known without parsing the model. An entry holds its own
+key: one under the name of another is refused as a damaged one is. Models with user-defined
+operators, for user-defined targets, or with host fallbacks are not cached.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ import numpy as np
 from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import DType, dtype_of
 from tilewright.base.text import plural
-from tilewright.runtime.conditions import Condition
+from tilewright.runtime.conditions import ExtentCondition
 from tilewright.runtime.nesting import ArgumentNesting
 
 Dim = int | str | None
@@ -169,7 +169,7 @@ class Graph:
     origin: str = ""
     nesting: ArgumentNesting | None = None
     ranges: Mapping[str, tuple[int, int | None, int]] = field(default_factory=dict)
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[ExtentCondition, ...] = ()
 
     @cached_property
     def producers(self) -> Mapping[Value, Operation]:

@@ -1,6 +1,6 @@
 """Conditions that the extents of a model's inputs must satisfy together, such as `n > m`.
 
-    term = 3 | 0.5 | "n" | Apply("+", (term, ...))
+    term = 3 | 0.5 | "n" | AppliedFunction("+", (term, ...))
 
 A name is the extent of a dimension. The functions are those of Python: the condition of a model
 means what its source says, also where integers are divided or become floats.
@@ -21,14 +21,14 @@ _LONGEST: Final = 4096  # bits of a power
 
 
 @dataclass(frozen=True, slots=True)
-class Apply:
+class AppliedFunction:
     """A function of `FUNCTIONS` applied to terms."""
 
     function: str
     operands: tuple[Term, ...]
 
 
-Term = int | float | str | Apply
+Term = int | float | str | AppliedFunction
 
 
 def _power(base: Any, exponent: Any) -> Any:
@@ -73,7 +73,7 @@ _DECIDING: Final = {"and": False, "or": True}
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class ExtentCondition:
     """A term that is true at the extents for which a model is made."""
 
     term: Term
@@ -90,25 +90,25 @@ class Condition:
         except (ArithmeticError, ValueError, TypeError):
             return False
 
-    def at(self, extents: Mapping[str, int]) -> Condition:
+    def at(self, extents: Mapping[str, int]) -> ExtentCondition:
         """The condition on the other dimensions, where these are known."""
-        return Condition(_at(self.term, extents))
+        return ExtentCondition(_at(self.term, extents))
 
     def to_json(self) -> Any:
         """For artifacts: numbers, names, and lists of a function and its operands."""
         return _encoded(self.term)
 
     @staticmethod
-    def of_json(data: Any) -> Condition:
+    def of_json(data: Any) -> ExtentCondition:
         """The inverse of `to_json`. Raises ValueError for other data."""
-        return Condition(_decoded(data, 0))
+        return ExtentCondition(_decoded(data, 0))
 
     def __str__(self) -> str:
         return _shown(self.term, False)
 
 
 def check_conditions(
-    conditions: Iterable[Condition], extents: Mapping[str, int]
+    conditions: Iterable[ExtentCondition], extents: Mapping[str, int]
 ) -> None:
     """Raise InputError (TW-SIZE) unless all of them hold at extents by name."""
     for c in conditions:
@@ -122,22 +122,24 @@ def check_conditions(
 
 
 def remaining(
-    conditions: Iterable[Condition], extents: Mapping[str, int]
-) -> tuple[Condition, ...]:
+    conditions: Iterable[ExtentCondition], extents: Mapping[str, int]
+) -> tuple[ExtentCondition, ...]:
     """The conditions on other dimensions than these. Raises InputError as `check_conditions`."""
     decided = [c for c in conditions if extents.keys() >= {*c.names}]
     check_conditions(decided, extents)
     return tuple(c.at(extents) for c in conditions if c not in decided)
 
 
-def multiples(condition: Condition) -> tuple[str, int] | None:
+def multiples(condition: ExtentCondition) -> tuple[str, int] | None:
     """What must divide an extent, if the condition says this of one, as `3*n % 6 == 0` does."""
     match condition.term:
-        case Apply("==" | "<=", (Apply("%", (what, int(divisor))), 0)) if divisor:
+        case AppliedFunction(
+            "==" | "<=", (AppliedFunction("%", (what, int(divisor))), 0)
+        ) if divisor:
             match what:
                 case str(name):
                     return name, abs(divisor)
-                case Apply("*", (int(factor), str(name))):
+                case AppliedFunction("*", (int(factor), str(name))):
                     return name, abs(divisor) // math.gcd(divisor, factor)
     return None
 
@@ -146,7 +148,7 @@ def _names(term: Term) -> Iterator[str]:
     match term:
         case str():
             yield term
-        case Apply():
+        case AppliedFunction():
             for part in term.operands:
                 yield from _names(part)
 
@@ -155,11 +157,11 @@ def _value(term: Term, extents: Mapping[str, int]) -> Any:
     match term:
         case str():
             return extents[term]
-        case Apply(function, operands) if function in _DECIDING:
+        case AppliedFunction(function, operands) if function in _DECIDING:
             known = _DECIDING[function]
             values = (bool(_value(part, extents)) for part in operands)
             return known if any(v is known for v in values) else not known
-        case Apply(function, operands):
+        case AppliedFunction(function, operands):
             return FUNCTIONS[function](*[_value(part, extents) for part in operands])
     return term
 
@@ -168,13 +170,15 @@ def _at(term: Term, extents: Mapping[str, int]) -> Term:
     match term:
         case str():
             return extents.get(term, term)
-        case Apply(function, operands):
-            return Apply(function, tuple(_at(part, extents) for part in operands))
+        case AppliedFunction(function, operands):
+            return AppliedFunction(
+                function, tuple(_at(part, extents) for part in operands)
+            )
     return term
 
 
 def _encoded(term: Term) -> Any:
-    if isinstance(term, Apply):
+    if isinstance(term, AppliedFunction):
         return [term.function, *map(_encoded, term.operands)]
     return term
 
@@ -187,18 +191,20 @@ def _decoded(data: Any, depth: int) -> Term:
     function, *operands = data
     if not isinstance(function, str) or function not in FUNCTIONS:
         raise ValueError(f"a condition has the function {str(function)[:80]!r}")
-    return Apply(function, tuple(_decoded(part, depth + 1) for part in operands))
+    return AppliedFunction(
+        function, tuple(_decoded(part, depth + 1) for part in operands)
+    )
 
 
 def _shown(term: Term, inner: bool) -> str:
-    if not isinstance(term, Apply):
+    if not isinstance(term, AppliedFunction):
         return str(term)
     if term.function.isalpha() and term.function not in (*_DECIDING, *_PREFIX):
         given = ", ".join(_shown(part, False) for part in term.operands)
         return f"{term.function}({given})"
     first, *others = term.operands
     # a + b + c means (a + b) + c
-    again = isinstance(first, Apply) and first.function == term.function
+    again = isinstance(first, AppliedFunction) and first.function == term.function
     parts = [_shown(first, not again), *(_shown(part, True) for part in others)]
     if term.function in _PREFIX:
         text = _PREFIX[term.function] + parts[0]

@@ -12,7 +12,7 @@ from tilewright.base.dataclass import dataclass
 from tilewright.base.dims_hint import DimsHint
 from tilewright.base.errors import InputError
 from tilewright.base.text import plural
-from tilewright.runtime.conditions import Condition, check_conditions
+from tilewright.runtime.conditions import ExtentCondition, check_conditions
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.model import OBJECT, Tensor, listed
 from tilewright.runtime.nesting import ArgumentNesting
@@ -90,7 +90,7 @@ class ShapeDispatch(ABC):
         nesting: ArgumentNesting | None,
         overrides: Overrides,
         allowed: Allowed,
-        conditions: Sequence[Condition] = (),
+        conditions: Sequence[ExtentCondition] = (),
     ) -> None:
         self.given: Final = tuple(inputs)
         self.made: Final = tuple(outputs)

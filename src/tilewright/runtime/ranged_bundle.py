@@ -25,7 +25,7 @@ from tilewright.runtime import (
     schema,
 )
 from tilewright.runtime.bundle import FOLDERS, FORMAT, RANGED
-from tilewright.runtime.conditions import Condition
+from tilewright.runtime.conditions import ExtentCondition
 from tilewright.runtime.dispatch import SymbolicType
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.model import check as check_model
@@ -215,7 +215,7 @@ def _decode(
             for d in head["shared"]
         ),
         meta=manifest.decode_mapping(head["meta"]),
-        conditions=tuple(map(Condition.of_json, head["conditions"])),
+        conditions=tuple(map(ExtentCondition.of_json, head["conditions"])),
     )
     return found.with_constants(constants)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ArtifactError
-from tilewright.runtime.conditions import Condition
+from tilewright.runtime.conditions import ExtentCondition
 from tilewright.runtime.dispatch import Allowed, SymbolicType
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.open_model import OpenModel
@@ -61,7 +61,7 @@ class RangedModel:
     single: Mapping[Key, CompiledModel]
     shared: tuple[SharedModel, ...] = ()
     meta: Mapping[str, Any] = field(default_factory=dict)
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[ExtentCondition, ...] = ()
 
     @property
     def models(self) -> tuple[CompiledModel, ...]:

@@ -21,7 +21,12 @@ from typing import Any, Final
 
 from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ModelError, UnsupportedError
-from tilewright.runtime.conditions import DEEPEST, Apply, Condition, Term
+from tilewright.runtime.conditions import (
+    DEEPEST,
+    AppliedFunction,
+    ExtentCondition,
+    Term,
+)
 
 _LONGEST: Final = 20_000
 _LARGEST: Final = 1 << 64
@@ -64,7 +69,7 @@ _FUNCTIONS: Final[Mapping[str, tuple[str, range]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Leaf:
+class GuardLeaf:
     """A number of an argument: its size or stride along an axis, its offset, or itself.
 
     place: PyTorch's path to the argument, `L['x'][1]`, or the name of a symbol. what: one of
@@ -76,7 +81,7 @@ class Leaf:
     axis: int = 0
 
 
-Resolve = Callable[[Leaf], Term]
+Resolve = Callable[[GuardLeaf], Term]
 
 
 class Unreadable(Exception):
@@ -138,10 +143,10 @@ def _applied(
     parts = tuple(_term(part, resolve, depth + 1) for part in operands)
     if function == "neg" and isinstance(parts[0], int | float):
         return -parts[0]
-    return Apply(function, parts)
+    return AppliedFunction(function, parts)
 
 
-def _leaf(node: ast.expr) -> Leaf:
+def _leaf(node: ast.expr) -> GuardLeaf:
     """Raises Unreadable for anything else."""
     axis = 0
     match node:
@@ -149,10 +154,10 @@ def _leaf(node: ast.expr) -> Leaf:
             node = call
     match node:
         case ast.Name(name):
-            return Leaf(name)
+            return GuardLeaf(name)
         case ast.Call(ast.Attribute(place, what), [], []) if what in _PROPERTIES:
-            return Leaf(_place(place, 0), what, axis)
-    return Leaf(_place(node, 0))
+            return GuardLeaf(_place(place, 0), what, axis)
+    return GuardLeaf(_place(node, 0))
 
 
 def _place(node: ast.expr, depth: int) -> str:
@@ -168,7 +173,7 @@ def _place(node: ast.expr, depth: int) -> str:
     raise Unreadable
 
 
-def conditions(program: Any, names: Mapping[str, str]) -> tuple[Condition, ...]:
+def conditions(program: Any, names: Mapping[str, str]) -> tuple[ExtentCondition, ...]:
     """The conditions of a `torch.export.ExportedProgram` on the extents of its inputs.
 
     names: for PyTorch's symbols, where the graph has others. Those that PyTorch added when it
@@ -181,7 +186,7 @@ def conditions(program: Any, names: Mapping[str, str]) -> tuple[Condition, ...]:
     found = dict.fromkeys(extents.derived())
     for text in texts:
         try:
-            found[Condition(read(text, extents.resolve))] = None
+            found[ExtentCondition(read(text, extents.resolve))] = None
         except Unreadable:
             raise _unreadable(text) from None
     found |= dict.fromkeys(extents.noted())
@@ -196,7 +201,7 @@ def conditions(program: Any, names: Mapping[str, str]) -> tuple[Condition, ...]:
 
 def _is_trivial(term: Term) -> bool:
     match term:
-        case Apply("==" | "<=" | ">=", (first, second)):
+        case AppliedFunction("==" | "<=" | ">=", (first, second)):
             return first == second
     return False
 
@@ -226,7 +231,7 @@ class _Extents:
         self._dims = {str(e): e for e in expressions}
         self._hidden: dict[str, Term] = {}
 
-    def derived(self) -> Iterator[Condition]:
+    def derived(self) -> Iterator[ExtentCondition]:
         """The conditions on extents that are expressions of others, or of a hidden symbol."""
         for text, expression in self._dims.items():
             if expression.is_Symbol:
@@ -236,20 +241,26 @@ class _Extents:
             if missing:
                 yield self._solved(name, expression, missing)
             else:
-                yield Condition(Apply("==", (name, self._read(expression))))
+                yield ExtentCondition(
+                    AppliedFunction("==", (name, self._read(expression)))
+                )
 
-    def _solved(self, name: str, expression: Any, missing: Sequence[Any]) -> Condition:
+    def _solved(
+        self, name: str, expression: Any, missing: Sequence[Any]
+    ) -> ExtentCondition:
         """`n % 2 == 0`, and the meaning of h, for an extent n = 2*h of a symbol that none is."""
         symbol = missing[0]
         factor = expression.coeff(symbol)
         rest = expression - factor * symbol
         if len(missing) > 1 or not (factor.is_Integer and rest.is_Integer):
             raise _unreadable(f"{name} = {self._print(expression)}")
-        part: Term = Apply("-", (name, int(rest))) if rest else name
-        self._hidden[str(symbol)] = Apply("//", (part, int(factor)))
-        return Condition(Apply("==", (Apply("%", (part, int(factor))), 0)))
+        part: Term = AppliedFunction("-", (name, int(rest))) if rest else name
+        self._hidden[str(symbol)] = AppliedFunction("//", (part, int(factor)))
+        return ExtentCondition(
+            AppliedFunction("==", (AppliedFunction("%", (part, int(factor))), 0))
+        )
 
-    def noted(self) -> Iterator[Condition]:
+    def noted(self) -> Iterator[ExtentCondition]:
         """What PyTorch's record of this process says, about the inputs alone."""
         fakes = [v for v in self._values if hasattr(v, "fake_mode")]
         environment: Any = fakes[0].fake_mode.shape_env if fakes else None
@@ -259,7 +270,7 @@ class _Extents:
         for expression in (*(g.expr for g in guards), *_asserted(self._program)):
             current = environment.replace(expression)
             if all(map(self._known, current.free_symbols)):
-                yield Condition(self._read(current))
+                yield ExtentCondition(self._read(current))
 
     def _known(self, symbol: Any) -> bool:
         return str(symbol) in self._dims or str(symbol) in self._hidden
@@ -271,7 +282,7 @@ class _Extents:
         except Unreadable:
             raise _unreadable(text) from None
 
-    def resolve(self, leaf: Leaf) -> Term:
+    def resolve(self, leaf: GuardLeaf) -> Term:
         """What a leaf is. Raises Unreadable if no input has it."""
         if leaf.place in self._dims:
             return self._names.get(leaf.place, leaf.place)
@@ -290,9 +301,6 @@ class _Extents:
             raise Unreadable
         if not _open(held):
             return int(held.node.maybe_as_int())
-        text = str(held.node.expr)
-        if text in self._dims:  # also an expression of others: its own name
-            return self._names.get(text, text)
         return self._read(held.node.expr)
 
 

@@ -31,7 +31,7 @@ from tilewright.frontends.torch.guards import conditions
 from tilewright.frontends.torch.trace import quiet, reason
 from tilewright.graph.infer import Typer
 from tilewright.graph.nodes import Graph
-from tilewright.runtime.conditions import Condition, multiples
+from tilewright.runtime.conditions import ExtentCondition, multiples
 
 # Code of the error for a module that changes its own state, which no importer can fix.
 STATE: Final = "TW-STATE"
@@ -59,7 +59,7 @@ def import_program(program: Any, settings: ImportSettings) -> Graph:
 
 
 def _ranges(
-    program: Any, names: Mapping[str, str], known: Sequence[Condition]
+    program: Any, names: Mapping[str, str], known: Sequence[ExtentCondition]
 ) -> dict[str, tuple[int, int | None, int]]:
     """The bounds of each extent and what divides it, by the name it has here."""
     steps: dict[str, int] = {}
