@@ -296,9 +296,16 @@ def test_arguments_by_name_are_names(members, marker, tmp_path):
     refused(written(tmp_path / "m.pt2", edited(members, MODEL, change)), "in_spec")
 
 
-def test_guards_and_stack_traces_are_dropped(members, marker, tmp_path):
+def test_guards_are_parsed_and_never_run(members, marker, tmp_path):
     def change(data):
         data["guards_code"] = [code(marker)]
+
+    refused(written(tmp_path / "m.pt2", edited(members, MODEL, change)), "guards_code")
+    assert not marker.exists()
+
+
+def test_stack_traces_are_dropped(members, marker, tmp_path):
+    def change(data):
         for node in graph_of(data)["nodes"]:
             node["metadata"] = {
                 "source_fn_stack": "x,torch.os.system",

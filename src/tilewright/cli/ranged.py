@@ -36,17 +36,18 @@ def write(
     """Compile all shapes to one artifact, and report the file."""
     from tilewright.driver import sources, steps
     from tilewright.driver.options import Options
-    from tilewright.driver.ranges import check_named, parted
+    from tilewright.driver.ranges import check_made_for, check_named, parted, possible
     from tilewright.runtime import ranged_bundle
 
     refuse(["certify"], "it compares one shape", "Give one value for each --dim")
     fixed, allowed = parted(dict(options.dim))
     check_named(read, allowed)
+    check_made_for(read, dict(options.dim))
     chosen = Options(**given)
     graph = sources.with_dims(read, fixed, chosen) if fixed else read
     start = time.perf_counter()
     with progress(f"compiling {place.name}"):
-        made = steps.ranged(graph, allowed, chosen)
+        made = steps.ranged(graph, possible(graph, allowed), chosen)
         seconds = time.perf_counter() - start
         ranged_bundle.save(made, place)
     together = sum(len(s.covers) for s in made.shared)

@@ -17,6 +17,7 @@ from tilewright.base.text import listing
 from tilewright.driver import model_cache, version
 from tilewright.driver.compile_lock import exclusive
 from tilewright.driver.options import Options
+from tilewright.frontends import torch
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.threads import thread_count
@@ -161,6 +162,11 @@ def _compiled(
         asked = None
         # TILEWRIGHT_CHECK validates single kernels, and a cached model does not have them.
         if store is not None and not flags.CHECK.get():
+            if not chosen.jit and torch.is_module(source):
+                from tilewright.driver.sources import import_model
+
+                # All of its shapes take long to compile, and its graph identifies it.
+                source = import_model(source, example_inputs, chosen)
             asked = _identified(store, source, dims, chosen)
         if store is not None and asked is not None:
             model = model_cache.find(store, asked, limit, thread_count(chosen.threads))

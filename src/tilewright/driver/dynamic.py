@@ -50,6 +50,7 @@ class DynamicExecutable(ShapeDispatch):
             graph.nesting,
             Overrides(layouts, graph.origin),
             allowed,
+            graph.conditions,
         )
         self._graph = graph
         self._build = build

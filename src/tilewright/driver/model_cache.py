@@ -3,10 +3,10 @@
 The key is a digest of everything that the result depends on: the contents of the model's file and
 of the files of its weights, the options, the processor's features, the compiler's sources, and the
 Python packages that it calls. A model for ranges of shapes is cached as a whole, under the `dims`
-as they were given. The names of the files of weights are cached, too, so that they are known
-without parsing the model. An entry holds its own key: one under the name of another is refused as a
-damaged one is. Models with user-defined operators, for user-defined targets, or with host fallbacks
-are not cached.
+as they were given; one that is not in a file, by the digest of its graph. The names of the files of
+weights are cached, too, so that they are known without parsing the model. An entry holds its own
+key: one under the name of another is refused as a damaged one is. Models with user-defined
+operators, for user-defined targets, or with host fallbacks are not cached.
 """
 
 from __future__ import annotations
@@ -78,7 +78,9 @@ def known(
     limit: int,
     roots: Sequence[str | Path] = (),
 ) -> CachedModel | None:
-    """Identify a model given as a path, bytes or a recipe; None if it is not cached.
+    """Identify a model given as a path, bytes, a recipe or, for ranges, a Graph.
+
+    None for one that is not cached.
 
     Files of more than `limit` bytes and files that are not regular are not read: the importer
     rejects them.
@@ -107,7 +109,8 @@ def known(
         digests, states = _read((path,), store, limit)
         held = digests[0] if digests else ""
     else:
-        return None
+        # One shape is known by its kernels, which are cached.
+        held = _of_graph(source) if "no-jit" in options else ""
     if not held:
         return None
     machine = [architecture(), sorted(cpu_flags())]
@@ -124,6 +127,16 @@ def known(
         made_by,
     )
     return CachedModel(_digest(rest), path, states, began, tuple(roots), target)
+
+
+def _of_graph(source: Any) -> str:
+    """The digest of a Graph; empty for anything else."""
+    nodes = sys.modules.get("tilewright.graph.nodes")
+    if nodes is None or not isinstance(source, nodes.Graph):
+        return ""
+    from tilewright.driver.graph_digest import digest_of
+
+    return digest_of(source)
 
 
 def is_new(store: FileStore, source: str | os.PathLike[str]) -> bool:

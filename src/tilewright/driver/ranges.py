@@ -12,11 +12,13 @@ from tilewright.base.errors import InputError
 from tilewright.base.numbers import whole
 from tilewright.base.text import listing
 from tilewright.graph.nodes import Graph
+from tilewright.runtime.conditions import check_conditions
 from tilewright.runtime.dispatch import UNLIMITED, Allowed, show
 
 _USUAL: Final = 2  # the least extent that PyTorch's tracer supposes of any dimension
 Dims = Mapping[str, int | tuple[int, int] | tuple[int, int, int] | Sequence[int]]
 
+_FILTERED: Final = 1 << 14  # most extents that are looked at one by one
 _HINT: Final = DimsHint(
     "give N, (least, most), (least, most, step), or a list of values"
 )
@@ -91,6 +93,26 @@ def check_made_for(graph: Graph, dims: Dims) -> None:
                     code="TW-SIZE",
                     hint="export it with other bounds of Dim(...)",
                 )
+
+
+def possible(graph: Graph, allowed: Allowed) -> dict[str, Collection[int]]:
+    """The extents without those at which a condition on one of them alone does not hold.
+
+    Very many are left as they are: calls are checked. Raises InputError if none is left (TW-SIZE).
+    """
+    found = dict(allowed)
+    for name, extents in allowed.items():
+        alone = [c for c in graph.conditions if c.names == (name,)]
+        if not alone or len(extents) > _FILTERED:
+            continue
+        kept = [n for n in extents if all(c.holds({name: n}) for c in alone)]
+        if not kept:
+            check_conditions(alone, {name: min(extents)})
+        step = math.gcd(*(n - kept[0] for n in kept)) or 1
+        regular = range(kept[0], kept[-1] + 1, step)
+        whole = isinstance(extents, range) and len(regular) == len(kept)
+        found[name] = regular if whole else tuple(kept)
+    return found
 
 
 def _extents(name: str, given: Sequence[Any]) -> Collection[int]:

@@ -12,7 +12,7 @@ from tilewright.base import events
 from tilewright.base.errors import InputError
 from tilewright.base.text import listing
 from tilewright.driver.options import Options
-from tilewright.driver.ranges import Dims
+from tilewright.driver.ranges import Dims, check_made_for
 from tilewright.driver.recipe import ModelRecipe
 from tilewright.frontends.onnx.reference import OnnxFallback
 from tilewright.graph.infer import specialize
@@ -80,7 +80,8 @@ def check_free(source: Graph | Kernel, options: Options) -> None:
 def with_dims(graph: Graph, dims: Dims, options: Options) -> Graph:
     """The graph with values for symbolic dimensions.
 
-    Raises InputError for a dimension that the inputs do not have, or a value that is not an extent.
+    Raises InputError for a dimension that the inputs do not have, a value that is not an extent, or
+    values that the model is not made for (TW-SIZE).
     """
     symbols = {d for v in graph.inputs for d in v.shape or () if isinstance(d, str)}
     extents: dict[str, int] = {}
@@ -98,6 +99,7 @@ def with_dims(graph: Graph, dims: Dims, options: Options) -> Graph:
         if not isinstance(value, int | np.integer) or value < 0:
             raise InputError(f"dimension {name!r} is {value!r}", hint="give an integer")
         extents[name] = int(value)
+    check_made_for(graph, extents)
     return specialize(
         graph, extents, fallback=OnnxFallback(), memory_limit=options.limit
     )

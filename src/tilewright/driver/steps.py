@@ -46,6 +46,7 @@ from tilewright.driver.ranges import (
     check_named,
     made_for,
     parted,
+    possible,
     said_by,
     symbols,
 )
@@ -137,7 +138,7 @@ def open_graph(
     allowed = {n: e for n, e in said.items() if n not in fixed} | allowed
     if fixed:
         graph = with_dims(graph, fixed, options)
-    return graph, allowed
+    return graph, allowed if options.jit else possible(graph, allowed)
 
 
 def _symbolic(graph: Graph) -> list[str]:
@@ -198,7 +199,8 @@ def ranged(graph: Graph, allowed: Allowed, options: Options) -> RangedModel:
     def types(extents: Mapping[str, int]) -> InferredTypes:
         return typing_at(graph, extents, onnx_fallback(), options.limit, KNOWN)
 
-    graph = with_computed_positions(graph, allowed, types)
+    limits = graph.conditions  # calls are checked; code may be for other extents, too
+    graph = with_computed_positions(replace(graph, conditions=()), allowed, types)
     making = RangedBuilder(
         graph,
         questions(compiling.host),
@@ -215,7 +217,8 @@ def ranged(graph: Graph, allowed: Allowed, options: Options) -> RangedModel:
         {k: v for k, v in facts(graph).items() if v},
     )
     with exclusive(), events.span("compile"):
-        return ranged_model(making, allowed, shape_inputs(graph), options.limit)
+        made = ranged_model(making, allowed, shape_inputs(graph), options.limit)
+    return replace(made, conditions=limits)
 
 
 def build(

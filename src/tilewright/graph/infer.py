@@ -53,6 +53,7 @@ from tilewright.graph.ops.registry import (
 from tilewright.graph.ops.traits import DEQUANTIZES, IMPURE
 from tilewright.graph.renaming import name_outputs
 from tilewright.graph.unroll import unroll
+from tilewright.runtime.conditions import remaining
 
 MAX_BYTES = (1 << 63) - 1
 FOLD_ELEMENTS = 4096  # shape arithmetic is far below; weights are far above
@@ -378,8 +379,10 @@ def specialize(
 
     extents: symbolic extent -> number. shapes: input -> its whole shape. values: input -> array;
     such an input remains an input of the graph, but everything that depends on it is specialized.
-    decompose: as for `Typer`. Raises InputError for a name that the graph does not have.
+    decompose: as for `Typer`. Raises InputError for a name that the graph does not have, and for
+    extents at which a condition of the graph does not hold (TW-SIZE).
     """
+    left = remaining(graph.conditions, extents or {})
     by_name = {v.name: v for v in graph.inputs}
     for name in (*(shapes or ()), *(values or ())):
         if name not in by_name:
@@ -402,6 +405,7 @@ def specialize(
         outputs=outputs,
         operations=tuple(typer.operations),
         constants=kept,
+        conditions=left,
     )
     return name_outputs(special, [v.name for v in graph.outputs])
 

@@ -21,6 +21,7 @@ import numpy as np
 from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import DType, dtype_of
 from tilewright.base.text import plural
+from tilewright.runtime.conditions import ExtentCondition
 from tilewright.runtime.nesting import ArgumentNesting
 
 Dim = int | str | None
@@ -154,7 +155,8 @@ class Graph:
     which the model has values, which are constants here. origin: a digest of what was read, if
     available. nesting: how the caller sees inputs and outputs nested; valid for exactly these
     inputs and outputs. ranges: the least and greatest extent for which the model is made, and what
-    divides them, of symbolic dimensions that it limits; None without a greatest one.
+    divides them, of symbolic dimensions that it limits; None without a greatest one. conditions:
+    what else holds of these where the model is right.
     """
 
     name: str
@@ -167,6 +169,7 @@ class Graph:
     origin: str = ""
     nesting: ArgumentNesting | None = None
     ranges: Mapping[str, tuple[int, int | None, int]] = field(default_factory=dict)
+    conditions: tuple[ExtentCondition, ...] = ()
 
     @cached_property
     def producers(self) -> Mapping[Value, Operation]:

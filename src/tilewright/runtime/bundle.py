@@ -35,7 +35,7 @@ from tilewright.runtime.model import CompiledModel, check
 from tilewright.runtime.packed import StoredConstants
 
 FORMAT: Final = 10
-RANGED: Final = 13  # of a model for ranges of shapes; see `runtime.ranged_bundle`
+RANGED: Final = 14  # of a model for ranges of shapes; see `runtime.ranged_bundle`
 SUFFIX: Final = ".tw"
 
 _MARK: Final = b"tilewright-artifact "

@@ -12,6 +12,7 @@ from tilewright.base.dataclass import dataclass
 from tilewright.base.dims_hint import DimsHint
 from tilewright.base.errors import InputError
 from tilewright.base.text import plural
+from tilewright.runtime.conditions import ExtentCondition, check_conditions
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.model import OBJECT, Tensor, listed
 from tilewright.runtime.nesting import ArgumentNesting
@@ -78,7 +79,8 @@ def nearest(extents: Collection[int], n: int) -> str:
 class ShapeDispatch(ABC):
     """The interface of `Executable` over what `specialized` finds for the shapes of a call.
 
-    allowed: the extents that dimensions may have, where they are limited.
+    allowed: the extents that dimensions may have, where they are limited. conditions: that they
+    must satisfy together.
     """
 
     def __init__(
@@ -88,12 +90,14 @@ class ShapeDispatch(ABC):
         nesting: ArgumentNesting | None,
         overrides: Overrides,
         allowed: Allowed,
+        conditions: Sequence[ExtentCondition] = (),
     ) -> None:
         self.given: Final = tuple(inputs)
         self.made: Final = tuple(outputs)
         self.nesting: Final = nesting
         self.overrides: Final = overrides
         self.allowed: Final = allowed
+        self.conditions: Final = tuple(conditions)
 
     @abstractmethod
     def specialized(self, inputs: Mapping[str, Any]) -> Executable:
@@ -161,7 +165,7 @@ class ShapeDispatch(ABC):
         """The extents of symbolic dimensions by name.
 
         Raises InputError naming the input whose shape does not fit, or the dimension with an
-        extent that it may not have (TW-SIZE).
+        extent that it may not have, or a condition that does not hold (TW-SIZE).
         """
         seen: dict[str, tuple[int, str]] = {}
         for v in self.given:
@@ -169,7 +173,9 @@ class ShapeDispatch(ABC):
             if got is not None and v.shape is not None:
                 _check_shape(v, got, seen)
         self._check_allowed(shapes)
-        return {name: n for name, (n, _) in seen.items()}
+        found = {name: n for name, (n, _) in seen.items()}
+        check_conditions(self.conditions, found)
+        return found
 
     def _check_allowed(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         for v in self.given:

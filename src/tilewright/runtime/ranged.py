@@ -36,6 +36,7 @@ class RangedExecutable(ShapeDispatch):
             ),
             Overrides.of(model.meta),
             model.allowed,
+            model.conditions,
         )
         self.model: Final = model
         self._threads = threads

@@ -25,6 +25,7 @@ from tilewright.runtime import (
     schema,
 )
 from tilewright.runtime.bundle import FOLDERS, FORMAT, RANGED
+from tilewright.runtime.conditions import ExtentCondition
 from tilewright.runtime.dispatch import SymbolicType
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.model import check as check_model
@@ -60,6 +61,7 @@ _SHAPE: Final[Mapping[str, schema.Shape]] = {
     "inputs": [_VALUE],
     "outputs": [_VALUE],
     "allowed": [(schema.Text, _EXTENTS)],
+    "conditions": [schema.Anything],
     "single": [([schema.Count], schema.Object)],
     "shared": [_OPENED],
     "constants": packed.CONSTANTS,
@@ -148,6 +150,7 @@ def _encode(model: RangedModel, codes: _Codes, whole: bool) -> dict[str, Json]:
         "inputs": [_value(v) for v in model.inputs],
         "outputs": [_value(v) for v in model.outputs],
         "allowed": [[name, _extents(e)] for name, e in model.allowed.items()],
+        "conditions": [c.to_json() for c in model.conditions],
         "single": [[list(k), _model(m, codes)] for k, m in model.single.items()],
         "shared": [_shared(s, codes) for s in model.shared],
         "constants": model.held.to_json(whole),
@@ -212,6 +215,7 @@ def _decode(
             for d in head["shared"]
         ),
         meta=manifest.decode_mapping(head["meta"]),
+        conditions=tuple(map(ExtentCondition.of_json, head["conditions"])),
     )
     return found.with_constants(constants)
 

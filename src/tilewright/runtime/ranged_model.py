@@ -9,6 +9,7 @@ from typing import Any
 
 from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ArtifactError
+from tilewright.runtime.conditions import ExtentCondition
 from tilewright.runtime.dispatch import Allowed, SymbolicType
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.open_model import OpenModel
@@ -50,7 +51,8 @@ class RangedModel:
     """What runs each combination of extents that is allowed.
 
     inputs, outputs: their extents by name. single: models of one combination each. shared: models
-    of many. meta: as of CompiledModel, for all of them. All models have the same constants.
+    of many. meta: as of CompiledModel, for all of them. conditions: on the extents of a call. All
+    models have the same constants.
     """
 
     inputs: tuple[SymbolicType, ...]
@@ -59,6 +61,7 @@ class RangedModel:
     single: Mapping[Key, CompiledModel]
     shared: tuple[SharedModel, ...] = ()
     meta: Mapping[str, Any] = field(default_factory=dict)
+    conditions: tuple[ExtentCondition, ...] = ()
 
     @property
     def models(self) -> tuple[CompiledModel, ...]:
@@ -95,6 +98,9 @@ def check(model: RangedModel) -> None:
     wrong = any(len(key) != count for key in model.single)
     if wrong or not _within(model.single, model.allowed):
         raise ArtifactError("the model has code for extents that it does not allow")
+    known = {d for v in model.inputs for d in v.shape or ()}
+    if not all(known.issuperset(c.names) for c in model.conditions):
+        raise ArtifactError("the model has conditions on extents that no input has")
     for shared in model.shared:
         if len(shared.covers.extents) != count:
             raise ArtifactError("the model's code for all sizes has other sizes")

@@ -4,8 +4,7 @@ PyTorch turns these strings into code: sizes are evaluated by sympy; targets are
 module `torch`, even `torch.os.system`; names are written into Python source that is compiled;
 argument structures name modules to import; guards are source code. So each string field has a rule
 here, and a field without a rule is rejected. Fields that only describe the program's origin
-(classes of modules, stack traces except for the user's line) are dropped, and guards on inputs
-except for the multiples that extents are.
+(classes of modules, stack traces except for the user's line) are dropped.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from tilewright.base.errors import ModelError
-from tilewright.frontends.torch import expressions
+from tilewright.frontends.torch import expressions, guards
 from tilewright.frontends.torch.archive import (
     CONSTANTS,
     PROGRAM,
@@ -27,7 +26,6 @@ from tilewright.frontends.torch.archive import (
     malformed,
     untrusted,
 )
-from tilewright.frontends.torch.multiples import says_multiple
 from tilewright.frontends.torch.user_line import user_line
 
 Rule = Callable[[str], bool]
@@ -97,8 +95,7 @@ def read(archive: Archive) -> Any:
 
 
 def _forget(program: Any) -> None:
-    """Drop descriptions of the program's origin, and guards that nothing here reads."""
-    program.guards_code = list(filter(says_multiple, program.guards_code or ()))
+    """Drop descriptions of the program's origin."""
     program.graph_module.metadata = {}
     program.graph_module.treespec_namedtuple_fields = {}
 
@@ -248,7 +245,7 @@ _RULES: Final[Mapping[str, Rule]] = {
         _matches(_PATH),
     ),
     **dict.fromkeys(("as_string", "as_strings"), _is_anything),
-    "guards_code": says_multiple,
+    "guards_code": guards.check,
     **dict.fromkeys(("target", "as_operator"), _is_operator),
     # Built from checked strings, see `_modules` and `_line`.
     "metadata key": _matches(re.compile(f"{_STACK}|{_TRACE}")),

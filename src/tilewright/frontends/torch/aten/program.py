@@ -7,6 +7,7 @@ decompositions of operators that have no rule or whose rule rejects this use.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -26,10 +27,11 @@ from tilewright.frontends.torch.aten.importer import (
     stops_gradients,
     unsupported,
 )
-from tilewright.frontends.torch.multiples import multiples
+from tilewright.frontends.torch.guards import conditions
 from tilewright.frontends.torch.trace import quiet, reason
 from tilewright.graph.infer import Typer
 from tilewright.graph.nodes import Graph
+from tilewright.runtime.conditions import ExtentCondition, multiples
 
 # Code of the error for a module that changes its own state, which no importer can fix.
 STATE: Final = "TW-STATE"
@@ -47,8 +49,9 @@ def import_program(program: Any, settings: ImportSettings) -> Graph:
         ready = _ready(program, refused, settings.trained)
         try:
             made = import_graph(_source(ready), settings)
-            ranges = _ranges(program, settings.symbols)
-            return replace(made, ranges=ranges)
+            found = conditions(program, settings.symbols)
+            ranges = _ranges(program, settings.symbols, found)
+            return replace(made, ranges=ranges, conditions=found)
         except RuleRefused as use:
             if use.target in refused:
                 raise use.error from None
@@ -56,10 +59,12 @@ def import_program(program: Any, settings: ImportSettings) -> Graph:
 
 
 def _ranges(
-    program: Any, names: Mapping[str, str]
+    program: Any, names: Mapping[str, str], known: Sequence[ExtentCondition]
 ) -> dict[str, tuple[int, int | None, int]]:
     """The bounds of each extent and what divides it, by the name it has here."""
-    steps = multiples(program)
+    steps: dict[str, int] = {}
+    for name, step in filter(None, map(multiples, known)):
+        steps[name] = math.lcm(steps.get(name, 1), step)
     found = {}
     for extent, bounds in program.range_constraints.items():
         if bounds.lower >= 0:
@@ -67,7 +72,8 @@ def _ranges(
             # Its infinite bound is not a sympy Integer, though it claims to be.
             ends = getattr(bounds.upper, "is_Integer", False)
             most = int(bounds.upper) if ends else None
-            found[names.get(text, text)] = int(bounds.lower), most, steps.get(text, 1)
+            name = names.get(text, text)
+            found[name] = int(bounds.lower), most, steps.get(name, 1)
     return found
 
 
