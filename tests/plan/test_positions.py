@@ -100,6 +100,9 @@ def test_what_windows_of_a_rectangle_share_is_read_once() -> None:
 
 APART: dict[str, Computation] = {
     "elements that channels share": convolution(),
+    "elements that channels of a group share": depthwise(
+        Load(X2, (B, K + P, L + Q, J // 4))
+    ),
     "a window that moves backwards": depthwise(Load(X2, (B, const(9) - K, L + Q, J))),
     "a window that is read by two channels": depthwise(
         Load(X2, (B, K + P, L + Q, const(3)))

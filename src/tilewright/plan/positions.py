@@ -256,9 +256,10 @@ def in_rectangles(found: Positions) -> Positions:
     """
     for c, node in found.read:
         load = node.then if isinstance(node, Select) else node
-        inside = {v for i in load.index for v in postorder(i)}  # type: ignore[attr-defined]
+        forms = [affine(i) for i in load.index]  # type: ignore[attr-defined]
         own = (d.var for d in c.dims if d.combine == CC and d.size != 1)
-        if not c.is_map and any(v not in inside for v in own):
+        # Channels of one group have one quotient.
+        if not c.is_map and any(not any(f.coefficient(v) for f in forms) for v in own):
             return found
     points = max(found.steps.values())
     axes = [a for w in found.windows for a in w.axes if a.dim is not None]

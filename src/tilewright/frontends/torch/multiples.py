@@ -1,7 +1,8 @@
 """The multiples that extents are, from the guards of a program and from derived dimensions.
 
 PyTorch resolves `n % 2 == 0` when it traces, and writes down that the program is right for even n
-alone. Its other guards exclude no extents that its operators treat otherwise.
+alone. Most of its other guards keep 0 and 1 apart, which no operator here treats otherwise. Some
+exclude extents for which the program is wrong (`n != 6`, `n > m`): nothing checks those.
 """
 
 from __future__ import annotations
