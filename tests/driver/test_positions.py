@@ -30,7 +30,7 @@ MODELS: dict[str, list[Layer]] = {
     "strides": [("Conv", {"pads": [1] * 4, "strides": [2, 3]}, (24, 16, 3, 3))],
     "dilated": [("Conv", {"dilations": [2, 1]}, (16, 16, 3, 3))],
     "borders": [("Conv", {"pads": [2, 0, 1, 1]}, (16, 16, 3, 2))],
-    "apart": [("Conv", {"pads": [2, 0, 1, 1], "group": 4}, (16, 4, 3, 2))],
+    "groups": [("Conv", {"pads": [2, 0, 1, 1], "group": 4}, (16, 4, 3, 2))],
     "a pooling": [
         ("MaxPool", {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1] * 4}, ())
     ],
@@ -93,10 +93,10 @@ def test_results_are_right_at_all_sizes(
         exe: Any = tw.compile(source, dims=dims, **how)
     counts = [e.fields["at_a_time"] for e in log if e.kind == "positions"]
     # Positions of a pooling share nothing that would be read less often.
-    assert any(counts) == (name not in ("apart", "a pooling")), name
+    assert any(counts) == (name != "a pooling"), name
     assert not any(e.kind == "kept-whole" for e in log), name
     found = [e for e in log if e.kind == "positions" and "rectangle" in e.fields]
-    assert bool(found) == (name == "depthwise"), name
+    assert bool(found) == (name in ("depthwise", "groups")), name
     if name == "Winograd":  # in squares of tiles
         assert any(found[-1:] == [4] for found in counts)
     graph = import_model(source, (), Options.of({}))

@@ -5,9 +5,9 @@ kernel of fixed sizes, with all schedules of its target, then computes their res
 scattered to their places. No kernel depends on an extent, so no image has a remainder of its own
 along each axis: only the last positions of all are fewer.
 
-Depthwise convolutions multiply each element as often as that would move it. There the positions of
-a block are a rectangle, and what their windows share is moved once; rectangles at the edges are
-computed whole.
+Depthwise convolutions multiply each element as often as that would move it, and those of groups not
+much more often. There the positions of a block are a rectangle, and what their windows share is
+moved once; rectangles at the edges are computed whole.
 """
 
 from __future__ import annotations

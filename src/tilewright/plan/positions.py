@@ -250,16 +250,15 @@ def positions(
 def in_rectangles(found: Positions) -> Positions:
     """The positions with `boxes`, if moving windows apart would take as long as multiplying them:
 
-    no reduction reads an element of a window again for another result of the same position,
-    as depthwise convolutions do not
+    no reduction reads all of a window again for each result of the same position: convolutions of
+    groups, depthwise ones the foremost, read the channels of one group
     a position is one point, and windows move forward with it
     """
     for c, node in found.read:
         load = node.then if isinstance(node, Select) else node
-        forms = [affine(i) for i in load.index]  # type: ignore[attr-defined]
+        inside = {v for i in load.index for v in postorder(i)}  # type: ignore[attr-defined]
         own = (d.var for d in c.dims if d.combine == CC and d.size != 1)
-        # Channels of one group have one quotient.
-        if not c.is_map and any(not any(f.coefficient(v) for f in forms) for v in own):
+        if not c.is_map and any(v not in inside for v in own):
             return found
     points = max(found.steps.values())
     axes = [a for w in found.windows for a in w.axes if a.dim is not None]
