@@ -267,3 +267,19 @@ def test_threads_share_the_work_of_a_block_that_has_no_second_one_beside_it(
         agree(exe, source, *sizes)
     _, found = loops_of_kernels(monkeypatch, source, {"h": (3, 24), "w": (3, 24)}, 1)
     assert not [f for own in found.values() for f in own if ".each" in f.var.name]
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "rectangle"), [(2, 4, (4, 4)), (3, 5, (4, 8))]
+)
+def test_rectangles_are_as_large_as_sizes_gain_by(
+    least: int, most: int, rectangle: tuple[int, int]
+) -> None:
+    """What is outside of the image is computed for nothing, but few blocks are the fastest."""
+    layers: list[Layer] = [("Conv", {"pads": [1] * 4, "group": 32}, (32, 1, 3, 3))]
+    dims = {"n": (1, 1), "h": (least, most), "w": (least, most)}
+    how: Any = {"jit": False, "cache": False, "threads": 1, "mcpu": "x86-64-v3"}
+    with events.record() as log:
+        tw.compile(model(layers), dims=dims, **how)
+    (found,) = (e.fields["rectangle"] for e in log if e.kind == "positions")
+    assert found == rectangle
