@@ -286,6 +286,35 @@ def test_several_files_are_not_remembered_where_a_start_of_the_system_has_no_nam
     assert all_reads == [2, 2]
 
 
+def test_several_files_are_read_again_after_a_restart_of_the_system(
+    file: Path,
+    store: FileStore,
+    all_reads: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Device and inode numbers may be others then."""
+    paths = two(file)
+    of_files(paths, store, "some")
+    monkeypatch.setattr(file_digest, "_boot", lambda: "another")
+    of_files(paths, store, "some")
+    assert all_reads == [2, 2]
+
+
+@pytest.mark.parametrize("changed", [0, 1])
+def test_the_last_change_of_several_files_counts(
+    file: Path,
+    store: FileStore,
+    changed: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    paths = two(file)
+    later = file.stat().st_mtime + 7200
+    os.utime(paths[changed], (later, later))
+    monkeypatch.setattr(file_digest, "SETTLED", -3600.0)
+    of_files(paths, store, "some")
+    assert not store.entries()
+
+
 def test_a_memory_of_several_files_without_a_digest_counts_as_none(
     file: Path, store: FileStore, all_reads: list[int]
 ) -> None:

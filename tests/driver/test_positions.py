@@ -30,7 +30,7 @@ MODELS: dict[str, list[Layer]] = {
     "strides": [("Conv", {"pads": [1] * 4, "strides": [2, 3]}, (24, 16, 3, 3))],
     "dilated": [("Conv", {"dilations": [2, 1]}, (16, 16, 3, 3))],
     "borders": [("Conv", {"pads": [2, 0, 1, 1]}, (16, 16, 3, 2))],
-    "apart": [("Conv", {"pads": [2, 0, 1, 1], "group": 4}, (16, 4, 3, 2))],
+    "groups": [("Conv", {"pads": [2, 0, 1, 1], "group": 4}, (16, 4, 3, 2))],
     "a pooling": [
         ("MaxPool", {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1] * 4}, ())
     ],
@@ -93,10 +93,10 @@ def test_results_are_right_at_all_sizes(
         exe: Any = tw.compile(source, dims=dims, **how)
     counts = [e.fields["at_a_time"] for e in log if e.kind == "positions"]
     # Positions of a pooling share nothing that would be read less often.
-    assert any(counts) == (name not in ("apart", "a pooling")), name
+    assert any(counts) == (name != "a pooling"), name
     assert not any(e.kind == "kept-whole" for e in log), name
     found = [e for e in log if e.kind == "positions" and "rectangle" in e.fields]
-    assert bool(found) == (name == "depthwise"), name
+    assert bool(found) == (name in ("depthwise", "groups")), name
     if name == "Winograd":  # in squares of tiles
         assert any(found[-1:] == [4] for found in counts)
     graph = import_model(source, (), Options.of({}))
@@ -267,3 +267,19 @@ def test_threads_share_the_work_of_a_block_that_has_no_second_one_beside_it(
         agree(exe, source, *sizes)
     _, found = loops_of_kernels(monkeypatch, source, {"h": (3, 24), "w": (3, 24)}, 1)
     assert not [f for own in found.values() for f in own if ".each" in f.var.name]
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "rectangle"), [(2, 4, (4, 4)), (3, 5, (4, 8))]
+)
+def test_rectangles_are_as_large_as_sizes_gain_by(
+    least: int, most: int, rectangle: tuple[int, int]
+) -> None:
+    """What is outside of the image is computed for nothing, but few blocks are the fastest."""
+    layers: list[Layer] = [("Conv", {"pads": [1] * 4, "group": 32}, (32, 1, 3, 3))]
+    dims = {"n": (1, 1), "h": (least, most), "w": (least, most)}
+    how: Any = {"jit": False, "cache": False, "threads": 1, "mcpu": "x86-64-v3"}
+    with events.record() as log:
+        tw.compile(model(layers), dims=dims, **how)
+    (found,) = (e.fields["rectangle"] for e in log if e.kind == "positions")
+    assert found == rectangle

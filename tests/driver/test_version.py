@@ -77,3 +77,27 @@ def test_a_store_remembers_the_digest_of_the_sources(
 
     monkeypatch.setattr(file_digest, "read_all", refuse)
     assert version._compiler((), store) == found
+
+
+def test_what_only_looks_like_a_source_is_none(tmp_path: Path) -> None:
+    """A link to nothing, which editors make beside a file that is open, and a folder."""
+    (tmp_path / "folder.py").mkdir()
+    for name in ("a.py", "folder.py/b.py", "notes.txt"):
+        (tmp_path / name).write_text("")
+    (tmp_path / ".#a.py").symlink_to("user@host.123:456")
+    (tmp_path / "linked.py").symlink_to("a.py")
+    found = sorted(version._sources(str(tmp_path)))
+    wanted = ("a.py", "folder.py/b.py", "linked.py")
+    assert found == [str(tmp_path / name) for name in wanted]
+
+
+def test_versions_of_all_packages_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that every model needs, and the ones that this one needs besides."""
+    made = {"numpy": "1", "onnx": "2", "llvmlite": "3", "torch": "4"}
+    monkeypatch.setattr(version, "_version", made.__getitem__)
+    seen = {version._compiler((), None), version._compiler(("torch",), None)}
+    for name in made:
+        with monkeypatch.context() as m:
+            m.setitem(made, name, "5")
+            seen.add(version._compiler(("torch",), None))
+    assert len(seen) == 6

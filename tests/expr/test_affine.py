@@ -95,6 +95,7 @@ def test_only_parts_that_fit_are_joined() -> None:
         X // 8 * 8 + Y % 8,
         X // 8 * 8 + X % 4,
         X // 8 * 8,
+        X // -6 * -3 + X // 2 % -3,  # at 1 it is 3, and X // 2 is 0
     ):
         assert rejoined(affine(other)) == affine(other)
 

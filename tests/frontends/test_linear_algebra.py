@@ -167,6 +167,17 @@ def test_factors_of_matrices_that_are_not_square(shape):
         torch.testing.assert_close(got, expected)
 
 
+@pytest.mark.parametrize("shape", [(4, 3), (3, 4)])
+def test_a_zero_pivot_of_a_matrix_that_is_not_square_is_said(shape):
+    """The last one too; of the zeros that make the matrix square none is."""
+    a = torch.zeros(3, *shape, dtype=torch.float64)
+    for n, zeros in enumerate(([], [2], [0])):
+        for i in {0, 1, 2}.difference(zeros):
+            a[n, i, i] = i + 2.0
+    found, want = compiled(linalg.lu_factor_ex, a), linalg.lu_factor_ex(a)
+    assert found[2].tolist() == want.info.tolist() == [0, 3, 1]
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_exponentials_of_matrices(dtype):
     """Of norms from 0 to 1000 in one batch, each squared as often as it needs; and of none."""

@@ -114,6 +114,12 @@ def test_windows_that_stay_apart(name: str) -> None:
     assert not in_rectangles(made).boxes
 
 
+def test_windows_of_groups_make_rectangles() -> None:
+    """Each of four channels reads what the others of its group do, and no other's."""
+    made = found(depthwise(Load(X2, (B, K + P, L + Q, J // 4))), relu())
+    assert made is not None and in_rectangles(made).boxes
+
+
 def test_windows_of_tiles_stay_apart() -> None:
     """Whose positions have several points."""
     made = found(depthwise(), relu())

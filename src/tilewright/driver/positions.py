@@ -5,9 +5,9 @@ kernel of fixed sizes, with all schedules of its target, then computes their res
 scattered to their places. No kernel depends on an extent, so no image has a remainder of its own
 along each axis: only the last positions of all are fewer.
 
-Depthwise convolutions multiply each element as often as that would move it. There the positions of
-a block are a rectangle, and what their windows share is moved once; rectangles at the edges are
-computed whole.
+Depthwise convolutions multiply each element as often as that would move it, and those of groups not
+much more often. There the positions of a block are a rectangle, and what their windows share is
+moved once; rectangles at the edges are computed whole.
 """
 
 from __future__ import annotations
@@ -111,9 +111,8 @@ def _few(
     if points == 1 or not others or others[-1].points > 1:
         return None
     other = others[-1]
-    assert (
-        not other.positions.boxes
-    )  # Winograd's forms are of windows that are read again
+    # Winograd's forms are of windows that are read again.
+    assert not other.positions.boxes
     largest = chosen.counts[0] * points
     known = BlockCounts.of(other.counts(largest), other.block_cost)
     totals = range(1, largest + 1)

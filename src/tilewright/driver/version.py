@@ -54,13 +54,16 @@ def _compiler(packages: tuple[str, ...], store: FileStore | None) -> str:
 
 
 def _sources(root: str) -> Iterator[str]:
-    """The Python files in a folder and its subfolders, as strings, which are faster than Path."""
+    """The Python files in a folder and its subfolders, as strings, which are faster than Path.
+
+    A link to nothing, such as an editor's mark of a file that it has open, is none.
+    """
     with os.scandir(root) as entries:
         for entry in entries:
-            if entry.name.endswith(".py"):
-                yield entry.path
-            elif entry.is_dir(follow_symlinks=False):
+            if entry.is_dir(follow_symlinks=False):
                 yield from _sources(entry.path)
+            elif entry.name.endswith(".py") and entry.is_file():
+                yield entry.path
 
 
 def _version(name: str) -> str:

@@ -250,8 +250,8 @@ def positions(
 def in_rectangles(found: Positions) -> Positions:
     """The positions with `boxes`, if moving windows apart would take as long as multiplying them:
 
-    no reduction reads an element of a window again for another result of the same position,
-    as depthwise convolutions do not
+    no reduction reads all of a window again for each result of the same position: convolutions of
+    groups, depthwise ones the foremost, read the channels of one group
     a position is one point, and windows move forward with it
     """
     for c, node in found.read:

@@ -11,7 +11,7 @@ from tilewright.compute.reducer import reducer
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Lt, Var, const, var
 from tilewright.loops.analysis import isl
 from tilewright.loops.analysis.access import guarded_accesses
-from tilewright.loops.analysis.dependence import can_fission
+from tilewright.loops.analysis.dependence import can_delay, can_fission, can_reorder
 from tilewright.loops.analysis.verdict import Illegal, Legal, Witness
 from tilewright.loops.nodes import For, If, Kernel, Stmt, Store, Update, block, loop
 
@@ -91,3 +91,16 @@ def test_all_axes_count() -> None:
     store = Store(T, (H, const(0)), const(1.0, F))
     assert witness(kernel(store, Store(Y, (K,), T[H, 0]))) is not None
     assert witness(kernel(store, Store(Y, (K,), T[H + 1, 0]))) is None
+
+
+def test_ends_count_only_where_the_question_is_about_them() -> None:
+    """The first iteration and the last meet, eight apart; fewer apart, none do."""
+    store = Store(T, (H, K + 7), const(1.0, F))
+    read = Store(Y, (K,), T[H, K])
+    assert isinstance(can_delay(kernel(store, read), "i", store, read, (1, 6)), Legal)
+    late = can_delay(kernel(store, read), "i", store, read, (1, 7))
+    assert isinstance(late, Illegal)
+    # The first of all iterations and the last of all keep their order in any order of the loops.
+    moved = Store(X, (K + H * 9,), X[K + H * 9 - 25])
+    nest = Kernel("k", (X,), (X,), loop(H, 3, loop(K, 8, moved)))
+    assert isinstance(can_reorder(nest, ["h", "i"]), Legal)

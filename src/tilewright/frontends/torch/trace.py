@@ -119,9 +119,8 @@ def exported(
     import torch
 
     positional, named = arguments(module, example_inputs)
-    if hasattr(
-        dynamic_shapes, "dynamic_shapes"
-    ):  # collected by tensor, or from more inputs
+    # Collected by tensor, or from more inputs.
+    if hasattr(dynamic_shapes, "dynamic_shapes"):
         dynamic_shapes = dynamic_shapes.dynamic_shapes(module, positional, named)
     silent = quiet("torch", "torch.export")
     with silent, torch.set_grad_enabled(trains), evaluating(module):

@@ -18,9 +18,8 @@ CURIOSITY: Final = 0.5
 KEPT: Final = 256  # candidates to predict again after the model has learned
 REMEMBERED: Final = 512  # measured candidates whose distance counts
 WORST: Final = 1e300  # the cost of a program that the model cannot predict
-FEATURES: Final = (
-    Fast()
-)  # in whose coordinates candidates are near or far, on any machine
+# In whose coordinates candidates are near or far, on any machine.
+FEATURES: Final = Fast()
 
 
 class ConfidenceBounds:
