@@ -8,9 +8,11 @@ import numpy as np
 import onnx
 import pytest
 
+from tilewright.base.dtypes import float32
 from tilewright.frontends.onnx.reference import OnnxFallback
-from tilewright.graph.nodes import Operation, Value
+from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops import registry
+from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import OpDef, Trait, has_trait
 from tilewright.testing.traits import OperatorUse, wrong_traits
 
@@ -42,12 +44,24 @@ BIT = np.uint8(3)
 LOGIC = ("And", "Or", "Xor")
 BITS = ("BitwiseAnd", "BitwiseOr", "BitwiseXor")
 TWO = "Add Sub Mul Div Max Min Sum Mean Equal Less LessOrEqual Greater GreaterOrEqual PRelu".split()
+
+
+def attended(*shapes: tuple[int, ...]) -> Graph:
+    """Attention's body, softmax(q k) v, for operands of these shapes."""
+    q, k, v = (Value(n, float32, s) for n, s in zip("qkv", shapes, strict=True))
+    f = Fragment("body", {})
+    weights = f.op("Softmax", f.op("MatMul", q, k), axis=-1)
+    return Graph("body", (q, k, v), (f.op("MatMul", weights, v),), tuple(f.operations))
+
+
 # Operands and attributes to try an operator on; those of one operand that are not here get numbers
 # of both signs where they are defined.
 USES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     **{name: ((signed(2, 3, 4), signed(3, 1)), {}) for name in TWO},
     **{name: ((truth(2, 3), truth(3)), {}) for name in LOGIC},
     **{name: ((whole(2, 3), whole(3)), {}) for name in BITS},
+    "Attention": ((signed(2, 5, 3), signed(2, 3, 6), signed(2, 6, 4)),
+                  {"body": attended((2, 5, 3), (2, 3, 6), (2, 6, 4))}),
     "Acosh": ((1 + real(5),), {}),
     "BatchNormalization": ((signed(2, 3, 4, 5), *(real(3) for _ in range(4))), {}),
     "Bernoulli": ((real(50),), {}),
@@ -80,11 +94,11 @@ USES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
         (np.ones((2, 3, 4, 6), np.float32), np.ones((2, 3, 2, 3), np.float32), signed(2, 3, 2, 3)),
         {"kernel_shape": [2, 2], "strides": [2, 2]},
     ),
-    "MatMul": ((signed(2, 3), signed(3, 4)), {}),
+    "MatMul": ((signed(2, 2, 3), signed(2, 3, 4)), {}),
     "MixedConv": (
         (signed(2, 3, 4, 5).astype(np.float16), signed(2, 3, 3, 3).astype(np.float16)), {},
     ),
-    "MixedMatMul": ((signed(2, 3), signed(3, 4).astype(np.float16)), {}),
+    "MixedMatMul": ((signed(2, 2, 3), signed(2, 3, 4).astype(np.float16)), {}),
     "MaxPool": ((signed(2, 3, 4, 5),), {"kernel_shape": [2, 2], "pads": [1, 0, 0, 1]}),
     "AveragePool": ((signed(2, 3, 4, 5),), {"kernel_shape": [2, 2]}),
     "Mod": ((whole(2, 3), np.int32(4)), {}),
@@ -165,6 +179,8 @@ WRONG = [
     ("Flatten", Trait.SPATIAL),
     ("Relu", Trait.CHANGES_AXES),
     ("Softmax", Trait.CHANGES_AXES),
+    ("CumSum", Trait.STACKS),
+    ("Transpose", Trait.STACKS),
     ("Relu", Trait.IMPURE),
     ("Cast", Trait.DEQUANTIZES),
     ("Mul", Trait.DEQUANTIZES),
@@ -172,7 +188,7 @@ WRONG = [
     ("PRelu", Trait.MIXES_TYPES),
 ]
 MORE: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
-    "CumSum": ((signed(3, 4), longs(0)[0]), {}),
+    "CumSum": ((signed(2, 3, 4), longs(0)[0]), {}),
     "Hardmax": ((signed(2, 3),), {}),
     "MatMul": ((signed(3, 3), signed(3, 3)), {}),
     "Pad": ((signed(2, 3), longs(1, 0, 0, 1), np.float32(-7)), {}),

@@ -5,17 +5,18 @@ see layouts; only the index maps change (`compute.transforms.relayout`), so no t
 inserted: a channel-first graph input is simply read with other strides. Layouts are chosen by
 lowering rather than by a pass, as they depend on operators' traits, which Computations do not have.
 Images of bytes whose channels do not fill a word are unchanged, as neighbors along a row do fill
-one.
+one. So are stacks of matrices: a product would read its columns apart by the number of matrices,
+and a convolution over them has neighbors along a row to vectorize.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from tilewright.base.dtypes import int8, int32, uint8
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.registry import has_trait
-from tilewright.graph.ops.traits import CHANGES_AXES, SPATIAL
+from tilewright.graph.ops.traits import CHANGES_AXES, SPATIAL, STACKS
 
 
 def choose(graph: Graph, fixed: Iterable[Value] = ()) -> dict[Value, tuple[int, ...]]:
@@ -29,14 +30,14 @@ def choose(graph: Graph, fixed: Iterable[Value] = ()) -> dict[Value, tuple[int, 
     a channel axis followed by others. The rest is a heuristic.
     """
     keep = {*graph.inputs, *graph.outputs, *graph.constants, *fixed}
+    stacks = {v for op in graph.operations for v in _stacks(op)}
     maps: set[Value] = set()
     pending: list[Operation] = []
     for op in graph.operations:
         if has_trait(op, SPATIAL):
-            found = [op.inputs[0], op.outputs[0]]
-            _extend(
-                maps, (v for v in found if v is not None and _is_map(v)), pending, graph
-            )
+            found = [v for v in (op.inputs[0], op.outputs[0]) if v is not None]
+            if stacks.isdisjoint(found):
+                _extend(maps, filter(_is_map, found), pending, graph)
     while pending:
         op = pending.pop()
         if has_trait(op, CHANGES_AXES):
@@ -45,7 +46,9 @@ def choose(graph: Graph, fixed: Iterable[Value] = ()) -> dict[Value, tuple[int, 
             len(v.shape) for v in maps & {*op.reads, *op.writes} if v.shape is not None
         }
         values = (
-            v for v in (*op.reads, *op.writes) if _is_map(v) and len(v.extents) in ranks
+            v
+            for v in (*op.reads, *op.writes)
+            if v not in stacks and _is_map(v) and len(v.extents) in ranks
         )
         _extend(maps, values, pending, graph)
     return {
@@ -53,6 +56,22 @@ def choose(graph: Graph, fixed: Iterable[Value] = ()) -> dict[Value, tuple[int, 
         for v in maps
         if v not in keep and not _is_image(v)
     }
+
+
+def _stacks(op: Operation) -> Iterator[Value]:
+    """The operands and results of a product whose second axis numbers its matrices.
+
+    Both factors have such an axis: with a matrix that all share, the axis is one of rows.
+    """
+    if not has_trait(op, STACKS):
+        return
+    factors = op.inputs[:2]
+    if all(v is not None and _is_stack(v) for v in factors):
+        yield from filter(_is_stack, (*op.reads, *op.writes))
+
+
+def _is_stack(v: Value) -> bool:
+    return _is_map(v) and len(v.extents) >= 4 and v.extents[1] > 1
 
 
 def _is_image(v: Value) -> bool:

@@ -251,6 +251,18 @@ def _changes_axes(use: OperatorUse) -> Iterator[str]:
         yield "an element of the result stands where the operand's did"
 
 
+def _stacks(use: OperatorUse) -> Iterator[str]:
+    x, y = use.first, use.run()[0]
+    if x.ndim < 3 or y.shape[:-2] != x.shape[:-2] or x.shape[-3] < 2:
+        yield f"it makes {list(y.shape)} of {list(x.shape)}"
+        return
+    other = x.copy()
+    other[..., 0, :, :] += x.dtype.type(1)
+    changed = use.on(other)[0]
+    if not _same(y[..., 1:, :, :], changed[..., 1:, :, :]):
+        yield "a matrix of the result depends on another of the stack"
+
+
 def _impure(use: OperatorUse) -> Iterator[str]:
     runs = [replace(use).run()[0] for _ in range(4)]
     first, *others = runs
@@ -293,6 +305,7 @@ _CHECKS: Final[Mapping[Trait, Callable[[OperatorUse], Iterator[str]]]] = {
     Trait.SELECTS: _selects,
     Trait.SPATIAL: _spatial,
     Trait.CHANGES_AXES: _changes_axes,
+    Trait.STACKS: _stacks,
     Trait.IMPURE: _impure,
     Trait.DEQUANTIZES: _dequantizes,
     Trait.MIXES_TYPES: _mixes_types,

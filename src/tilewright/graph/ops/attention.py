@@ -24,6 +24,7 @@ from tilewright.graph.ops.registry import (
     program_of,
     register,
 )
+from tilewright.graph.ops.traits import CHANGES_AXES, STACKS
 from tilewright.loops.nodes import Kernel
 
 ATTENTION = "Attention"
@@ -152,5 +153,6 @@ register(
         reference=_reference,
         flops=_flops,
         decompose=_decompose,
+        traits=CHANGES_AXES | STACKS,
     )
 )

@@ -23,7 +23,7 @@ from tilewright.graph.ops.broadcasting import (
 from tilewright.graph.ops.derivative import extents, reshaped, scaled, turned
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
-from tilewright.graph.ops.traits import CHANGES_AXES
+from tilewright.graph.ops.traits import CHANGES_AXES, STACKS
 
 Buffers = Sequence[Buffer]
 
@@ -128,7 +128,7 @@ register(
         compute=_matmul,
         reference=_matmul_arrays,
         flops=_matmul_flops,
-        traits=CHANGES_AXES,
+        traits=CHANGES_AXES | STACKS,
         gradient=_matmul_gradient,
     )
 )
@@ -154,7 +154,7 @@ register(
         compute=_matmul,
         reference=_mixed_arrays,
         flops=_matmul_flops,
-        traits=CHANGES_AXES,
+        traits=CHANGES_AXES | STACKS,
     )
 )
 

@@ -33,6 +33,9 @@ class Trait(Flag):
     SPATIAL = auto()
     #: The axes of the result are others than those of the operands: no layout passes through.
     CHANGES_AXES = auto()
+    #: The first two operands and the result are stacks of matrices, numbered by all axes but the
+    #: last two; a matrix of the result depends only on those of its number.
+    STACKS = auto()
     #: Two runs may differ: neither folded, nor merged with another.
     IMPURE = auto()
     #: Gives real numbers for integers with a scale. Rules look for the integers, so it is not
@@ -50,6 +53,7 @@ JOINS = Trait.JOINS
 SELECTS = Trait.SELECTS
 SPATIAL = Trait.SPATIAL
 CHANGES_AXES = Trait.CHANGES_AXES
+STACKS = Trait.STACKS
 IMPURE = Trait.IMPURE
 DEQUANTIZES = Trait.DEQUANTIZES
 MIXES_TYPES = Trait.MIXES_TYPES
