@@ -89,7 +89,13 @@ def facts(p: Loops) -> dict[str, float]:
 
 
 def costs(p: Loops, given: Mapping[str, float], threads: int) -> dict[str, float]:
-    """Constants of cost (`targets/cpu/cost.py`), from a processor's facts."""
+    """Constants of cost (`targets/cpu/cost.py`), from a processor's facts.
+
+    Without those of the kind of core: these were swept on kernels. A rate of reads alone is a bound
+    for what arrives beside arithmetic.
+    """
+    from tilewright.targets.cpu.machine import host
+
     near, far = int(given["l2"]) // 2, FAR * int(given["l2"])
     far_bytes = read_rate(p, far) / given["clock"]
     multiplied = multiply_rate(p) / 2 / given["clock"] * float32.itemsize
@@ -104,7 +110,8 @@ def costs(p: Loops, given: Mapping[str, float], threads: int) -> dict[str, float
     found["product_ns"] = (whole - call) * 1e9 / side**3
     if threads > 1 and (share := break_even(threads)) is not None:
         found["share_ns"] = share
-    return found
+    swept = dict(host().measured)
+    return {name: value for name, value in found.items() if name not in swept}
 
 
 def description(threads: int) -> str:

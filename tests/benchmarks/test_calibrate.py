@@ -30,6 +30,17 @@ def test_the_description_has_all_that_calibration_is_for() -> None:
     assert cost_model(machine).far_byte == given["costs"]["far_byte"]
 
 
+def test_what_was_swept_on_a_kind_of_cores_is_not_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A description goes before the kind, and a rate of reads alone is only a bound."""
+    here = replace(host(), measured=(("far_bytes", 20.0),))
+    monkeypatch.setattr("tilewright.targets.cpu.machine.host", lambda: here)
+    given = tomllib.loads(calibrate.description(2))
+    assert "second_bytes" in given["costs"] and "far_bytes" not in given["costs"]
+    assert cost_model(described(here, given)).far_bytes == 20
+
+
 def test_memory_further_away_is_slower() -> None:
     p = native_loops.loops()
     near, far = host().l1 // 2, 4 * host().l2

@@ -6,16 +6,19 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.waiting import until
 from tilewright.base.errors import InputError
-from tilewright.cli import rounds, worker
+from tilewright.cli import engines, rounds, worker
 from tilewright.cli.rounds import RoundTable, TimingJob
+from tilewright.driver import compile_lock
 
 pytest.importorskip("onnxruntime")
 
@@ -188,3 +191,24 @@ def test_engines_end_with_a_parent_that_is_killed(small):
     parent.kill()
     parent.communicate()
     until(lambda: not alive(engine))
+
+
+def test_a_worker_waits_for_what_its_engine_left_to_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as the writing of the cache, which would disturb the first rounds."""
+    done: list[int] = []
+
+    def work(pause: compile_lock.Pause) -> None:
+        time.sleep(0.2)
+        done.append(1)
+
+    def load(path: Path, threads: int, dims: object) -> Callable[[object], list[Any]]:
+        compile_lock.afterwards(work)
+        return lambda feeds: []
+
+    monkeypatch.setitem(engines.ENGINES, "one", load)
+    np.savez(tmp_path / "in.npz")
+    task = {"engine": "one", "model": "m", "threads": 1, "dims": {}, "options": {}}
+    worker.Server(task | {"inputs": str(tmp_path / "in.npz")})
+    assert done

@@ -489,7 +489,7 @@ def test_a_system_without_threads_has_the_caller_write(
 
     done: list[int] = []
     monkeypatch.setattr(threading.Thread, "start", none)
-    compile_lock.afterwards(lambda: done.append(1))
+    compile_lock.afterwards(lambda pause: done.append(pause() or 1))
     assert done == [1]
     monkeypatch.undo()
     with compile_lock.exclusive():  # waits for no thread that never began

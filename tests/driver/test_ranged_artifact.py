@@ -205,7 +205,7 @@ def test_damaged_manifests_are_refused(
         DAMAGES[damage](head)
         for name in ("members", "constants_offset"):
             del head[name]
-        bundle.pack(out, constants.data, codes, head)
+        bundle.pack(out, [constants.data], codes, head)
     with pytest.raises(ArtifactError):
         tw.load(bad)
 

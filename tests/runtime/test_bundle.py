@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import os
 import subprocess
@@ -389,3 +390,23 @@ def test_the_digest_while_writing_is_that_of_the_whole(size):
     for at in range(0, size, digest.CHUNK):
         held.add(memoryview(data)[at : at + digest.CHUNK])
     assert held.text == digest.of_bytes(data)
+
+
+@pytest.mark.parametrize("sizes", [[], [0], [3, 0, 4], [5], [13, 2], [1, 12, 8, 7, 1]])
+def test_pieces_are_written_in_whole_chunks(monkeypatch, sizes):
+    monkeypatch.setattr(digest, "CHUNK", 4)
+    bounds = np.cumsum([0, *sizes])
+    data = np.arange(bounds[-1], dtype=np.uint8)
+    pieces = [memoryview(data[a:b]) for a, b in itertools.pairwise(bounds)]
+    found = list(digest.chunks(pieces))
+    assert b"".join(found) == data.tobytes()
+    assert all(len(chunk) == 4 for chunk in found[:-1])
+    assert not found or 0 < len(found[-1]) <= 4
+
+
+def test_only_chunks_of_several_pieces_are_copies(monkeypatch):
+    monkeypatch.setattr(digest, "CHUNK", 4)
+    data = np.arange(16, dtype=np.uint8)
+    found = list(digest.chunks([memoryview(data[:9]), memoryview(data[9:])]))
+    shared = [np.shares_memory(data, np.frombuffer(c, np.uint8)) for c in found]
+    assert shared == [True, True, False, True]

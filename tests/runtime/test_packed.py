@@ -82,6 +82,17 @@ def test_a_file_has_the_weight_and_not_what_is_packed_of_it(artifact):
     assert least <= stored <= least + 3 * 4096
 
 
+@pytest.mark.parametrize("whole", [False, True])
+def test_what_a_file_has_is_not_copied(whole):
+    """Padding aside; the pieces have the bytes that are counted."""
+    held = model().held
+    pieces = list(held.stored(whole))
+    assert sum(map(len, pieces)) == held.stored_bytes(whole)
+    own = [held.block, *held.weights]
+    for piece in pieces:
+        assert not piece.any() or any(np.shares_memory(piece, o) for o in own)
+
+
 def test_large_runs_are_mapped_where_their_pages_lie_alike(artifact):
     kept = bundle.load(artifact)
     first, second = kept.packed

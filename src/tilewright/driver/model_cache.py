@@ -27,12 +27,12 @@ from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ArtifactError, ModelError
 from tilewright.base.store import FileStore
 from tilewright.driver import file_digest
-from tilewright.driver.compile_lock import afterwards
+from tilewright.driver.compile_lock import Pause, afterwards
 from tilewright.driver.file_digest import FileState
 from tilewright.driver.recipe import ModelRecipe
 from tilewright.driver.version import compiler
 from tilewright.frontends import torch
-from tilewright.runtime import digest, ranged_bundle, trim
+from tilewright.runtime import bundle, digest, ranged_bundle, trim
 from tilewright.runtime.machine import architecture, cpu_flags
 from tilewright.runtime.model import CompiledModel, HostFallbackStep
 from tilewright.runtime.ranged_model import RangedModel
@@ -212,8 +212,9 @@ def keep(store: FileStore, asked: CachedModel, model: AnyModel, limit: int) -> N
 
     Trimming a result to its count does not count as one: there is nothing to report.
 
-    A large model is written while the caller runs it: the next compilation waits for the end of
-    writing. A model is not cached if one of its files may have changed during the compilation.
+    A large model is written while the caller runs it, with pauses: the next compilation waits for
+    the end of writing. A model is not cached if one of its files may have changed during the
+    compilation.
     """
     if _supplied(asked.target):
         return
@@ -229,13 +230,13 @@ def keep(store: FileStore, asked: CachedModel, model: AnyModel, limit: int) -> N
     code = {part for m in models for part in m.objects}
     size = model.held.stored_bytes(whole=True) + sum(map(len, code))
 
-    def write() -> None:
+    def write(pause: Pause) -> None:
         try:
             path = store.adopt(
                 key,
                 size,
                 lambda path: ranged_bundle.write(
-                    _keyed(model, key), path, private=True
+                    _keyed(model, key), path, private=True, pause=pause
                 ),
             )
         except ArtifactError as error:
@@ -248,7 +249,7 @@ def keep(store: FileStore, asked: CachedModel, model: AnyModel, limit: int) -> N
                 store.put(f"files-{asked.stem}", json.dumps(names).encode())
 
     if size < LARGE:
-        write()
+        write(bundle.no_pause)
     else:
         afterwards(write)
 

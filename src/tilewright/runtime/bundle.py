@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tilewright.base.errors import ArtifactError
 from tilewright.base.files import write_whole
@@ -61,6 +62,11 @@ _BROKEN: Final = (
     struct.error,
 )
 T = TypeVar("T")
+Pause = Callable[[], object]
+
+
+def no_pause() -> None:
+    """For writers whom somebody waits for."""
 
 
 def save(model: CompiledModel, path: str | os.PathLike[str]) -> None:
@@ -84,18 +90,24 @@ def written(path: str | os.PathLike[str], write: Callable[..., None]) -> None:
 
 
 def write(
-    model: CompiledModel, path: Path, *, durable: bool = False, private: bool = False
+    model: CompiledModel,
+    path: Path,
+    *,
+    durable: bool = False,
+    private: bool = False,
+    pause: Pause = no_pause,
 ) -> None:
     """`save` for a cache; `durable` and `private` are as for `write_whole`.
 
     private: also with all constants as kernels read them, so that none is packed at load, at up to
-    16 times the size. Raises OSError, and ArtifactError for the model.
+    16 times the size. pause: called after each MiB. Raises OSError, and ArtifactError for the
+    model.
     """
     check(model)
     try:
         write_whole(
             path,
-            lambda file: write_to(file, model, private),
+            lambda file: write_to(file, model, private, pause),
             durable=durable,
             private=private,
         )
@@ -131,35 +143,38 @@ def opened(path: str | os.PathLike[str], read: Callable[[BinaryIO], T]) -> T:
         raise error.at(str(path)) from error.__cause__
 
 
-def write_to(file: BinaryIO, model: CompiledModel, whole: bool) -> None:
-    """Write the artifact; whole: with all constants as kernels read them, as of `write`."""
+def write_to(
+    file: BinaryIO, model: CompiledModel, whole: bool, pause: Pause = no_pause
+) -> None:
+    """Write the artifact; whole: with all constants as kernels read them. Both as of `write`."""
     codes = {folder: getattr(model, folder) for folder in FOLDERS}
     head = {"format": FORMAT, **manifest.encode(model, whole)}
-    pack(file, model.held.stored(whole), codes, head)
+    pack(file, model.held.stored(whole), codes, head, pause)
 
 
 def pack(
     file: BinaryIO,
-    constants: Any,
+    constants: Iterable[NDArray[np.uint8]],
     codes: Mapping[str, Sequence[bytes]],
     head: Mapping[str, Any],
+    pause: Pause = no_pause,
 ) -> None:
     """The archive of these members, with a manifest that begins with `head`.
 
-    Raises ArtifactError for code that calls functions of this process.
+    constants: in pieces. pause: as of `write`. Raises ArtifactError for code that calls functions
+    of this process.
     """
     _check_process(codes.values())
     members: dict[str, dict[str, Any]] = {}
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-        offset = _add(
-            archive, members, _CONSTANTS, memoryview(constants), mmap.PAGESIZE
-        )
+        pieces = [piece.data for piece in constants]
+        offset = _add(archive, members, _CONSTANTS, pieces, mmap.PAGESIZE, pause)
         for folder, parts in codes.items():
             for number, code in enumerate(parts):
-                _add(archive, members, f"{folder}/{number}.o", memoryview(code))
+                _add(archive, members, f"{folder}/{number}.o", [memoryview(code)])
         whole = {**head, "members": members, "constants_offset": offset}
         text = json.dumps(whole, indent=1, allow_nan=False).encode()
-        _add(archive, {}, _MANIFEST, memoryview(text))
+        _add(archive, {}, _MANIFEST, [memoryview(text)])
         archive.comment = _MARK + hashlib.sha256(text).hexdigest().encode()
 
 
@@ -183,16 +198,18 @@ def _add(
     archive: zipfile.ZipFile,
     members: dict[str, dict[str, Any]],
     name: str,
-    data: memoryview,
+    pieces: Sequence[memoryview],
     alignment: int = 1,
+    pause: Pause = no_pause,
 ) -> int:
     """Store one member with its data at a multiple of `alignment`; where in the file that is."""
+    size = sum(piece.nbytes for piece in pieces)
     info = zipfile.ZipInfo(name, _DATE)
     info.create_system = 3
     info.external_attr = 0o644 << 16
-    info.file_size = data.nbytes
+    info.file_size = size
     info.CRC = 0  # so that the header can be measured before it is written
-    large = data.nbytes >= 1 << 30
+    large = size >= 1 << 30
     start = archive.fp.tell() if archive.fp else 0
     if alignment > 1:
         header = start + len(info.FileHeader(large)) + 6
@@ -203,11 +220,11 @@ def _add(
     offset = start + len(info.FileHeader(large))
     held = digest.GrowingDigest()
     with archive.open(info, "w", force_zip64=large) as out:
-        for at in range(0, data.nbytes, digest.CHUNK):
-            chunk = data[at : at + digest.CHUNK]
+        for chunk in digest.chunks(pieces):
             out.write(chunk)
             held.add(chunk)
-    members[name] = {"size": data.nbytes, "digest": held.text}
+            pause()
+    members[name] = {"size": size, "digest": held.text}
     return offset
 
 

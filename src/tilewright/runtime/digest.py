@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from threading import local
 from typing import Final
 
@@ -28,6 +28,26 @@ class GrowingDigest:
     def text(self) -> str:
         """The digest of all chunks so far, as of `of_bytes`."""
         return self._whole.hexdigest()
+
+
+def chunks(pieces: Iterable[memoryview]) -> Iterator[memoryview]:
+    """The bytes of all pieces in chunks of CHUNK bytes, of which only the last may have fewer.
+
+    Only a chunk that lies in several pieces is a copy.
+    """
+    rest = bytearray()
+    for piece in pieces:
+        at = min(-len(rest) % CHUNK, len(piece))
+        rest += piece[:at]
+        if len(rest) == CHUNK:
+            yield memoryview(rest)
+            rest = bytearray()
+        whole = at + (len(piece) - at) // CHUNK * CHUNK
+        for begin in range(at, whole, CHUNK):
+            yield piece[begin : begin + CHUNK]
+        rest += piece[whole:]
+    if rest:
+        yield memoryview(rest)
 
 
 def of_bytes(data: bytes | memoryview) -> str:

@@ -14,7 +14,7 @@ when it is read.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -91,20 +91,23 @@ class Constants:
         sizes = list(map(len, self.weights))
         return _Layout.of(len(self.block), () if whole else self.packed, sizes)
 
-    def stored(self, whole: bool = False) -> Block:
-        """What a file has of them; whole: with all of the block."""
-        if not self.packed:
-            return self.block
+    def stored(self, whole: bool = False) -> Iterator[Block]:
+        """What a file has of them, one piece after the other; whole: with all of the block.
+
+        The pieces are views: a copy of all would be as much memory again.
+        """
         layout = self._layout(whole)
-        found = np.zeros(layout.size, np.uint8)
-        for at, size, place in layout.runs:
-            found[place : place + size] = self.block[at : at + size]
-        for weight, place in zip(self.weights, layout.weights, strict=True):
-            found[place : place + len(weight)] = weight
-        return found
+        parts = [(place, self.block[at : at + size]) for at, size, place in layout.runs]
+        parts += zip(layout.weights, self.weights, strict=True)
+        end = 0
+        for place, part in parts:
+            yield np.zeros(place - end, np.uint8)
+            yield part
+            end = place + len(part)
+        yield np.zeros(layout.size - end, np.uint8)
 
     def to_json(self, whole: bool = False) -> dict[str, Any]:
-        """As JSON of the shape `CONSTANTS`, of what `stored` returns."""
+        """As JSON of the shape `CONSTANTS`, of what `stored` yields."""
         packings = list(dict.fromkeys(p.packing for p in self.packed))
         return {
             "block": "whole" if whole or not self.packed else "unpacked",

@@ -80,10 +80,11 @@ def write(
     *,
     durable: bool = False,
     private: bool = False,
+    pause: bundle.Pause = bundle.no_pause,
 ) -> None:
     """`save` for a cache, of a model of either kind; arguments and errors as of `bundle.write`."""
     if isinstance(model, CompiledModel):
-        bundle.write(model, path, durable=durable, private=private)
+        bundle.write(model, path, durable=durable, private=private, pause=pause)
         return
     ranged_model.check(model)
     for m in model.models:
@@ -95,7 +96,9 @@ def write(
         members = {folder: list(found) for folder, found in codes.items()}
         write_whole(
             path,
-            lambda file: bundle.pack(file, model.held.stored(private), members, head),
+            lambda file: bundle.pack(
+                file, model.held.stored(private), members, head, pause
+            ),
             durable=durable,
             private=private,
         )

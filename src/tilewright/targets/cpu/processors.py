@@ -60,7 +60,8 @@ CACHES: Final[Mapping[str, tuple[int, int, int]]] = {
 @dataclass(frozen=True, slots=True)
 class CoreKind:
     """A kind of core, told from others by features that it has, and the constants of cost
-    (`cost.py`) that it has another value of than a Zen 4, whose are the defaults."""
+    (`cost.py`) that were set by timing kernels on it. Others are as of a Zen 4: the defaults, or
+    what `benchmarks.calibrate` reads."""
 
     features: tuple[str, ...]
     costs: Mapping[str, float]
@@ -72,7 +73,13 @@ KNOWN: Final[tuple[CoreKind, ...]] = (
     # Zen 5: no other core has both.
     CoreKind(
         ("avx512bf16", "avx512vp2intersect"),
-        {"multiplied": 128, "latency": 4, "far_bytes": 20, "exchanged": 1.0},
+        {
+            "multiplied": 128,
+            "latency": 4,
+            "second_bytes": 32,
+            "far_bytes": 20,
+            "exchanged": 1.0,
+        },
     ),
 )
 
