@@ -18,6 +18,7 @@ from tilewright.runtime.model import OBJECT, Tensor, listed
 from tilewright.runtime.nesting import ArgumentNesting
 from tilewright.runtime.overrides import Overrides
 
+_RECENT: Final = 64  # sets of extents whose conditions are known to hold
 UNLIMITED: Final = 2**62  # the end of a range without a greatest extent
 Allowed = Mapping[str, Collection[int]]  # extents that a dimension may have, in order
 
@@ -98,6 +99,7 @@ class ShapeDispatch(ABC):
         self.overrides: Final = overrides
         self.allowed: Final = allowed
         self.conditions: Final = tuple(conditions)
+        self._passed: set[tuple[tuple[str, int], ...]] = set()
 
     @abstractmethod
     def specialized(self, inputs: Mapping[str, Any]) -> Executable:
@@ -174,8 +176,18 @@ class ShapeDispatch(ABC):
                 _check_shape(v, got, seen)
         self._check_allowed(shapes)
         found = {name: n for name, (n, _) in seen.items()}
-        check_conditions(self.conditions, found)
+        if self.conditions:
+            self._check_conditions(found)
         return found
+
+    def _check_conditions(self, extents: Mapping[str, int]) -> None:
+        """As `check_conditions`, once for the extents of recent calls."""
+        key = tuple(extents.items())
+        if key not in self._passed:
+            check_conditions(self.conditions, extents)
+            if len(self._passed) >= _RECENT:
+                self._passed.clear()
+            self._passed.add(key)
 
     def _check_allowed(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         for v in self.given:
