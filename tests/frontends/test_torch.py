@@ -364,7 +364,6 @@ def test_elements_that_are_not_zero_run_natively():
 
 
 def test_nothing_goes_through_the_onnx_exporter(monkeypatch):
-<<<<<<< HEAD
     class Airy(torch.nn.Module):
         def forward(self, x):
             return torch.special.airy_ai(x)
@@ -372,15 +371,6 @@ def test_nothing_goes_through_the_onnx_exporter(monkeypatch):
     monkeypatch.setattr(torch.onnx, "export", None)
     with pytest.raises(UnsupportedError, match=r"airy_ai.*test_torch.py:\d+"):
         tw.compile(Airy(), torch.randn(3))
-=======
-    class Singular(torch.nn.Module):
-        def forward(self, x):
-            return torch.linalg.svd(x)[1]
-
-    monkeypatch.setattr(torch.onnx, "export", None)
-    with pytest.raises(UnsupportedError, match=r"_linalg_svd.*test_torch.py:\d+"):
-        tw.compile(Singular(), torch.randn(3, 3))
->>>>>>> w-guards
 
 
 def test_floats_wrap_around_in_narrow_integers():
