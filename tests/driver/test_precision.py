@@ -133,6 +133,26 @@ def images(width: int = 32) -> tuple[Any, Any]:
     return case.graph, dict(case.inputs)
 
 
+@pytest.mark.representatives("37-x86-64-v4-False", "37-znver4-True")
+@pytest.mark.parametrize(("mcpu", "is_lower"), [("x86-64-v4", False), ("znver4", True)])
+@pytest.mark.parametrize("keys", [36, 37])
+def test_attention_rounds_where_pairs_are_multiplied(mcpu, is_lower, keys):
+    needs(mcpu)
+    from tilewright.testing.networks.builder import Net
+
+    n = Net("heads")
+    q, k, v = n.input(2, 3, 20, 18), n.input(2, 3, 18, keys), n.input(2, 3, keys, 33)
+    case = n.case([((q @ k) * 0.25).Softmax(axis=-1) @ v])
+    graph, inputs = case.graph, dict(case.inputs)
+    exe = tw.compile(graph, precision="bfloat16", mcpu=mcpu, threads=1, cache=False)
+    exact = tw.compile(graph, mcpu=mcpu, threads=1, math="exact", cache=False)
+    error = share(exe(inputs), exact(inputs))
+    assert (EPS["bfloat16"] / 4 < error < 3 * EPS["bfloat16"]) == is_lower
+    assert is_lower or error < 1e-6
+    found = text(graph, "kernel", precision="bfloat16", mcpu=mcpu)
+    assert found.count("vdpbf16ps(") == 2 * is_lower
+
+
 @pytest.mark.representatives("1-x86-64-v3-False", "2-znver4-True")
 @pytest.mark.parametrize(
     ("mcpu", "is_lower"), [("x86-64-v3", False), ("x86-64-v4", False), ("znver4", True)]

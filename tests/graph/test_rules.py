@@ -100,6 +100,7 @@ def test_which_rows_may_round_otherwise() -> None:
     told = {r.name for r in CATALOG if not r.exact}
     assert told == {
         "attention",
+        "attention-of-bfloat16",
         "batchnorm-into-conv",
         "conv-of-few-positions-as-product",
         "conv-without-padding-taps",

@@ -19,6 +19,7 @@ from tests.graph.test_attention import (
     kernels_of,
 )
 from tilewright.base import events
+from tilewright.driver.compile import text
 from tilewright.frontends.onnx.load import load
 from tilewright.graph.interp import evaluate
 from tilewright.targets.cpu.sketches import rules
@@ -183,6 +184,15 @@ def test_float16_stays_whole() -> None:
     with events.record() as log:
         tw.compile(bytes_of(body), threads=1, cache=False, fallback="error")
     assert not [e for e in log if e.kind == "streamed-attention"]
+
+
+def test_bfloat16_streams_as_float32_does() -> None:
+    """In blocks that divide the keys, both of whose products are dot products."""
+    model = bytes_of(FORMS["plain"].replace(f",{ROWS},", f",{MANY},"))
+    with events.record() as log:
+        found = text(model, "kernel", precision="bfloat16", mcpu="znver4")
+    assert [e.fields["keys"] for e in log if e.kind == "streamed-attention"] == [BLOCK]
+    assert found.count("vdpbf16ps(") == 2
 
 
 def test_exact_mathematics_keeps_the_sums_in_their_order() -> None:

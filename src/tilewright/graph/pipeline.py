@@ -20,6 +20,7 @@ from tilewright.graph.rules.driver import rewrite
 from tilewright.graph.rules.eight_bits import EIGHT_BITS
 from tilewright.graph.rules.group_norm import GROUP_NORM
 from tilewright.graph.rules.layer_norm import LAYER_NORM
+from tilewright.graph.rules.lower_attention import ATTENTION_OF_BFLOAT16
 from tilewright.graph.rules.lower_convolutions import CONVOLUTION
 from tilewright.graph.rules.lower_precision import precision_rules
 from tilewright.graph.rules.no_ops import NO_OPS
@@ -113,6 +114,14 @@ class LowerConvolutions(Pass[Graph]):
     def run(self, program: Graph) -> Graph:
         lowered = rewrite(program, [CONVOLUTION])
         return program if lowered is program else round_once(lowered)
+
+
+@dataclass(frozen=True)
+class LowerAttention(Pass[Graph]):
+    """Multiply pairs of bfloat16 in attention."""
+
+    def run(self, program: Graph) -> Graph:
+        return rewrite(program, [ATTENTION_OF_BFLOAT16])
 
 
 @dataclass(frozen=True)
@@ -274,7 +283,8 @@ def graph_pipeline(
         passes += [FoldBatchnorm(), SumFilters(), NormsByConstants(), TrimWindows()]
     if less is not None:
         passes.append(less)
-    if lower is not None and lower.pairs and lower.precision == "bfloat16":
+    in_pairs = lower is not None and lower.pairs and lower.precision == "bfloat16"
+    if in_pairs:
         passes.append(LowerConvolutions())
     passes.append(Decompose())
     if not signed:
@@ -282,6 +292,8 @@ def graph_pipeline(
     passes += [fold, FoldEmpty(), RemoveNoOps(), MergeRepeated()]
     if math != "exact" and idioms:
         passes.append(RecognizeIdioms())
+        if in_pairs:
+            passes.append(LowerAttention())
     passes.append(RemoveUnused())
     once = [*opened[1:], less]
     passes.append(OptimizeBodies(tuple(p for p in passes if p not in once)))

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from tests.targets.cpu.native import run_native
-from tilewright.base.dtypes import DType, float16, float32, uint8
+from tilewright.base.dtypes import DType, bfloat16, float16, float32, uint8
 from tilewright.base.errors import CompileError, ScheduleError
 from tilewright.loops.lower import lower
 from tilewright.loops.verify import verify
 from tilewright.operators import Buffer, map_
 from tilewright.schedule import Schedule
 from tilewright.targets.cpu.compile import assembly, compile_kernel
-from tilewright.targets.cpu.intrinsics import TRANSPOSES
+from tilewright.targets.cpu.intrinsics import TRANSPOSES, WORD_TRANSPOSES
 from tilewright.targets.cpu.machine import host, machine
 
 DTYPES = list(TRANSPOSES)
@@ -71,6 +71,31 @@ def test_a_tile_is_transposed(dtype: DType, level: str) -> None:
 def test_any_extents(rows: int) -> None:
     for columns in (2, 3, 5, 8, 9, 16, 33):
         _check(transposed(rows, columns, float32), (0, 0), "native")
+
+
+@pytest.mark.parametrize("shape", [(16, 16), (16, 9), (5, 33)], ids=str)
+def test_words_of_two_are_transposed(shape: tuple[int, int]) -> None:
+    """`out[i, j, k] = a[j + 1, 2 * i + 1 + k]`: words that begin at any element of a row."""
+    rows, columns = shape
+    a = Buffer("a", (rows + 2, 2 * columns + 3), bfloat16)
+    out = Buffer("out", (columns, rows, 2), bfloat16)
+    copy = map_("t", out, lambda i, j, k: a[j + 1, 2 * i + 1 + k])
+    s = Schedule(lower("t", [copy], params=[a, out], outputs=[out]))
+    s.tensorize("t.i", WORD_TRANSPOSES[bfloat16])
+    s.verify()
+    arrays = {b: _bytes(b.shape, b.dtype, n) for n, b in enumerate(s.kernel.params)}
+    assert run_native(s.kernel, arrays, machine=machine("native")) == 0
+    part = arrays[a].view(np.uint16)[1 : 1 + rows, 1 : 1 + 2 * columns]
+    words = part.reshape(rows, columns, 2).transpose(1, 0, 2)
+    np.testing.assert_array_equal(arrays[out].view(np.uint16), words)
+
+
+def test_words_that_are_not_neighbors_are_none() -> None:
+    a, out = Buffer("a", (16, 16, 4), bfloat16), Buffer("out", (16, 16, 2), bfloat16)
+    copy = map_("t", out, lambda i, j, k: a[j, i, 2 * k])
+    s = Schedule(lower("t", [copy], params=[a, out], outputs=[out]))
+    with pytest.raises(ScheduleError, match="stride"):
+        s.tensorize("t.i", WORD_TRANSPOSES[bfloat16])
 
 
 def test_the_interpreter_agrees() -> None:

@@ -10,6 +10,7 @@ from tilewright.graph.rules.conv_product import CONV_PRODUCT
 from tilewright.graph.rules.eight_bits import EIGHT_BITS
 from tilewright.graph.rules.group_norm import GROUP_NORM
 from tilewright.graph.rules.layer_norm import LAYER_NORM
+from tilewright.graph.rules.lower_attention import ATTENTION_OF_BFLOAT16
 from tilewright.graph.rules.lower_convolutions import CONVOLUTION
 from tilewright.graph.rules.lower_precision import LOWER_PRECISION
 from tilewright.graph.rules.no_ops import NO_OPS
@@ -39,6 +40,7 @@ CATALOG: tuple[Rule, ...] = (
     *BLOCK_WEIGHTS,
     *LOWER_PRECISION,
     CONVOLUTION,
+    ATTENTION_OF_BFLOAT16,
     EIGHT_BITS,
     UNSIGNED_DATA,
     CONSTANTS_ONCE,

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from tilewright.base import events
+from tilewright.base.dtypes import DType, bfloat16
 from tilewright.compute.attention import NARROW, may_be_attention
 from tilewright.compute.nodes import Computation
 from tilewright.compute.online_softmax import (
@@ -52,12 +53,14 @@ def _streamed(
     """The group over blocks of keys, after those that check if hidden keys count; or nothing.
 
     The block size is the largest divisor of the number of keys that makes one profitable kernel;
-    with a position mask, the one whose blocks are estimated to be fastest. If scores are narrow,
-    it need not be a divisor.
+    with a position mask, the one whose blocks are estimated to be fastest. If something
+    is rounded to 16 bits and the target names sizes for that, it need not be a divisor; elsewhere
+    float16 stays whole, and bfloat16, which has float32's range, does as float32.
     """
     whole = group.computations
-    ragged = ask.costs.narrow_keys if _is_narrow(whole) else ()
-    narrow = bool(ragged)
+    rounded = _narrow_dtypes(whole)
+    ragged = ask.costs.narrow_keys if rounded else ()
+    narrow = bool(ragged) or rounded == {bfloat16}
     asked = hidden_blocks(whole, narrow)
     is_good = ask.is_profitable(whole)
     if is_good and asked is None:
@@ -73,7 +76,7 @@ def _streamed(
         time = cost + sum(ask.estimated_cost((c,)) or 0.0 for c in tests)
         if time < least:
             best, least = blocks, time
-        if asked is None and not narrow:
+        if asked is None and not ragged:
             break
     if not best:
         return []
@@ -93,9 +96,9 @@ def _keys(group: FusionGroup) -> int:
     return keys
 
 
-def _is_narrow(group: Sequence[Computation]) -> bool:
-    """Whether something in a group is rounded to 16 bits."""
-    return any(o.tensor.dtype in NARROW for c in group for o in c.outputs)
+def _narrow_dtypes(group: Sequence[Computation]) -> set[DType]:
+    """The types of 16 bits that something in a group is rounded to."""
+    return {o.tensor.dtype for c in group for o in c.outputs}.intersection(NARROW)
 
 
 def _sizes(

@@ -8,6 +8,7 @@ rows are at most one group are processed side by side, as many as fit a register
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from tilewright.base.errors import CompileError
@@ -27,10 +28,14 @@ Squares = tuple[
 
 
 def emit_transpose(x: Expressions, s: Unit) -> None:
-    """`out[i, j] = a[j, i]`. Raises CompileError for a tile that is not a small piece of code."""
+    """`out[i, j] = a[j, i]`, of elements or of words of several.
+
+    Raises CompileError for a tile that is not a small piece of code.
+    """
     assert s.intrinsic is not None
     a, out = s.operands
-    columns, rows = s.intrinsic.sizes
+    columns, rows, *inside = s.intrinsic.sizes
+    word = math.prod(inside)
     if rows * columns > LARGEST:
         raise CompileError(
             f"a tile of {rows} x {columns} is written out as a whole: {LARGEST} elements at most",
@@ -38,20 +43,23 @@ def emit_transpose(x: Expressions, s: Unit) -> None:
             where=f"{s!r}",
             hint="tile the loops",
         )
-    size = a.buffer.dtype.itemsize
+    near = a.buffer.dtype.itemsize
+    size = word * near
     lanes = x.machine.vector_bits // 8 // size
     start, to = (x.access(o.buffer, o.index).pointer for o in (a, out))
     form = address(out.buffer, out.index)
     group = max(1, GROUP // size)
     for row, column, side, count in _squares(rows, columns, lanes, group):
         lines = [
-            _load(x, _row(x, start, a, row + n, column), size, side * count)
+            _load(
+                x, _row(x, start, a, row + n, column * word), size, side * count, near
+            )
             for n in range(side)
         ]
         for n, v in enumerate(_columns(x, lines, group)):
-            place = _row(x, to, out, column + n, row)
-            at = form + Affine((), (column + n) * out.strides[0] + row)
-            how = x.storing(out.buffer, at, None, side)
+            place = _row(x, to, out, column + n, row * word)
+            at = form + Affine((), (column + n) * out.strides[0] + row * word)
+            how = x.storing(out.buffer, at, None, side * word)
             x.line(f"store {v.typed}, {place.typed}, {how}")
 
 
@@ -87,10 +95,12 @@ def _row(
     )
 
 
-def _load(x: Expressions, place: LlvmValue, size: int, lanes: int) -> LlvmValue:
+def _load(
+    x: Expressions, place: LlvmValue, size: int, lanes: int, align: int
+) -> LlvmValue:
     type = f"i{8 * size}"
     full = type if lanes == 1 else f"<{lanes} x {type}>"
-    return x.ins(f"load {full}, {place.typed}, align {size}", type, lanes)
+    return x.ins(f"load {full}, {place.typed}, align {align}", type, lanes)
 
 
 def _columns(x: Expressions, rows: list[LlvmValue], group: int) -> list[LlvmValue]:

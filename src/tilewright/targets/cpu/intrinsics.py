@@ -183,11 +183,35 @@ def _transpose(dtype: DType) -> TensorIntrinsic:
     )
 
 
+def _transpose_words(dtype: DType) -> TensorIntrinsic:
+    """`out[i, j, k] = a[j, i, k]` of a tile with any extents: words of 4 bytes change places."""
+    inside = 4 // dtype.itemsize
+    x = Buffer("a", (LANES, LANES, inside), dtype)
+    y = Buffer("out", (LANES, LANES, inside), dtype)
+
+    def lower(inputs: Sequence[Formal], outputs: Sequence[Formal]) -> HardwareCall:
+        (source,), (to,) = inputs, outputs
+        pointers = to.access_ptr("w"), source.access_ptr("r")
+        strides = to.strides[0], source.strides[0]
+        return hardware_intrinsic(
+            "transpose", *pointers, *strides, Extent(0), Extent(1)
+        )
+
+    return decl_tensor_intrinsic(
+        map_("transpose", y, lambda i, j, k: x[j, i, k]),
+        lower,
+        name=f"cpu.transpose.words.{dtype.name}",
+        free=("i", "j"),
+        target="cpu",
+    )
+
+
 vpdpbusd = _dot("vpdpbusd", uint8, int8, int32, ["avx512vnni"])
 vdpbf16ps = _dot("vdpbf16ps", bfloat16, bfloat16, float32, ["avx512bf16"])
 DOTS = (vpdpbusd, vdpbf16ps)
 BLOCK_DOTS = {bits: _block_dot(bits) for bits in (4, 8)}
 INTERLEAVES = {d: _interleave(d) for d in (int8, bfloat16)}
+WORD_TRANSPOSES = {bfloat16: _transpose_words(bfloat16)}
 TILES = tuple(
     _tiles(*row, columns)
     for row in (

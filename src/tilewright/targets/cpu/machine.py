@@ -17,6 +17,7 @@ from tilewright.targets.cpu.intrinsics import (
     INTERLEAVES,
     TILES,
     TRANSPOSES,
+    WORD_TRANSPOSES,
 )
 from tilewright.targets.cpu.processors import (
     BASELINES,
@@ -73,6 +74,12 @@ class CpuMachine:
     def transpose(self, dtype: DType) -> str | None:
         """The intrinsic that transposes small tiles of a dtype; None without one."""
         found = TRANSPOSES.get(dtype)
+        return None if found is None else found.name
+
+    def transpose_words(self, dtype: DType) -> str | None:
+        """The intrinsic that transposes words of 4 bytes, as the lanes of a dot product have them;
+        None without one."""
+        found = WORD_TRANSPOSES.get(dtype)
         return None if found is None else found.name
 
     def products(self, a: DType, b: DType, out: DType) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ScheduleError
@@ -18,7 +19,16 @@ from tilewright.schedule.space.nest import place, register_vectors, written_out
 from tilewright.schedule.space.patterns import KernelPattern, streams_rows
 from tilewright.targets.cpu.cost import CostModel
 from tilewright.targets.cpu.sketches.context import Context
-from tilewright.targets.cpu.sketches.register_tile_model import Tile, choose_tile
+from tilewright.targets.cpu.sketches.dot_products import (
+    Dot,
+    by_dots,
+    dot,
+    reads_words,
+)
+from tilewright.targets.cpu.sketches.register_tile_model import (
+    NO_ROW_DATA,
+    choose_tile,
+)
 from tilewright.targets.cpu.sketches.roles import TilePlan, plan
 from tilewright.targets.cpu.sketches.rows import in_rows, streams
 from tilewright.targets.cpu.sketches.tiled_reduction import (
@@ -32,12 +42,15 @@ BLOCKS = (8, 16, 32, 64, 128, 256)  # rows of a block that may be tried
 
 @dataclass(frozen=True, slots=True)
 class AttentionProduct:
-    """One of the two products: name, plan, accumulators, the loops that use them by dimension."""
+    """One of the two products: name, accumulators, the loops that use them by dimension, plan.
+
+    dot: the plan to sum it by dot products, if it is."""
 
     name: str
-    plan: TilePlan
     target: str
     loops: dict[Dim, str]
+    plan: TilePlan
+    dot: Dot | None
 
 
 def attention(
@@ -79,9 +92,7 @@ def attention(
     outer = [*batch, anchor]
     nest = scores.loops[scores.plan.rows[-1]], scores.loops[scores.plan.vector]
     for p, loops in ((scores, nest), (output, (row, column))):
-        shape = [min(block, rows)], p.plan.vector.extent, p.plan.tile.lanes, at.costs
-        tile = choose_tile(choose, f"{p.name}.block_tile", *shape)
-        contract(s, p, loops, tile, outer, at, choose)
+        contract(s, p, loops, [min(block, rows)], outer, at, choose)
     if at.threads(choose, output.name, at.costs.worth_sharing(work(first, at.costs))):
         at.share(s, outer, choose, output.name)
     return s
@@ -151,10 +162,22 @@ def product(
 ) -> AttentionProduct:
     """A product whose results have a separate nest from its accumulators."""
     assert pattern.reduction is not None
-    target, loops = results(s, pattern)
-    return AttentionProduct(
-        pattern.reduction.name, plan(pattern, at, choose), target, loops
-    )
+    planned = summed(pattern, at, choose)
+    return AttentionProduct(pattern.reduction.name, *results(s, pattern), *planned)
+
+
+def summed(
+    pattern: KernelPattern, at: Context, choose: Choices
+) -> tuple[TilePlan, Dot | None]:
+    """How a product is summed: its tiles, and the plan of its dot products, if it has any: in
+    vectors, of words that are neighbors in memory already.
+
+    parameters: those of `dot` and of `plan`.
+    """
+    d = dot(pattern, at, choose, tiles=False)
+    if d is not None and not (d.vector is pattern.vector and reads_words(d)):
+        d = None
+    return plan(pattern, at, choose, dots=d is not None), d
 
 
 def into(
@@ -172,7 +195,7 @@ def contract(
     s: Schedule,
     p: AttentionProduct,
     nest: Sequence[str],
-    tile: Tile,
+    block: Sequence[int],
     outer: Sequence[str],
     at: Context,
     choose: Choices,
@@ -180,8 +203,13 @@ def contract(
     """A block's product in register tiles: by default a panel of columns stays while the rows go
     by.
 
-    nest: the loops over rows, if there are several, and over columns.
+    nest: the loops over rows, if there are several, and over columns. block: rows of one, likewise.
+
+    parameters: `<product>.block_tile`, `<product>.panels`, those of packing; see `attention`.
     """
+    shape = block, p.plan.vector.extent, p.plan.tile.lanes, at.costs
+    data = replace(NO_ROW_DATA, dots=p.dot is not None)
+    tile = choose_tile(choose, f"{p.name}.block_tile", *shape, data)
     sizes = (*tile.rows[-1:], tile.width)
     split = [s.split(n, size, "overlap") for n, size in zip(nest, sizes, strict=True)]
     around = [outer for outer, _ in split]
@@ -195,10 +223,14 @@ def contract(
         d: f"{p.name}.{d.var.name}"
         for d in (*p.plan.rows, p.plan.vector, *p.plan.reduction)
     }
-    reduce_in_registers(s, p.plan, p.target, loops)
     for row in rows:
         s.unroll(row)
     register_vectors(s, column, tile.lanes)
+    if p.dot is not None:
+        column = p.dot.column.buffer.name
+        by_dots(s, p.dot, p.plan, p.target, column, [*outer, *around], loops, at)
+        return
+    reduce_in_registers(s, p.plan, p.target, loops)
     pack_columns(s, p.plan, [*outer, *around], loops, at, choose)
     sums = [loops[d] for d in p.plan.reduction]
     written_out(s, sums, choose, p.name)

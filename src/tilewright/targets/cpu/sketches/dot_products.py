@@ -8,13 +8,14 @@ the reduction, and the column operand is packed so that those words are neighbor
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tilewright.base.dataclass import dataclass
 from tilewright.base.numbers import ceil_div
 from tilewright.compute.nodes import CC, Computation, Dim
 from tilewright.compute.reducer import is_sum
+from tilewright.expr.affine import affine
 from tilewright.expr.nodes import Cast, Const, Expr, Load, Mul, Select, const
 from tilewright.loops.intrinsic import intrinsic
 from tilewright.schedule import Schedule
@@ -45,7 +46,7 @@ from tilewright.targets.cpu.sketches.register_transpose import (
     transpose,
     transposed_nest,
 )
-from tilewright.targets.cpu.sketches.roles import roles_of
+from tilewright.targets.cpu.sketches.roles import TilePlan, roles_of
 from tilewright.targets.cpu.sketches.tile_products import (
     AmxProduct,
     best_shape,
@@ -77,8 +78,13 @@ class Dot:
     cycles: float
 
 
-def dot(pattern: KernelPattern, at: Context, choose: Choices) -> Dot | None:
+def dot(
+    pattern: KernelPattern, at: Context, choose: Choices, tiles: bool = True
+) -> Dot | None:
     """The plan to do a tiled reduction with dot products; None if it does not use them.
+
+    tiles: whether products of tiles may be used, too; if not, the depth may go through blocks of an
+    axis of the column operand.
 
     parameters: `<reduction>.intrinsic`, one of the machine's that fit, or None; `<reduction>.tile`
     of a product of tiles.
@@ -100,9 +106,9 @@ def dot(pattern: KernelPattern, at: Context, choose: Choices) -> Dot | None:
         vector = _vector(pattern, r, row, column)
         for name in at.machine.products(row.dtype, column.dtype, r.reducer.dtypes[0]):
             exact = not at.exact or intrinsic(name).tolerance == 0
-            if vector is None or not exact:
+            if vector is None or not exact or (_shape(name)[0] and not tiles):
                 continue
-            d = _planned(name, r, side, column, vector, at)
+            d = _planned(name, r, side, column, vector, at, blocks=not tiles)
             if d is not None:
                 found.setdefault(name, d)
     if not found:
@@ -127,12 +133,18 @@ def _is_filled(d: Dot, costs: CostModel) -> bool:
 
 
 def _planned(
-    name: str, r: Computation, side: Expr, column: Load, vector: Dim, at: Context
+    name: str,
+    r: Computation,
+    side: Expr,
+    column: Load,
+    vector: Dim,
+    at: Context,
+    blocks: bool,
 ) -> Dot | None:
     """The plan with one intrinsic; None where operands or results do not fit it."""
     row = _read(side)
     tiles, lanes, inside, word = _shape(name)
-    depth = _depth(r, row, column, inside, side)
+    depth = _depth(r, row, column, inside, side, blocks)
     if depth is None or vector.extent < lanes:
         return None
     d = Dot(name, row, column, vector, depth, inside, word, lanes, None, 0.0)
@@ -211,11 +223,12 @@ def _shape(name: str) -> tuple[bool, int, int, int]:
 
 
 def _depth(
-    r: Computation, row: Load, column: Load, inside: int, side: Expr
+    r: Computation, row: Load, column: Load, inside: int, side: Expr, blocks: bool
 ) -> Dim | None:
     """The dimension whose neighbors form words: of those that waste least, a contiguous one.
 
-    It is an axis of the column operand (overlapping windows would grow in packing). If it does not
+    It is an axis of the column operand, or whole `blocks` of one (overlapping windows would grow in
+    packing). If it does not
     fill its words, it is padded: the column operand with 0, which suffices for integers. For
     floats, the row operand must be 0 there too; this is possible only for an axis that the
     dimension alone indexes, and only if its outside is 0 as well.
@@ -229,11 +242,20 @@ def _depth(
         alone = axis_of(row, d) is not None
         whole = useful == 1 or row.dtype.is_int
         fits = alone or near if whole else alone and zero
-        if not fits or axis_of(column, d) is None:
+        of_blocks = blocks and useful == 1 and _in_blocks(column, d)
+        if not fits or (axis_of(column, d) is None and not of_blocks):
             continue
         if found is None or (useful, near) > found[:2]:
             found = useful, near, d
     return None if found is None else found[2]
+
+
+def _in_blocks(load: Load, d: Dim) -> bool:
+    """Whether a dimension goes through blocks of one axis, side by side."""
+    forms = [affine(i) for i in load.index if uses(i, d.var)]
+    if len(forms) != 1 or stride(forms[0], d.var) != 1:
+        return False
+    return all(a is d.var or c % d.extent == 0 for a, c in forms[0].terms)
 
 
 def stage_operands(
@@ -290,7 +312,37 @@ def _worth_sharing(copied: Load, at: Context) -> bool:
     return at.costs.worth_sharing(copied.buffer.size * at.costs.passed_ns)
 
 
-def accumulate(
+def reads_words(d: Dot) -> bool:
+    """Whether words of the row operand are neighbors in memory, without a copy."""
+    return stride(address(d.row), d.depth.var) == 1
+
+
+def by_dots(
+    s: Schedule,
+    d: Dot,
+    p: TilePlan,
+    target: str,
+    column: str,
+    outer: Sequence[str],
+    loops: Mapping[Dim, str],
+    at: Context,
+) -> None:
+    """The sums of a tile by an intrinsic that multiplies and adds several values at once.
+
+    target: the accumulators. column: the staged operand along the vector. outer: the loops around
+    the tile.
+    """
+    rows = existing(s, [loops[x] for x in p.rows])
+    inside = [loops[x] for x in p.reduction]
+    between = [loops[x] for x in (*p.batch, *p.close) if x in loops]
+    lanes = p.tile.lanes
+    order, around = _accumulate(
+        s, d, target, rows, loops[p.vector], inside, between, lanes
+    )
+    _multiply(s, d, column, [*outer, *order], around, at)
+
+
+def _accumulate(
     s: Schedule,
     d: Dot,
     target: str,
@@ -313,7 +365,7 @@ def accumulate(
     starts = start_apart(s, target, (*rows, column), batch)
     inner = depth
     if extents(s.kernel)[depth] > d.inside:
-        step, inner = s.split(depth, d.inside)
+        step, inner = _words(s, depth, d, rows, column)
         steps.append(step)
     vectors, lane = [], column
     if extents(s.kernel)[column] > d.lanes:
@@ -325,6 +377,21 @@ def accumulate(
         s.unroll(name)
     register_vectors(s, starts[column], d.lanes)
     return order, lane
+
+
+def _words(
+    s: Schedule, depth: str, d: Dot, rows: Sequence[str], column: str
+) -> tuple[str, str]:
+    """The depth in words: the loop over them and the one inside. What is left over is multiplied
+    element by element, in vectors."""
+    if extents(s.kernel)[depth] % d.inside:
+        s.reorder(depth, *rows, column)
+    step, inner, *rest = s.split(depth, d.inside, "cut")
+    if rest:
+        for row in rows:
+            s.unroll(f"{row}.t")
+        register_vectors(s, f"{column}.t", d.lanes)
+    return step, inner
 
 
 def _tile_product(
@@ -366,7 +433,7 @@ def _tile_product(
     return packed, made[0]
 
 
-def multiply(
+def _multiply(
     s: Schedule, d: Dot, column: str, loops: Sequence[str], around: str, at: Context
 ) -> None:
     """Pack the column operand in the order in which `loops` read it, and use the intrinsic.
@@ -374,14 +441,38 @@ def multiply(
     column: the buffer's name. loops: all around the product, the last two its lanes and neighbors.
     around: the loop that the intrinsic replaces.
     """
-    names = indexing(s, column, existing(s, [*at.around, *loops]))
+    names = indexing(s, column, existing(s, [*at.around, *loops]), loops[-1:])
     new = s.pack(column, *names)
     copies = [f"{new}.r{n}" for n in range(len(names))]
-    interleave = at.machine.interleave(d.column.dtype)
-    if interleave is not None and stride(address(d.column), d.vector.var) == 1:
-        lanes, _ = (dim.extent for dim in intrinsic(interleave).description.dims)
-        row = copies[-2]
-        s.tensorize(s.split(row, lanes)[1] if d.lanes > lanes else row, interleave)
+    _in_registers(s, d, names, copies, at)
     if d.column.buffer not in at.constants and _worth_sharing(d.column, at):
         spread(s, copies[:2])
     s.tensorize(around, d.name)
+
+
+def _in_registers(
+    s: Schedule, d: Dot, names: Sequence[str], copies: Sequence[str], at: Context
+) -> None:
+    """The nest that packs a column operand by the machine's intrinsics: the elements of rows as
+    neighbors, or words of columns that are contiguous, transposed.
+
+    names: the loops in whose order it is packed. copies: those of the nest.
+    """
+    form = address(d.column)
+    interleave = at.machine.interleave(d.column.dtype)
+    words = at.machine.transpose_words(d.column.dtype)
+    lane = copies[-2]
+    if interleave is not None and stride(form, d.vector.var) == 1:
+        lanes, _ = (dim.extent for dim in intrinsic(interleave).description.dims)
+        s.tensorize(s.split(lane, lanes)[1] if d.lanes > lanes else lane, interleave)
+    steps = [n for n in names[:-2] if f".{d.depth.var.name}." in n]
+    whole = d.column.buffer in at.constants
+    if words is None or whole or not steps or stride(form, d.depth.var) != 1:
+        return
+    word, side = copies[names.index(steps[-1])], at.costs.transpose_side
+    if extents(s.kernel)[word] > side:
+        _, word = s.split(word, side, "overlap")
+    between = copies[names.index(steps[-1]) + 1 : -2]
+    if between:
+        s.reorder(*between, word)
+    s.tensorize(word, words)

@@ -37,11 +37,11 @@ from tilewright.targets.cpu.sketches.attention import (
     few_queries,
     into,
     product,
+    summed,
     work,
 )
 from tilewright.targets.cpu.sketches.context import Context
 from tilewright.targets.cpu.sketches.key_dots import key_dots
-from tilewright.targets.cpu.sketches.register_tile_model import choose_tile
 from tilewright.targets.cpu.sketches.roles import TilePlan, plan
 from tilewright.targets.cpu.sketches.rows import in_rows
 from tilewright.targets.cpu.sketches.tiled_reduction import results
@@ -65,14 +65,14 @@ def streaming_attention(
         )
     first, _, second = pattern.parts
     scores = product(s, first, at, choose)
-    tiles = plan(second, at, choose)
+    tiles, dots = summed(second, at, choose)
     name = second.computations[0].name
     outer, rows, column = _around(s, pattern, tiles, good, choose)
     worth = at.costs.worth_sharing(work(first, at.costs))
     shared = at.threads(choose, name, worth)
     part, key_block = _online(s, pattern, outer, shared, at, choose)
     into(s, second.computations[0].outputs[0].tensor.name, key_block, at.costs.stack)
-    output = AttentionProduct(name, tiles, *results(s, second))
+    output = AttentionProduct(name, *results(s, second), tiles, dots)
     _rows(s, pattern, key_block, at, choose)
     inside = [*outer, *part, key_block]
     if few_queries(first, at.costs):
@@ -125,9 +125,7 @@ def _tiles(
     """A product of a block in register tiles; rows: of the block."""
     loops = [p.loops[d] for d in (*p.plan.rows[-1:], p.plan.vector)]
     sizes = [rows] if p.plan.rows else []
-    shape = sizes, p.plan.vector.extent, p.plan.tile.lanes, at.costs
-    tile = choose_tile(choose, f"{p.name}.block_tile", *shape)
-    contract(s, p, loops, tile, inside, at, choose)
+    contract(s, p, loops, sizes, inside, at, choose)
 
 
 def _skip_hidden(s: Schedule, key_block: str) -> None:

@@ -44,10 +44,8 @@ from tilewright.schedule.tree import find_buffer
 from tilewright.targets.cpu.cost import CostModel
 from tilewright.targets.cpu.sketches.context import Context
 from tilewright.targets.cpu.sketches.dot_products import (
-    Dot,
-    accumulate,
+    by_dots,
     dot,
-    multiply,
     stage_operands,
 )
 from tilewright.targets.cpu.sketches.interleaved import interleaved
@@ -108,7 +106,7 @@ def tiled(
     if d is None:
         _by_vectors(s, r, p, target, outer, loops, at, choose)
     else:
-        _by_dot_products(s, d, p, target, column, outer, loops, at)
+        by_dots(s, d, p, target, column, outer, loops, at)
     outer = outer[: len(outer) - len(p.close)] or outer
     if outer:
         out, of = result_of(pattern)
@@ -147,31 +145,6 @@ def _by_vectors(
     if p.tile.width > p.tile.lanes:
         column = f"{column}.i"
     fetched_ahead(s, column, choose, r.name)
-
-
-def _by_dot_products(
-    s: Schedule,
-    d: Dot,
-    p: TilePlan,
-    target: str,
-    column: str,
-    outer: Sequence[str],
-    loops: dict[Dim, str],
-    at: Context,
-) -> None:
-    """The sums of a tile by an intrinsic that multiplies and adds several values at once.
-
-    target: the accumulators. column: the staged operand along the vector. outer: the loops around
-    the tile.
-    """
-    rows = existing(s, [loops[x] for x in p.rows])
-    inside = [loops[x] for x in p.reduction]
-    between = [loops[x] for x in (*p.batch, *p.close)]
-    lanes = p.tile.lanes
-    order, around = accumulate(
-        s, d, target, rows, loops[p.vector], inside, between, lanes
-    )
-    multiply(s, d, column, [*outer, *order], around, at)
 
 
 def _work(r: Computation, costs: CostModel) -> float:
