@@ -293,6 +293,20 @@ def test_a_thread_that_alone_reads_a_box_and_copies_the_next_waits_for_other_blo
     assert not barriers(launched(replace(kernel, notes={"r": {BULK: 1}})))
 
 
+@pytest.mark.parametrize("used", [True, False])
+def test_blocks_of_one_thread_wait_for_one_another(used):
+    kernel = by_hand(
+        same, used, threads=1, around=lambda s: loop(Var("k", INDEX), 3, s)
+    )
+    p = launched(kernel)
+    (meeting,) = barriers(p)
+    assert meeting.scope == "cluster"
+    for seed in range(4):
+        judged(kernel if used else None, p, seed)
+    with pytest.raises(RaceError, match="no barrier of the cluster between"):
+        judged(None, edited(p, {meeting: block()}))
+
+
 ENDS = """\
 program f(x: float32[16, 32]) -> y: float32[2]:
   launch f_0(x, y) grid [2, 1, 1] threads [32, 1, 1] cluster [2, 1, 1]:
@@ -310,7 +324,7 @@ program f(x: float32[16, 32]) -> y: float32[2]:
 def test_a_block_that_ends_while_others_write_to_it_is_found():
     lines = ENDS.split("\n")
     judged(None, parse_program(lines))
-    with pytest.raises(RaceError, match="ends with no wait for a box that its cluster"):
+    with pytest.raises(RaceError, match="ends with no wait for a box that is copied"):
         judged(None, parse_program(lines[:-1]))
 
 
@@ -365,14 +379,21 @@ def test_a_box_is_there_before_its_block_ends_even_if_nobody_reads_it():
     p = launched(by_hand(same, used=False))
     assert [(s.of, s.pending) for s in found(p, Wait)] == [(BOXES, 0)]
     judged(None, p)
+    alone = launched(replace(by_hand(same, used=False), notes={"r": {BULK: 1}}))
+    assert [(s.of, s.pending) for s in found(alone, Wait)] == [(BOXES, 0)]
+    judged(None, alone)
     assert not found(launched(replace(by_hand(same, used=False), notes={})), Wait)
+    for p in (p, alone):
+        for kind in (Wait, Commit):
+            (left_out,) = found(p, kind)
+            with pytest.raises(RaceError, match="ends with no wait for a box"):
+                judged(None, edited(p, {left_out: block()}))
 
 
 ODD = Buffer("t", (3, ROWS, 32), float32, "shared", 128)
 
 REFUSED = {
     "a box of its own": (by_hand(lambda: X[B, R, C]), "none of its boxes is the same"),
-    "one thread": (by_hand(same, threads=1), "its blocks have one thread"),
     "trips": (
         by_hand(same, around=lambda s: loop(Var("k", INDEX), B + 1, s)),
         "may differ between blocks that do something together",

@@ -15,6 +15,7 @@ from typing import Final
 CHUNK: Final = 16  # bytes that stay together
 BLOCK: Final = 128  # bytes within which chunks change places: one word of each bank
 CHUNKS: Final = BLOCK // CHUNK
+PATTERN: Final = BLOCK * CHUNKS  # bytes after which rows of a block repeat their order
 
 
 def swizzled(byte: int, row: int) -> int:

@@ -277,8 +277,7 @@ class _Grid:
         for numbers in found:
             blocks = self.blocks(numbers)
             self.cluster(blocks)
-            if len(blocks) > 1:
-                self.check_ended(blocks)
+            self.check_ended(blocks)
 
     def blocks(self, numbers: Sequence[Place]) -> list[SimulatedBlock]:
         """The blocks of a cluster, which see the memory of one another."""
@@ -375,12 +374,12 @@ class _Grid:
         return isinstance(s, Barrier) and s.scope == "cluster"
 
     def check_ended(self, blocks: Sequence[SimulatedBlock]) -> None:
-        """Raise RaceError if a block has ended before its boxes were there."""
+        """Raise RaceError if a block of a cluster has ended before its boxes were there."""
+        groups = max(t.copied for b in blocks for t in b.threads)
         for b in blocks:
-            if any(t.landed < t.ended for t in b.threads):
+            if any(t.landed < groups for t in b.threads):
                 raise RaceError(
-                    f"block {b.number} ends with no wait for a box that its cluster copies "
-                    "into its memory",
+                    f"block {b.number} ends with no wait for a box that is copied into its memory",
                     where=self.launch.name,
                 )
 

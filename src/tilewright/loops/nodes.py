@@ -57,7 +57,8 @@ ASYNC = "async"
 BULK = "bulk"
 # The same, of what all blocks of a cluster copy: each a part, into the memory of all of them.
 MULTICAST = "multicast"
-KINDS = ("serial", "parallel", "vector", "unroll", *AXES, SIZE, ASYNC, BULK, MULTICAST)
+COPY_KINDS = (ASYNC, BULK, MULTICAST)  # of what arrives later
+KINDS = ("serial", "parallel", "vector", "unroll", *AXES, SIZE, *COPY_KINDS)
 # The kinds whose iterations do not run together.
 IN_ORDER = ("serial", "unroll", SIZE)
 

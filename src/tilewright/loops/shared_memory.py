@@ -73,15 +73,20 @@ class ThreadAccess(NamedTuple):
 
 @dataclass(eq=False)
 class SimulatedThread:
-    """A thread: the statement that it is at, and the clocks by scope."""
+    """A thread: the statement that it is at, and the clocks by scope.
+
+    ended, landed, copied: groups of boxes that it has ended, that it knows to be there, and up to
+    the last one to which it has copied.
+    """
 
     block: Place
     number: Place
     clocks: dict[str, int]
     stmt: int = 0
     program: Generator[tuple[int, Any], None, None] | None = None
-    ended: int = 0  # groups of boxes
+    ended: int = 0
     landed: int = 0
+    copied: int = 0
     adds: Accumulators = field(default_factory=lambda: Accumulators())
     flying: dict[str, Groups] = field(default_factory=lambda: defaultdict(lambda: [[]]))
 
@@ -171,11 +176,12 @@ class TrackedMemory:
         landed = thread.landed
         if self.home is not None and self.home.number != thread.block:
             landed = self.home.known
+        comes_later = writes and (flies or group >= 0)
         for cell in self.cells(position):
             if writes and self.at is not None:
                 self.room.owners[cell] = self
             before = self.room.touched[cell]
-            if new in before:
+            if new in before and not comes_later:
                 continue
             for old in before:
                 if old.races(new, landed):
@@ -314,6 +320,7 @@ class View:
     def box(self, position: int, value: Any) -> None:
         """A write that arrives later, for the threads that wait."""
         group = self.thread.ended
+        self.thread.copied = group + 1
         self.memory.touch(position, self.thread, True, group=group)
         self.memory.values[position] = value
 

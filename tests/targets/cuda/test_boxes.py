@@ -231,6 +231,41 @@ TILE = Buffer("t", (2, 8, 32), float32, "shared", 128)
 WIDE, DEEP = Buffer("x", (8, 33), float32), Buffer("x", (1, 1, 1, 1, 8, 32), float32)
 
 
+TWO_GROUPS = """\
+program f(x: float32[2, 8, 32]) -> y: float32[32]:
+  launch f_0(x, y) grid [1, 1, 1] threads [32, 1, 1]:
+    shared t: float32[8, 32] in shared swizzled 128
+    shared u: float32[8, 32] in shared swizzled 128
+    if threadIdx.x < 1:
+      for r in 8 bulk:
+        for c in 32:
+          t[r, c] = x[0, r, c]
+    commit bulk
+    if threadIdx.x < 1:
+      for s in 8 bulk:
+        for d in 32:
+          u[s, d] = x[1, s, d]
+    commit bulk
+    if threadIdx.x < 16:
+      wait bulk
+    {wait}
+    y[threadIdx.x] = t[1, threadIdx.x] + u[0, threadIdx.x]"""
+
+
+@pytest.mark.parametrize("wait", ["wait bulk", "wait bulk 1"])
+def test_who_waits_for_one_group_does_not_know_of_the_next(wait):
+    """Even if other threads of its block have waited for that."""
+    p = parse_program(TWO_GROUPS.format(wait=wait).split("\n"))
+    if wait == "wait bulk":
+        judged(None, p)
+        load_counted(p, SM90A)
+        return
+    with pytest.raises(RaceError):
+        judged(None, p)
+    with pytest.raises(RuntimeError, match="a box is accessed with no wait"):
+        load_counted(p, SM90A)
+
+
 def nest(
     value: Expr,
     to: Buffer = TILE,

@@ -442,3 +442,73 @@ def test_a_copy_to_the_place_of_the_one_before_waits_for_it():
     judged(made, p)
     waits = [at for at in walk(p.launches[0].body) if isinstance(at.stmt, Wait)]
     assert [f.var.name for at in waits for f in at.loops] == ["k"]
+
+
+ALONE = """\
+kernel f(x: float32[4, 8]) -> y: float32[4, 8]:
+  for b in 4 blockIdx.x:
+    alloc t: float32[8] in shared:
+      for q in 2:
+        for l in 4 vector:
+          t[q * 4 + l] = x[b, q * 4 + l]
+      for j in 8:
+        y[b, j] = t[7 - j]"""
+
+
+def test_a_thread_that_is_alone_in_its_block_waits_for_its_copies():
+    made = replace(kernel(ALONE), notes={"l": {ASYNC: 1}})
+    p = to_launches(made, async_copies=True)
+    (launch,) = p.launches
+    assert launch.threads == (1, 1, 1)
+    (wait,) = (at.stmt for at in walk(launch.body) if isinstance(at.stmt, Wait))
+    assert (wait.of, wait.pending) == ("copies", 0)
+    judged(made, p)
+    given = np.arange(32, dtype=np.float32).reshape(4, 8)
+    assert np.array_equal(run(p, [given])[0], given[:, ::-1])
+
+
+TURNS = """\
+kernel f(x: float32[4, 4]) -> y: float32[4]:
+  for b in 1 blockIdx.x:
+    alloc t: float32[2, {slots}, 4] in shared:
+      for i in 2 threadIdx.x:
+        for k in {trips}:
+          for l in 4 vector:
+            t[i, {slot}, l] = x[k, l]
+      for j in 4 threadIdx.x:
+        y[j] = t[1, 0, j]"""
+
+
+def in_turns(**how: object) -> Kernel:
+    return replace(kernel(TURNS.format(**how)), notes={"l": {ASYNC: 1}})
+
+
+def test_copies_of_one_thread_to_one_place_wait_for_one_another():
+    made = in_turns(slots=1, trips=4, slot=0)
+    p = to_launches(made, async_copies=True)
+    waits = [at for at in walk(p.launches[0].body) if isinstance(at.stmt, Wait)]
+    assert [f.var.name for at in waits for f in at.loops] == ["k"]
+    judged(made, p)
+
+
+def test_copies_to_one_place_are_refused_where_threads_cannot_wait_between():
+    """How often a thread comes there depends on its number."""
+    with pytest.raises(ScheduleError, match="two turns of a loop race"):
+        to_launches(in_turns(slots=1, trips="i + 3", slot=0), async_copies=True)
+    made = in_turns(slots=4, trips="i + 3", slot="k")
+    judged(made, to_launches(made, async_copies=True))
+
+
+def test_a_copy_to_a_place_with_a_copy_in_flight_is_found_even_by_one_statement():
+    text = """
+program f(x: float32[4, 4]) -> y: float32[4]:
+  launch f(x, y) grid [1, 1, 1] threads [1, 1, 1]:
+    shared t: float32[4] in shared
+    for k in 4:
+      for l in 4 async:
+        t[l] = x[k, l]
+    wait
+    for j in 4:
+      y[j] = t[j]"""
+    with pytest.raises(RaceError, match="with no wait between"):
+        judged(None, program(text))

@@ -89,7 +89,7 @@ def threads_conflict(
     later iteration than `a`, at this distance. own: also count one and the same thread.
     """
     blocks = [f for f in a.loops if f.var in BLOCKS]
-    threads = [f for f in a.loops if f.var in THREADS and f.trips != 1]
+    threads = [f for f in a.loops if f.var in THREADS and (own or f.trips != 1)]
     equal = [*blocks, *(f for f in a.loops if f in same)]
     differ = _whichever if own else _apart
     if carrier is None:

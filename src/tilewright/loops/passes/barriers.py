@@ -42,6 +42,8 @@ from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import Buffer, Extent, const
 from tilewright.loops.analysis.access import Access
 from tilewright.loops.analysis.threads import (
+    BLOCKS,
+    THREADS,
     Conflict,
     blocks_conflict,
     shared_accesses,
@@ -49,6 +51,7 @@ from tilewright.loops.analysis.threads import (
 )
 from tilewright.loops.launch import CombineThreads
 from tilewright.loops.nodes import (
+    COPY_KINDS,
     For,
     If,
     Stmt,
@@ -123,6 +126,8 @@ def with_barriers(
         if buffer in own:
             needs += _own_needs(tree, found)
             continue
+        for a in found:
+            _check_turns(tree, a)
         for a, b in combinations_with_replacement(found, 2):
             if not (a.writes or b.writes):
                 continue
@@ -176,7 +181,7 @@ def _meetings(
     for of in FLIGHTS:
         mine = [n for n in needs if n.flight == of]
         some = _waits(mine, scopes)
-        ends = group_ends(tree, of) if some else frozenset[Gap]()
+        ends = group_ends(tree, of, some) if some else frozenset[Gap]()
         left = groups_in_flight([_ages(n, some, scopes, ends) for n in mine], some)
         for gap, pending in left.items():
             waits.setdefault(gap, {})[of] = pending
@@ -209,6 +214,28 @@ def _check_combined(tree: Sequences) -> None:
                 where=f"buffer {at.stmt.buffers[0].name}",
                 hint="move the condition into the reduction, around its values",
             )
+
+
+def _check_turns(tree: Sequences, a: Access) -> None:
+    """Raise ScheduleError where something is copied to a place of which a copy may be in flight,
+    by the same statement, in a loop in which threads cannot wait."""
+    if not (a.writes and flight(a)):
+        return
+    path = tree.path(a.place)
+    known = {step.sequence.owner for step in path}
+    outside: list[For] = []
+    for s in a.place.above:
+        found: Conflict = None
+        if isinstance(s, While) and s not in known:
+            found = threads_conflict(a, a, outside, own=True)
+        if isinstance(s, For):
+            if s.kind in COPY_KINDS:
+                return
+            is_number = s.var in BLOCKS or s.var in THREADS
+            if s not in known and not is_number:
+                found = threads_conflict(a, a, outside, s, own=True)
+            outside.append(s)
+        _refuse(a, a, found, "turns of a loop")
 
 
 # -- dependences
@@ -258,6 +285,7 @@ def _conflict(
 ) -> Conflict:
     """Whether b, after a, needs a barrier between. is_later: b is in a later iteration."""
     own = bool(flight(a)) or is_multicast(b)
+    own = own or (a.writes and flight(b) == BOXES)  # by another path to memory
     own = own and (a is not b or is_later)
     return threads_conflict(a, b, same, carrier, distance, own)
 

@@ -18,7 +18,7 @@ from tilewright.base.errors import ScheduleError
 from tilewright.expr.affine import Affine, affine
 from tilewright.expr.fold import fold
 from tilewright.expr.nodes import And, Buffer, Expr, Le, Load, Lt, Select, Var
-from tilewright.expr.swizzle import BLOCK, CHUNKS
+from tilewright.expr.swizzle import BLOCK, PATTERN
 from tilewright.loops.analysis.terms import variables
 from tilewright.loops.launch import Barrier, Commit, Wait
 from tilewright.loops.nodes import (
@@ -31,10 +31,12 @@ from tilewright.loops.nodes import (
     Stmt,
     Store,
     While,
+    block,
 )
 from tilewright.loops.operands import position
 from tilewright.loops.passes.async_copies import copied, with_copies
 from tilewright.loops.passes.copy_groups import MOST
+from tilewright.loops.passes.in_flight import BOXES
 from tilewright.loops.passes.thread_registers import refusal
 from tilewright.loops.walk import StatementPlace, below, loops_of, walk
 
@@ -187,7 +189,7 @@ def _why_no_tile(loops: Sequence[For], s: Store, source: Load) -> str:
     rest = _without(form, [g.var for g in loops])
     if any(v in variables(a) for a, _ in rest.terms for v in [g.var for g in loops]):
         return f"{t.name} does not have the order of the box"
-    pattern = BLOCK * CHUNKS // t.dtype.itemsize
+    pattern = PATTERN // t.dtype.itemsize
     if any(c % pattern for c in (rest.const, *(c for _, c in rest.terms))):
         return f"it does not begin where the order of {t.name}'s rows does"
     return ""
@@ -252,9 +254,21 @@ def groups_at_once(body: Stmt) -> int:
     return _walked(body, _Groups(in_cluster=in_cluster)).most
 
 
-def groups_at_end(body: Stmt) -> int:
-    """How many groups of boxes a thread has not waited for when it ends. Raises as above."""
-    return _walked(body, _Groups()).own
+def with_last_waits(body: Stmt) -> Stmt:
+    """The program of a thread, behind which no box is on its way into the memory of its block.
+
+    A box that nobody reads needs no wait before that. Raises as above.
+    """
+    if not any(f.kind in BOX_KINDS for f in loops_of(body)):
+        return body
+    last = Wait(BOXES, 0)
+    ends = [at.stmt for at in walk(body) if isinstance(at.stmt, Commit)]
+    if not any(s.of == BOXES for s in ends):
+        return block(body, Commit(BOXES), last)
+    left = _walked(body, _Groups())
+    if left.own == 0:
+        return body
+    return block(body, last)
 
 
 def _walked(s: Stmt, g: _Groups) -> _Groups:

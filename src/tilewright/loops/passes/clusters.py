@@ -15,18 +15,16 @@ and barriers: nothing around these depends on the number on this axis, or on dat
     a wait for a group of boxes is one for the parts of all blocks
     what is in front of a box that overwrites it, in any block, needs a barrier of scope "cluster"
         (`barriers.py`), even if the same thread does both
-    a block ends when all boxes that are copied into its memory are there
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from math import prod
 from typing import Any, Final, NamedTuple
 
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import Expr, Extent, Var, const
-from tilewright.expr.swizzle import BLOCK, CHUNKS
+from tilewright.expr.swizzle import PATTERN
 from tilewright.ir.node import substitute, transform
 from tilewright.loops.analysis.terms import loads, variables
 from tilewright.loops.launch import AXIS, Barrier, Commit, Wait
@@ -39,15 +37,13 @@ from tilewright.loops.nodes import (
     Kernel,
     Stmt,
     While,
-    block,
 )
-from tilewright.loops.passes.bulk_copies import box_copy, groups_at_end
+from tilewright.loops.passes.bulk_copies import box_copy
 from tilewright.loops.passes.in_flight import BOXES
 from tilewright.loops.passes.thread_registers import refusal
 from tilewright.loops.walk import StatementPlace, loops_of, walk
 
 MOST: Final = 8  # blocks of a cluster, on every GPU that has them
-PATTERN: Final = BLOCK * CHUNKS  # bytes: a part begins where the order of rows does
 
 
 class Cluster(NamedTuple):
@@ -135,18 +131,15 @@ def _is_shared(f: For, cluster: Cluster) -> bool:
     return is_whole and copy.box.nbytes % (cluster.blocks * PATTERN) == 0
 
 
-def in_parts(body: Stmt, cluster: Cluster, threads: tuple[int, int, int]) -> Stmt:
+def in_parts(body: Stmt, cluster: Cluster) -> Stmt:
     """The program of a thread, in which barriers are placed, with the part of each box that its
-    block copies; at its end the block has waited for all of them.
+    block copies.
 
     Raises ScheduleError (TW-LAUNCH) where blocks of a cluster may do different things.
     """
-    if prod(threads) == 1:
-        raise cluster.refusal("its blocks have one thread")
     for at in walk(body):
         if _is_together(at.stmt):
             _check_alike(at, cluster)
-    body = block(body, *_last_waits(body))
 
     def rewritten(node: Any) -> Any:
         if isinstance(node, For) and node.kind == MULTICAST:
@@ -155,17 +148,6 @@ def in_parts(body: Stmt, cluster: Cluster, threads: tuple[int, int, int]) -> Stm
 
     made: Stmt = transform(body, rewritten)
     return made
-
-
-def _last_waits(body: Stmt) -> Iterator[Stmt]:
-    """What ends a block's last group and waits for it, if nothing in the block does."""
-    is_ended = any(
-        isinstance(at.stmt, Commit) and at.stmt.of == BOXES for at in walk(body)
-    )
-    if not is_ended:
-        yield Commit(BOXES)
-    if not is_ended or groups_at_end(body):
-        yield Wait(BOXES, 0)
 
 
 def _part(f: For, cluster: Cluster) -> For:

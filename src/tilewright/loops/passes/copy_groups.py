@@ -31,32 +31,51 @@ MOST: Final = 8  # iterations that are looked ahead for the one that uses what i
 Ages = Mapping[Gap, int]
 
 
-def group_ends(tree: Sequences, of: str) -> frozenset[Gap]:
+def group_ends(tree: Sequences, of: str, waits: Collection[Gap] = ()) -> frozenset[Gap]:
     """The gaps that end groups: each behind adjacent statements that copy, to different buffers, or
     multiply.
 
-    of: "copies" or "products".
+    of: "copies", "bulk" or "products". waits: gaps with a wait for some, which knows ended groups
+    only: buffers that differ may share room.
     """
-    return frozenset(_ends(tree, tree.root, of))
+    return frozenset(_ends(tree, tree.root, of, waits))
 
 
-def _ends(tree: Sequences, sequence: gaps.Sequence, of: str) -> Iterator[Gap]:
+def _ends(
+    tree: Sequences, sequence: gaps.Sequence, of: str, waits: Collection[Gap]
+) -> Iterator[Gap]:
     group: set[Buffer] = set()
     for number, part in enumerate(sequence.parts):
         started, others = _written(part, of)
-        alone = started if not others else set()
-        if group and (not alone or alone & group):
-            yield Gap(sequence, number)
+        inner = tree.inside.get(part, ())
+        is_one = not others
+        for one in inner:
+            is_one = is_one and not _has_wait(tree, one, waits)
+        alone = started if is_one else set()
+        gap = Gap(sequence, number)
+        if group and (not alone or alone & group or gap in waits):
+            yield gap
             group = set()
         group |= alone
-        if not others or not started:
+        if is_one or not started:
             continue
-        for inner in tree.inside.get(part, ()):
-            yield from _ends(tree, inner, of)
-        if part not in tree.inside:
+        for one in inner:
+            yield from _ends(tree, one, of, waits)
+        if not inner:
             yield Gap(sequence, number + 1)
     if group:
         yield Gap(sequence, len(sequence.parts))
+
+
+def _has_wait(tree: Sequences, sequence: gaps.Sequence, waits: Collection[Gap]) -> bool:
+    """Whether there is a wait in a sequence, or in those inside."""
+    if any(gap.sequence is sequence for gap in waits):
+        return True
+    for part in sequence.parts:
+        for inner in tree.inside.get(part, ()):
+            if _has_wait(tree, inner, waits):
+                return True
+    return False
 
 
 def _written(part: Stmt, of: str) -> tuple[set[Buffer], set[Buffer]]:

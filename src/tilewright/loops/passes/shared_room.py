@@ -29,11 +29,14 @@ from typing import Final
 
 from tilewright.base.dtypes import uint8
 from tilewright.expr.nodes import Buffer, Var, const
+from tilewright.expr.swizzle import PATTERN
 from tilewright.loops.analysis.access import Access, accesses
 from tilewright.loops.nodes import For, Stmt, While
+from tilewright.loops.passes.bulk_copies import BOX_KINDS, box_copy
 from tilewright.loops.passes.gaps import Path, Sequences, distinct
 from tilewright.loops.passes.thread_program import ThreadProgram
 from tilewright.loops.passes.warp_units import warp_units
+from tilewright.loops.walk import loops_of
 
 ALIGNMENT: Final = 16  # bytes: of every parameter, and of what a block shares
 # Any element of buffers that share room, as the analysis of dependences sees it.
@@ -107,6 +110,9 @@ def anywhere_in_room(a: Access) -> Access:
 def alignments(shared: Sequence[Buffer], body: Stmt) -> dict[Buffer, int]:
     """What the start of each buffer of a block is a multiple of, in bytes."""
     found = dict.fromkeys(shared, ALIGNMENT)
+    for f in loops_of(body):
+        if f.kind in BOX_KINDS:  # copied in an order that follows from the address
+            found[box_copy(f).target] = PATTERN
     for unit in warp_units(body):
         assert unit.intrinsic is not None
         of = unit.intrinsic.intrinsic

@@ -40,6 +40,7 @@ from tilewright.loops.analysis.effects import allocated, writes
 from tilewright.loops.analysis.terms import loads, variables
 from tilewright.loops.launch import AXIS, CombineThreads
 from tilewright.loops.nodes import (
+    COPY_KINDS,
     Alloc,
     Block,
     For,
@@ -186,6 +187,22 @@ def _has_phases(s: Stmt) -> bool:
     return next(warp_units(s), None) is not None
 
 
+def _has_steps(s: Stmt) -> bool:
+    """Whether what one thread does is several steps of its block: a buffer of the block is
+    allocated there, or copies arrive later, for which there may be waits."""
+    if isinstance(s, For) and s.kind in COPY_KINDS:
+        return False
+    for at in walk(s):
+        match at.stmt:
+            case Alloc(b):
+                if b.scope == "shared":
+                    return True
+            case For(kind=kind):
+                if kind in COPY_KINDS:
+                    return True
+    return False
+
+
 Axes = frozenset[str]
 _NONE: Final[Axes] = frozenset()
 
@@ -218,7 +235,7 @@ class _Block:
             return s  # by all threads, also those whose registers are never read
         if isinstance(s, Alloc):
             return self.alloc(s, bound, guards)
-        if not _has_phases(s):
+        if not (_has_phases(s) or _has_steps(s)):
             return self.single(s, bound, guards)
         return _MERGE[type(s)](self, s, bound, guards)
 

@@ -35,7 +35,7 @@ from tilewright.loops.nodes import (
 )
 from tilewright.loops.passes.async_copies import with_async_copies
 from tilewright.loops.passes.barriers import with_barriers
-from tilewright.loops.passes.bulk_copies import with_bulk_copies
+from tilewright.loops.passes.bulk_copies import with_bulk_copies, with_last_waits
 from tilewright.loops.passes.clusters import cluster_of, in_parts, with_multicasts
 from tilewright.loops.passes.guards import gathered
 from tilewright.loops.passes.shared_room import shared_places
@@ -134,9 +134,9 @@ class _Kernel:
         threads = dict(zip(THREAD_AXES, found.threads, strict=True))
         room = self.own_room
         places = {} if room is None else shared_places(found, room)
-        program = with_barriers(found, (x, y, z), places)
+        program = with_last_waits(with_barriers(found, (x, y, z), places))
         if cluster is not None:
-            program = in_parts(program, cluster, found.threads)
+            program = in_parts(program, cluster)
         program = gathered(with_units(program, threads))
         used = reads(program) | writes(program)
         known = (*self.kernel.params, *self.workspace)

@@ -51,8 +51,8 @@ SWIZZLING: Final = 2
 # Instructions of one thread that copy a box: its place, its bytes, and the copy. That units which
 # copy take as long for a box as for the same bytes in smaller pieces is not measured.
 BOX_INSTRUCTIONS: Final = 8
-# Nanoseconds until the blocks of a cluster know that all have come to a barrier: about 180 clocks,
-# the latency between two processors (Luo et al., see `machine.py`); not measured.
+# Nanoseconds until the blocks of a cluster know that all have come to a barrier. An assumption: a
+# few times what a barrier of one block takes. No source for it was found, and it is not measured.
 CLUSTER_SYNC: Final = 100.0
 PADDINGS: Final = (0, 8, 16)  # bytes between rows of a factor's tile that may be tried
 MATRIX_ROWS: Final = 8  # that one turn of `ldmatrix` reads

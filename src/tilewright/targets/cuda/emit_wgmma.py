@@ -12,12 +12,12 @@ from functools import partial
 from typing import Final
 
 from tilewright.base.errors import CompileError
+from tilewright.expr.swizzle import PATTERN
 from tilewright.loops.nodes import Operand, Unit
 from tilewright.loops.operands import position
 from tilewright.targets.cuda.emit_tiles import WORD, held_elements, load_word
 from tilewright.targets.cuda.group_intrinsics import (
     GROUP_ROWS,
-    PATTERN,
     STEP,
     STEPS,
     TURNING,

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from tilewright.base.dtypes import DType, bfloat16, float16, float32
 from tilewright.compute.build import cast, reduce_
 from tilewright.expr.nodes import Buffer, Expr
-from tilewright.expr.swizzle import BLOCK, CHUNKS
+from tilewright.expr.swizzle import BLOCK, PATTERN
 from tilewright.loops.intrinsic import (
     Formal,
     TensorIntrinsic,
@@ -44,7 +44,6 @@ GROUP_COLUMNS: Final = (
 GROUP_BLOCK: Final = 64  # columns of a block whose rows go across the sum
 STEP: Final = 32  # bytes along the sum, in one instruction
 STEPS: Final = BLOCK // STEP
-PATTERN: Final = BLOCK * CHUNKS  # bytes after which a swizzled buffer repeats its order
 FEATURE: Final = "sm_90a"
 # Warp z has 16 rows in a row; its threads (x, y) of 4 x 8 have of these what those of `mma` have.
 _FRAGMENT: Final = (

@@ -3,8 +3,8 @@
 A copy is as late as it may be: its place has other bytes from the start on, and gets its own ones
 when a thread asks the copy's mbarrier, the latest copy first. Found are
 
-    an access to what is copied by a thread that has not waited for it, and with which no thread
-        that has came to a barrier since
+    an access to what is copied by a thread that has not waited for the phase of its mbarrier, and
+        with which no thread that has came to a barrier since
     a copy to bytes that a product still reads, or that a thread wrote without a fence
     a copy into the memory of another block of the cluster, with no barrier of the cluster since
         something there used these bytes, or since the mbarrier there was made
@@ -75,7 +75,6 @@ class BoxInFlight:
     start: tuple[int, ...]
     places: Array
     seen: Array
-    is_there: bool = False
 
 
 @dataclass(eq=False, slots=True)
@@ -93,6 +92,8 @@ class Mbarrier:
     turns: int = 0
     is_known: bool = False
     flying: list[BoxInFlight] = field(default_factory=list)
+    landed: list[BoxInFlight] = field(default_factory=list)
+    over: list[BoxInFlight] = field(default_factory=list)
 
     def advance(self) -> None:
         """End the phase if nothing is missing."""
@@ -100,6 +101,7 @@ class Mbarrier:
             self.phase += 1
             self.pending = self.count
             self.turns = 0
+            self.over, self.landed = self.landed, []
 
 
 @dataclass(eq=False, slots=True)
@@ -206,13 +208,12 @@ class BoxesInFlight:
         for copy in reversed(barrier.flying):
             found = copy.of.read(self.memory, copy.start)
             self.shared[block, copy.places] = found
-            copy.is_there = True
+            barrier.landed.append(copy)
             barrier.bytes_ -= copy.places.size
         barrier.flying = []
         barrier.advance()
         if barrier.phase & 1 != parity:
-            known = self.copies.get(block, ())
-            self.see(block, thread, known)
+            self.see(block, thread, barrier.over)
             return True
         barrier.turns += 1
         most = _TURNS * self.threads
@@ -224,13 +225,13 @@ class BoxesInFlight:
         return False
 
     def see(self, block: int, thread: int, copies: Iterable[BoxInFlight]) -> None:
-        """A thread of the block has waited for copies."""
+        """A thread of the block has waited for the copies of a phase."""
         number = thread % self.threads
         who, blocks = np.array([thread]), np.array([block])
         for copy in copies:
-            if copy.is_there and not copy.seen.any():
+            if not copy.seen.any():
                 self.clusters.use(blocks, copy.places[None], who)
-            copy.seen[number] |= copy.is_there
+            copy.seen[number] = True
 
     def touched(self, blocks: Array, places: Array, who: Array) -> None:
         """Threads access bytes of shared memory, a row of places each."""

@@ -1,0 +1,175 @@
+"""Random kernels whose blocks copy boxes, in clusters or alone.
+
+Each block has rings of tiles, which boxes fill, and rows that its threads write; a few nests, one
+after another, copy boxes, read tiles and rows backwards, and write over either. Buffers of nests
+that are over may share room. All values are small integers.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import field
+from typing import Final
+
+from tilewright.base.dataclass import dataclass
+from tilewright.base.dtypes import float32
+from tilewright.expr.nodes import INDEX, Buffer, Expr, Lt, Var, as_expr, const
+from tilewright.loops.nodes import (
+    BULK,
+    CLUSTER,
+    Alloc,
+    If,
+    Kernel,
+    Stmt,
+    Store,
+    block,
+    loop,
+)
+
+ROWS: Final = 32  # of a tile
+LANES: Final = 32
+BLOCKS: Final = 4
+_BATCH: Final = 2
+_SOURCES: Final = 4
+
+
+@dataclass(eq=False)
+class _Nests:
+    """The nests of a kernel in the making. threads: the kind of the loop over a row."""
+
+    r: random.Random
+    threads: str
+    tiles: list[Buffer]
+    rows: list[Buffer]
+    x: Buffer
+    block: Var = field(default_factory=lambda: Var("b", INDEX))
+    batch: Var = field(default_factory=lambda: Var("z", INDEX))
+    outputs: list[Buffer] = field(default_factory=list)
+    boxes: list[str] = field(default_factory=list)
+    count: int = 0
+
+    def name(self, text: str) -> Var:
+        self.count += 1
+        return Var(f"{text}{self.count}", INDEX)
+
+    def box(self, tile: Buffer, slot: Expr, source: Expr) -> Stmt:
+        """A tile is copied, from one of the tensors of the block's batch."""
+        row, column = self.name("r"), self.name("c")
+        self.boxes.append(row.name)
+        value = self.x[self.batch, source, row, column]
+        store = Store(tile, (slot, row, column), value)
+        return loop(row, ROWS, loop(column, LANES, store))
+
+    def phase(self, body: Callable[[Expr], Stmt]) -> Stmt:
+        """All threads do something."""
+        lane = self.name("i")
+        return loop(lane, LANES, body(lane), self.threads)
+
+    def cleared(self, row: Buffer) -> Stmt:
+        """Threads set a row."""
+        return self.phase(lambda i: Store(row, (i,), const(1.0, float32)))
+
+    def seen(self, step: Expr, value: Callable[[Expr], Expr]) -> Stmt:
+        """What threads read becomes an output."""
+        y = Buffer(f"y{len(self.outputs)}", (_BATCH, BLOCKS, 4, LANES), float32)
+        self.outputs.append(y)
+        at = (self.batch, self.block, step)
+        return self.phase(lambda i: Store(y, (*at, i), value(const(LANES - 1) - i)))
+
+    def source(self, step: Expr) -> Expr:
+        """A tensor: of this step, always the same, or one of the block's own."""
+        own = [self.block] if self.r.random() < 0.2 else []
+        return self.r.choice([step, step, const(1), *own])
+
+    def fill(self, tile: Buffer) -> Stmt:
+        """All tiles of a ring are copied, in one loop or one after another."""
+        count = tile.shape[0]
+        if self.r.random() < 0.5:
+            slot = self.name("s")
+            return loop(slot, count, self.box(tile, slot, slot))
+        return block(*(self.box(tile, const(n), const(n)) for n in range(count)))
+
+    def ring(self, k: Expr) -> list[Stmt]:
+        """A tile is read, and another one copied that is read when the ring has turned."""
+        tile = self.r.choice(self.tiles)
+        count, at = tile.shape[0], self.r.randrange(ROWS)
+        ahead = self.r.randrange(count)
+        parts = [
+            self.seen(k, lambda i: tile[k % count, at, i]),
+            self.box(tile, (k + ahead) % count, self.source(k)),
+        ]
+        return parts if self.r.random() < 0.5 else parts[::-1]
+
+    def step(self, k: Expr) -> Stmt:
+        """One thing that a block does in a step."""
+        tile, row = self.r.choice(self.tiles), self.r.choice(self.rows)
+        slot, at = (k + self.r.randrange(3)) % tile.shape[0], self.r.randrange(ROWS)
+        kind = self.r.choice(["box", "box", "read", "read", "write", "row", "both"])
+        if kind == "box":
+            return self.box(tile, slot, self.source(k))
+        if kind == "read":
+            return self.seen(k, lambda i: tile[slot, at, i])
+        if kind == "write":
+            return self.phase(
+                lambda i: Store(tile, (slot, as_expr(at, INDEX), i), self.given(k, i))
+            )
+        if kind == "row":
+            return self.phase(lambda i: Store(row, (i,), self.given(k, i)))
+        return self.seen(k, lambda i: tile[slot, at, i] + row[i])
+
+    def given(self, k: Expr, i: Expr) -> Expr:
+        value = self.x[self.batch, k, self.r.randrange(ROWS), i]
+        return value + value
+
+    def steps(self) -> Stmt:
+        """A loop of some steps, or of those before the last ones."""
+        k = self.name("k")
+        parts = [self.step(k) for _ in range(self.r.randint(2, 5))]
+        if self.r.random() < 0.5:
+            parts = [*self.ring(k), *parts[2:]]
+        if self.r.random() < 0.3:
+            at = self.r.randrange(len(parts))
+            parts[at] = If(Lt(k, const(2)), parts[at], None)
+        return loop(k, self.r.randint(2, 4), block(*parts))
+
+    def nest(self, tiles: list[Buffer], rows: list[Buffer]) -> Stmt:
+        """Some steps, or a single one, with buffers of their own."""
+        self.tiles, self.rows = tiles, rows
+        clear = [self.cleared(b) for b in rows]
+        parts = [*map(self.fill, tiles), *clear]
+        for _ in range(self.r.randint(1, 2)):
+            is_loop = self.r.random() < 0.7
+            parts.append(self.steps() if is_loop else self.step(const(0)))
+        return block(*parts)
+
+
+def _buffers(r: random.Random, name: str) -> tuple[list[Buffer], list[Buffer]]:
+    def tile(n: int) -> Buffer:
+        shape = (r.randint(1, 3), ROWS, LANES)
+        return Buffer(f"t{name}{n}", shape, float32, "shared", 128)
+
+    tiles = [tile(n) for n in range(r.randint(1, 2))]
+    return tiles, [Buffer(f"u{name}", (LANES,), float32, "shared")]
+
+
+def random_boxes(r: random.Random) -> Kernel:
+    """A kernel of 2 x 4 blocks, of which 2 or 4 may be a cluster."""
+    x = Buffer("x", (_BATCH, _SOURCES, ROWS, LANES), float32)
+    threads = "threadIdx.x" if r.random() < 0.85 else "serial"
+    made = _Nests(r, threads, [], [], x)
+    body: Stmt = block()
+    for name in "ab"[: r.randint(1, 2)]:
+        tiles, rows = _buffers(r, name)
+        nest = made.nest(tiles, rows)
+        for b in (*tiles, *rows):
+            nest = Alloc(b, nest)
+        body = block(body, nest)
+    whole = loop(made.block, BLOCKS, body, "blockIdx.x")
+    whole = loop(made.batch, _BATCH, whole, "blockIdx.y")
+    notes: dict[str, dict[str, object]] = {b: {BULK: 1} for b in made.boxes}
+    count = r.choice([1, 2, 2, 4])
+    if count > 1:
+        notes[made.block.name] = {CLUSTER: count}
+    params = (x, *made.outputs)
+    return Kernel("f", params, tuple(made.outputs), whole, notes)
