@@ -206,7 +206,7 @@ def _zipped(members: Mapping[str, bytes], head: Any) -> bytes:
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, data in members.items():
             if name == "constants.bin":
-                bundle._add(archive, {}, name, memoryview(data), 4096)
+                bundle._add(archive, {}, name, [memoryview(data)], 4096)
             elif name != "manifest.json":
                 archive.writestr(name, data)
         archive.writestr("manifest.json", text)
