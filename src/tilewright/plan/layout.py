@@ -71,7 +71,7 @@ def _stacks(op: Operation) -> Iterator[Value]:
 
 
 def _is_stack(v: Value) -> bool:
-    return _is_map(v) and len(v.extents) > 3 and v.extents[1] > 1
+    return _is_map(v) and len(v.extents) >= 4 and v.extents[1] > 1
 
 
 def _is_image(v: Value) -> bool:

@@ -34,6 +34,9 @@ _BATCH: Final = 2
 _SOURCES: Final = 4
 
 
+_KINDS: Final = ["box", "box", "read", "read", "write", "row", "both"]
+
+
 @dataclass(eq=False)
 class _Nests:
     """The nests of a kernel in the making. threads: the kind of the loop over a row."""
@@ -49,117 +52,202 @@ class _Nests:
     boxes: list[str] = field(default_factory=list)
     count: int = 0
 
-    def name(self, text: str) -> Var:
+    def name(
+        self,
+        text: str,
+    ) -> Var:
         self.count += 1
         return Var(f"{text}{self.count}", INDEX)
 
-    def box(self, tile: Buffer, slot: Expr, source: Expr) -> Stmt:
+    def box(
+        self,
+        tile: Buffer,
+        slot: Expr,
+        source: Expr,
+    ) -> Stmt:
         """A tile is copied, from one of the tensors of the block's batch."""
-        row, column = self.name("r"), self.name("c")
+        row = self.name("r")
+        column = self.name("c")
         self.boxes.append(row.name)
         value = self.x[self.batch, source, row, column]
         store = Store(tile, (slot, row, column), value)
-        return loop(row, ROWS, loop(column, LANES, store))
+        line = loop(column, LANES, store)
+        return loop(row, ROWS, line)
 
-    def phase(self, body: Callable[[Expr], Stmt]) -> Stmt:
+    def phase(
+        self,
+        body: Callable[[Expr], Stmt],
+    ) -> Stmt:
         """All threads do something."""
         lane = self.name("i")
         return loop(lane, LANES, body(lane), self.threads)
 
-    def cleared(self, row: Buffer) -> Stmt:
+    def cleared(
+        self,
+        row: Buffer,
+    ) -> Stmt:
         """Threads set a row."""
-        return self.phase(lambda i: Store(row, (i,), const(1.0, float32)))
+        one = const(1.0, float32)
+        return self.phase(lambda i: Store(row, (i,), one))
 
-    def seen(self, step: Expr, value: Callable[[Expr], Expr]) -> Stmt:
+    def seen(
+        self,
+        step: Expr,
+        value: Callable[[Expr], Expr],
+    ) -> Stmt:
         """What threads read becomes an output."""
-        y = Buffer(f"y{len(self.outputs)}", (_BATCH, BLOCKS, 4, LANES), float32)
+        shape = (_BATCH, BLOCKS, 4, LANES)
+        y = Buffer(f"y{len(self.outputs)}", shape, float32)
         self.outputs.append(y)
         at = (self.batch, self.block, step)
-        return self.phase(lambda i: Store(y, (*at, i), value(const(LANES - 1) - i)))
+        last = const(LANES - 1)
 
-    def source(self, step: Expr) -> Expr:
+        def store(i: Expr) -> Stmt:
+            mirrored = value(last - i)
+            return Store(y, (*at, i), mirrored)
+
+        return self.phase(store)
+
+    def source(
+        self,
+        step: Expr,
+    ) -> Expr:
         """A tensor: of this step, always the same, or one of the block's own."""
-        own = [self.block] if self.r.random() < 0.2 else []
-        return self.r.choice([step, step, const(1), *own])
+        choices = [step, step, const(1)]
+        if self.r.random() < 0.2:
+            choices.append(self.block)
+        return self.r.choice(choices)
 
-    def fill(self, tile: Buffer) -> Stmt:
+    def fill(
+        self,
+        tile: Buffer,
+    ) -> Stmt:
         """All tiles of a ring are copied, in one loop or one after another."""
         count = tile.shape[0]
         if self.r.random() < 0.5:
             slot = self.name("s")
-            return loop(slot, count, self.box(tile, slot, slot))
-        return block(*(self.box(tile, const(n), const(n)) for n in range(count)))
+            body = self.box(tile, slot, slot)
+            return loop(slot, count, body)
+        slots = map(const, range(count))
+        boxes = [self.box(tile, n, n) for n in slots]
+        return block(*boxes)
 
-    def ring(self, k: Expr) -> list[Stmt]:
+    def ring(
+        self,
+        k: Expr,
+    ) -> list[Stmt]:
         """A tile is read, and another one copied that is read when the ring has turned."""
         tile = self.r.choice(self.tiles)
-        count, at = tile.shape[0], self.r.randrange(ROWS)
+        count = tile.shape[0]
+        at = self.r.randrange(ROWS)
         ahead = self.r.randrange(count)
-        parts = [
-            self.seen(k, lambda i: tile[k % count, at, i]),
-            self.box(tile, (k + ahead) % count, self.source(k)),
-        ]
-        return parts if self.r.random() < 0.5 else parts[::-1]
+        now = k % count
+        then = (k + ahead) % count
+        read = self.seen(k, lambda i: tile[now, at, i])
+        copied = self.box(tile, then, self.source(k))
+        if self.r.random() < 0.5:
+            return [read, copied]
+        return [copied, read]
 
-    def step(self, k: Expr) -> Stmt:
+    def step(
+        self,
+        k: Expr,
+    ) -> Stmt:
         """One thing that a block does in a step."""
-        tile, row = self.r.choice(self.tiles), self.r.choice(self.rows)
-        slot, at = (k + self.r.randrange(3)) % tile.shape[0], self.r.randrange(ROWS)
-        kind = self.r.choice(["box", "box", "read", "read", "write", "row", "both"])
+        tile = self.r.choice(self.tiles)
+        row = self.r.choice(self.rows)
+        slot = (k + self.r.randrange(3)) % tile.shape[0]
+        at = self.r.randrange(ROWS)
+        kind = self.r.choice(_KINDS)
         if kind == "box":
             return self.box(tile, slot, self.source(k))
         if kind == "read":
             return self.seen(k, lambda i: tile[slot, at, i])
         if kind == "write":
+            line = as_expr(at, INDEX)
             return self.phase(
-                lambda i: Store(tile, (slot, as_expr(at, INDEX), i), self.given(k, i))
+                lambda i: Store(
+                    tile,
+                    (slot, line, i),
+                    self.given(k, i),
+                )
             )
         if kind == "row":
-            return self.phase(lambda i: Store(row, (i,), self.given(k, i)))
+            return self.phase(
+                lambda i: Store(
+                    row,
+                    (i,),
+                    self.given(k, i),
+                )
+            )
         return self.seen(k, lambda i: tile[slot, at, i] + row[i])
 
-    def given(self, k: Expr, i: Expr) -> Expr:
-        value = self.x[self.batch, k, self.r.randrange(ROWS), i]
+    def given(
+        self,
+        k: Expr,
+        i: Expr,
+    ) -> Expr:
+        row = self.r.randrange(ROWS)
+        value = self.x[self.batch, k, row, i]
         return value + value
 
     def steps(self) -> Stmt:
         """A loop of some steps, or of those before the last ones."""
         k = self.name("k")
-        parts = [self.step(k) for _ in range(self.r.randint(2, 5))]
+        number = self.r.randint(2, 5)
+        parts = [self.step(k) for _ in range(number)]
         if self.r.random() < 0.5:
             parts = [*self.ring(k), *parts[2:]]
         if self.r.random() < 0.3:
             at = self.r.randrange(len(parts))
-            parts[at] = If(Lt(k, const(2)), parts[at], None)
-        return loop(k, self.r.randint(2, 4), block(*parts))
+            early = Lt(k, const(2))
+            parts[at] = If(early, parts[at], None)
+        turns = self.r.randint(2, 4)
+        body = block(*parts)
+        return loop(k, turns, body)
 
-    def nest(self, tiles: list[Buffer], rows: list[Buffer]) -> Stmt:
+    def nest(
+        self,
+        tiles: list[Buffer],
+        rows: list[Buffer],
+    ) -> Stmt:
         """Some steps, or a single one, with buffers of their own."""
-        self.tiles, self.rows = tiles, rows
-        clear = [self.cleared(b) for b in rows]
-        parts = [*map(self.fill, tiles), *clear]
-        for _ in range(self.r.randint(1, 2)):
+        self.tiles = tiles
+        self.rows = rows
+        filled = [self.fill(b) for b in tiles]
+        cleared = [self.cleared(b) for b in rows]
+        parts = [*filled, *cleared]
+        number = self.r.randint(1, 2)
+        for _ in range(number):
             is_loop = self.r.random() < 0.7
-            parts.append(self.steps() if is_loop else self.step(const(0)))
+            part = self.steps() if is_loop else self.step(const(0))
+            parts.append(part)
         return block(*parts)
 
 
-def _buffers(r: random.Random, name: str) -> tuple[list[Buffer], list[Buffer]]:
+def _buffers(
+    r: random.Random,
+    name: str,
+) -> tuple[list[Buffer], list[Buffer]]:
     def tile(n: int) -> Buffer:
         shape = (r.randint(1, 3), ROWS, LANES)
         return Buffer(f"t{name}{n}", shape, float32, "shared", 128)
 
-    tiles = [tile(n) for n in range(r.randint(1, 2))]
-    return tiles, [Buffer(f"u{name}", (LANES,), float32, "shared")]
+    number = r.randint(1, 2)
+    tiles = [tile(n) for n in range(number)]
+    row = Buffer(f"u{name}", (LANES,), float32, "shared")
+    return tiles, [row]
 
 
 def random_boxes(r: random.Random) -> Kernel:
     """A kernel of 2 x 4 blocks, of which 2 or 4 may be a cluster."""
-    x = Buffer("x", (_BATCH, _SOURCES, ROWS, LANES), float32)
+    shape = (_BATCH, _SOURCES, ROWS, LANES)
+    x = Buffer("x", shape, float32)
     threads = "threadIdx.x" if r.random() < 0.85 else "serial"
     made = _Nests(r, threads, [], [], x)
     body: Stmt = block()
-    for name in "ab"[: r.randint(1, 2)]:
+    number = r.randint(1, 2)
+    for name in "ab"[:number]:
         tiles, rows = _buffers(r, name)
         nest = made.nest(tiles, rows)
         for b in (*tiles, *rows):
@@ -171,5 +259,6 @@ def random_boxes(r: random.Random) -> Kernel:
     count = r.choice([1, 2, 2, 4])
     if count > 1:
         notes[made.block.name] = {CLUSTER: count}
-    params = (x, *made.outputs)
-    return Kernel("f", params, tuple(made.outputs), whole, notes)
+    outputs = tuple(made.outputs)
+    params = (x, *outputs)
+    return Kernel("f", params, outputs, whole, notes)

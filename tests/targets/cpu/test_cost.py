@@ -46,7 +46,8 @@ STRUCTURE = {
     ("plan/questions.py", "dearer"),  # of a microsecond
     ("targets/cpu/sketches/register_transpose.py", "_SHUFFLED"),  # bytes
     ("plan/interp.py", "UNWRITTEN"),  # what memory holds that nobody wrote
-    ("plan/layout.py", "_is_map"),  # axes
+    ("plan/layout.py", "_is_map"),  # axes, as the next
+    ("plan/layout.py", "_is_stack"),
     (
         "plan/nodes.py",
         "SOURCES",
