@@ -33,7 +33,7 @@ from tilewright.cli.options import (
     refuse,
 )
 from tilewright.cli.output import dump, progress, say
-from tilewright.runtime.threads import thread_count
+from tilewright.runtime.threads import keep_threads, thread_count
 
 if TYPE_CHECKING:
     from tilewright.graph.nodes import Graph
@@ -162,7 +162,8 @@ def _made(
         how = graph, certified, options.threads, allowed
         said = certificate.certify(made, *how)
         made = replace(made, meta={**made.meta, "certificate": said})
-    bundle.save(made, place)
+    meta = keep_threads(made.meta, options.threads)
+    bundle.save(replace(made, meta=meta), place)
     return made, _facts(made, place, seconds, options, said)
 
 
