@@ -47,6 +47,34 @@ def test_a_failure_leaves_the_old_file(tmp_path, failure):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_file_that_cannot_be_written_is_named(tmp_path):
+    path = tmp_path / "f"
+
+    def full(file):
+        raise OSError(28, "No space left on device")
+
+    def unreadable(file):
+        open(tmp_path / "other", "rb")
+
+    (tmp_path / "folder").mkdir()
+    for target, write, named in (
+        (path, full, path),
+        (path, unreadable, tmp_path / "other"),
+        (tmp_path / "no" / "f", put(b""), tmp_path / "no" / "f"),
+    ):
+        with pytest.raises(OSError, match=r"\w") as caught:
+            write_whole(target, write)
+        assert caught.value.filename in (named, str(named))
+        assert caught.value.filename2 is None
+
+
+def test_a_name_that_a_folder_takes_meanwhile_is_named(tmp_path):
+    path = tmp_path / "f"
+    with pytest.raises(IsADirectoryError) as caught:
+        write_whole(path, lambda file: path.mkdir())
+    assert (caught.value.filename, caught.value.filename2) == (str(path), None)
+
+
 def test_an_interrupt_at_any_moment_leaves_nothing(tmp_path):
     path = tmp_path / "f"
     path.write_bytes(b"old")

@@ -10,6 +10,7 @@ from onnx import TensorProto, helper
 from onnx.external_data_helper import convert_model_to_external_data
 
 from tests.cli.conftest import make, perceptron_model
+from tilewright.cli import explain
 
 FLOAT = TensorProto.FLOAT
 VERBS = ("run", "compile", "bench", "verify", "check")
@@ -286,6 +287,35 @@ def test_the_output_cannot_be_written(command, perceptron, tmp_path, verb, optio
         command(verb, perceptron, option, target), "does not exist", str(target.parent)
     )
     refused(command(verb, perceptron, option, tmp_path), "it is a folder")
+
+
+@pytest.mark.parametrize("name", ["perceptron.onnx", "m.bin", "m"])
+def test_an_artifact_is_not_written_where_nothing_would_run_it(
+    command, perceptron, tmp_path, name
+):
+    """The model itself may be there."""
+    target = tmp_path / name
+    target.write_bytes(perceptron.read_bytes())
+    for model, dims in (perceptron, []), (target, ["--dim", "n=1..4"]):
+        found = command("compile", model, "-o", target, *dims)
+        named = f"Name it {target.with_suffix('.tw').name}, or a library *.so, *.a, *.o, *.wasm"
+        refused(found, "the name of an artifact ends in .tw", named)
+        assert target.read_bytes() == perceptron.read_bytes()
+
+
+def test_a_full_disk_names_the_file(command, perceptron, tmp_path, monkeypatch):
+    def full(path, write):
+        whole(path, refuse)
+
+    def refuse(file):
+        raise OSError(28, "No space left on device")
+
+    whole = explain.write_whole
+    monkeypatch.setattr(explain, "write_whole", full)
+    target = tmp_path / "report.html"
+    found = command("explain", perceptron, "-o", target)
+    refused(found, f"{target}: No space left on device")
+    assert "Errno" not in found.err
 
 
 @pytest.mark.parametrize(

@@ -239,6 +239,22 @@ def test_bench_says_how_many_callers_there_are(command, perceptron):
     assert "3 callers at a time, 1 thread each" in shown
 
 
+@pytest.mark.parametrize("dim", ["batch=2", "batch=1..2"])
+def test_an_artifact_keeps_its_threads(command, symbolic, tmp_path, monkeypatch, dim):
+    monkeypatch.setattr("tilewright.runtime.threads.available", lambda: 5)
+    for name in ("TILEWRIGHT_NUM_THREADS", "OMP_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    at = ["--dim", "batch=2"] if ".." in dim else []
+    for given, expected in ([], 5), (["--threads", 1], 1):
+        artifact = tmp_path / "m.tw"
+        made = command("compile", symbolic, "-o", artifact, "--dim", dim, *given)
+        assert made.code == 0
+        assert command("run", artifact, *at, "--json").json["threads"] == expected
+    short = ["--rounds", 1, "--seconds", 0.01, "--against", "", "--json"]
+    assert command("bench", artifact, *at, *short).json["threads"] == 1
+    assert command("run", artifact, *at, "--threads", 3, "--json").json["threads"] == 3
+
+
 def test_bench_times_an_artifact_alone(command, perceptron, tmp_path):
     artifact = tmp_path / "m.tw"
     assert command("compile", perceptron, "-o", artifact).code == 0

@@ -222,11 +222,19 @@ def test_a_static_model_needs_no_jit() -> None:
         ([], r"dimension 'n' is \[\]"),
         ([1.5], r"dimension 'n' is \[1.5\]"),
         ((1, True), r"dimension 'n' is \(1, True\)"),
+        (-4, "dimension 'n' is -4; give an integer of at least 0"),
     ],
 )
 def test_what_is_no_range_is_refused(given: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         tw.compile(model(), dims={"n": given}, threads=1, cache=False)
+
+
+@pytest.mark.parametrize("dims", [[4], 4, "n=4"])
+@pytest.mark.parametrize("cache", [None, False])
+def test_dims_that_are_no_mapping_are_refused(dims: Any, cache: Any) -> None:
+    with pytest.raises(InputError, match=r"dims=.*as in {'batch': 1}"):
+        tw.compile(model(), dims=dims, threads=1, cache=cache)
 
 
 def test_a_range_of_an_unknown_dimension_is_refused() -> None:

@@ -402,6 +402,16 @@ def test_bad_input_writes_nothing(
     assert os.listdir(tmp_path) == ["folder.so"]
 
 
+@pytest.mark.parametrize(
+    ("stem", "name"), [("libmy-model", "my_model"), ("3", "m3"), ("模型", "m__")]
+)
+def test_any_file_name_makes_a_name_in_c(
+    model: bytes, tmp_path: Path, stem: str, name: str
+) -> None:
+    library = compile_library(model, tmp_path / f"{stem}.o", mcpu="x86-64-v2")
+    assert f"int {name}_run(" in library.header.read_text()
+
+
 def test_all_files_or_none(
     model: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

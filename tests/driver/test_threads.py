@@ -7,6 +7,8 @@ from onnx import helper
 import tilewright as tw
 from tests.robust.models import FLOAT, model
 from tilewright.base import events
+from tilewright.runtime import threads as runtime_threads
+from tilewright.runtime.ranged import RangedExecutable
 
 
 @pytest.fixture
@@ -56,3 +58,49 @@ def test_what_was_compiled_for_one_thread_is_not_taken_for_two(tmp_path, monkeyp
     assert not cached(compiled(source, threads=1)[1])
     assert not cached(compiled(source, threads=2)[1])
     assert cached(compiled(source, threads=1)[1])
+
+
+@pytest.fixture
+def wide_machine(monkeypatch):
+    """A machine of 8 cores that nothing else limits."""
+    monkeypatch.setattr(runtime_threads, "available", lambda: 8)
+    for name in ("TILEWRIGHT_NUM_THREADS", "OMP_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize("dims", [{"n": 4}, {"n": (1, 4)}])
+def test_an_artifact_runs_on_the_threads_that_it_was_compiled_for(
+    dims, tmp_path, monkeypatch, wide_machine
+):
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
+    nodes = [helper.make_node("Exp", ["x"], ["y"])]
+    source = model(nodes, {"x": (FLOAT, ("n", 8))}, ["y"])
+    how = {"dims": dims, "jit": False}
+
+    def saved(name, **threads):
+        tw.compile(source, **how, **threads).save(tmp_path / name)
+        return tw.load(tmp_path / name).threads
+
+    x = np.ones((4, 8), np.float32)
+    assert saved("one.tw", threads=1) == 1
+    assert saved("any.tw") == 8
+    # The cached code of a compilation that named the same number does not bring it along.
+    assert saved("eight.tw", threads=8) == 8 and saved("any.tw") == 8
+    monkeypatch.setattr(runtime_threads, "available", lambda: 6)
+    assert tw.load(tmp_path / "any.tw").threads == 6
+    again = tw.load(tmp_path / "one.tw")
+    again.save(tmp_path / "again.tw")
+    assert tw.load(tmp_path / "again.tw").threads == 1
+    other = tw.load(tmp_path / "one.tw", threads=3)
+    other.save(tmp_path / "again.tw")
+    assert other.threads == 3 and tw.load(tmp_path / "again.tw").threads == 3
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    assert tw.load(tmp_path / "one.tw").threads == 2
+    np.testing.assert_array_equal(again(x), other(x))
+    if isinstance(again, RangedExecutable):
+        monkeypatch.delenv("OMP_NUM_THREADS")
+        again.specialized({"x": x}).save(tmp_path / "part.tw")
+        assert tw.load(tmp_path / "part.tw").threads == 1
+        tw.load(tmp_path / "any.tw").specialized({"x": x}).save(tmp_path / "part.tw")
+        monkeypatch.setattr(runtime_threads, "available", lambda: 7)
+        assert tw.load(tmp_path / "part.tw").threads == 7

@@ -208,6 +208,7 @@ def test_all_unsupported_operators_at_once():
         "Bar",
         "opset 3",
         "float32[2, 3]",
+        "tilewright.operators.register(OpDef(...))",
         error=UnsupportedError,
     )
     assert len(error.items) == 2

@@ -85,14 +85,13 @@ def test_nested_arguments_become_inputs_in_order(tmp_path):
     assert np.array_equal(product, found["product"])
 
 
-@pytest.mark.parametrize("name", ["m.pt", "m.pth", "m.safetensors", "m.tflite"])
+@pytest.mark.parametrize("name", ["m.pt", "m.safetensors", "m.tflite", "m.tw"])
 def test_files_of_other_kinds_are_told_what_to_do(tmp_path, name):
     (tmp_path / name).write_bytes(b"weights")
     with pytest.raises(ModelError, match="is not a model that can be read") as caught:
         load(tmp_path / name)
-    assert ("tf2onnx" if name == "m.tflite" else "torch.export.save") in str(
-        caught.value
-    )
+    advice = {"m.tflite": "tf2onnx", "m.tw": "tilewright.load"}
+    assert advice.get(name, "torch.export.save") in str(caught.value)
 
 
 def test_a_damaged_program_a_missing_one_and_a_folder(path, tmp_path, capfd):

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from tilewright.base.errors import FlagError, InputError
+from tilewright.base.errors import ArtifactError, FlagError, InputError
 from tilewright.runtime import machine, threads
 
 
@@ -21,6 +21,25 @@ def test_who_is_asked_first(monkeypatch):
     monkeypatch.setenv("TILEWRIGHT_NUM_THREADS", "7")
     assert threads.thread_count() == 7
     assert threads.thread_count(3) == 3
+
+
+def test_an_artifact_is_asked_last_and_bounded_by_the_machine(monkeypatch):
+    monkeypatch.setattr(threads, "available", lambda: 4)
+    meta = threads.keep_threads({"name": "m"}, 2)
+    assert dict(meta) == {"name": "m", "threads": 2}
+    assert threads.thread_count(None, meta) == 2
+    assert threads.thread_count(None, {"threads": 64}) == 4
+    assert threads.thread_count(64, meta) == 64
+    assert threads.keep_threads({}, None) == {}
+    assert threads.thread_count(None, {}) == 4
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert threads.thread_count(None, meta) == 3
+
+
+@pytest.mark.parametrize("count", [0, -1, 100_000, "2", 1.5, True, None])
+def test_an_absurd_count_in_an_artifact_is_refused(count):
+    with pytest.raises(ArtifactError, match=f"asks for {count!r} threads"):
+        threads.thread_count(None, {"threads": count})
 
 
 @pytest.mark.parametrize("count", [0, -1, 100_000])

@@ -25,7 +25,7 @@ def write_whole(
     If it fails or is interrupted at any moment, no partial file is left; readers see the old file
     or the new one. A device or a pipe is not replaced but written to. durable: the file is on disk
     on return. private: only the owner may read it, and a device in its place is replaced too.
-    Raises OSError, and the errors of ``write``.
+    Raises OSError, which names ``path``, and the errors of ``write``.
     """
     if not private and path.exists() and not path.is_file():
         with open(path, "wb") as device:
@@ -47,6 +47,10 @@ def write_whole(
                 file.flush()
                 os.fsync(file.fileno())
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        # A full disk is reported without a name, other failures with one that nobody gave.
+        if isinstance(error, OSError):
+            if str(error.filename or temporary) == str(temporary):
+                error.filename, error.filename2 = str(path), None
         raise

@@ -126,7 +126,7 @@ NUM_THREADS: Final = Flag[int | None](
     parse_count,
     None,
     "an integer of at least 1",
-    "Threads a model runs on, unless compile() is given a number.",
+    "Threads a model runs on, unless compile() or load() is given a number.",
 )
 OMP_NUM_THREADS: Final = Flag[int | None](
     "OMP_NUM_THREADS",

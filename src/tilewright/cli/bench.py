@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -148,7 +148,8 @@ def _given(
     file: the model's ONNX form. An artifact has its sizes already.
     """
     if is_artifact(model):
-        return _of_artifact(model, options, files, archive, seed), {}, options
+        feeds, options = _of_artifact(model, options, files, archive, seed)
+        return feeds, {}, options
     graph, options = load_given(file, options, files, archive)
     from tilewright.driver.ranges import greatest_of
 
@@ -164,12 +165,15 @@ def _of_artifact(
     files: Files,
     archive: Path | None,
     seed: int,
-) -> dict[str, Any]:
-    """The inputs of an artifact. Raises UnsupportedError for one of a simulated device."""
+) -> tuple[dict[str, Any], CommandOptions]:
+    """The inputs of an artifact, and the options with its threads.
+
+    Raises UnsupportedError for one of a simulated device.
+    """
     prepared = prepare(model, options, files, archive, seed)
     for device in prepared.executable.model.devices:
         _check_timed(device)
-    return prepared.feeds
+    return prepared.feeds, replace(options, threads=prepared.executable.threads)
 
 
 def _for_all(model: Path, folder: Path, options: CommandOptions) -> Path:

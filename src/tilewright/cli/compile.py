@@ -12,7 +12,7 @@ import click
 from tilewright.base import modes
 from tilewright.base.errors import InputError
 from tilewright.base.files import write_whole
-from tilewright.base.text import human_bytes, human_time, plural
+from tilewright.base.text import human_bytes, human_time, listing, plural
 from tilewright.cli import (
     certificate,
     derivation,
@@ -33,7 +33,7 @@ from tilewright.cli.options import (
     refuse,
 )
 from tilewright.cli.output import dump, progress, say
-from tilewright.runtime.threads import thread_count
+from tilewright.runtime.threads import keep_threads, thread_count
 
 if TYPE_CHECKING:
     from tilewright.graph.nodes import Graph
@@ -106,6 +106,8 @@ def command(
         ranged.refuse_ranges(options, f"a library ({output.name})")
         library.write(model, output, header, target_triple, options, as_json)
         return
+    if output is not None and emit is None:
+        _check_artifact_name(output)
     refuse(
         ("header", "target_triple"),
         "only a library has one",
@@ -136,6 +138,21 @@ def command(
         _say_made(made, place, facts)
 
 
+def _check_artifact_name(output: Path) -> None:
+    """Raise InputError for a file that other commands would not take for an artifact.
+
+    It could be the model, which would be lost. A device, as /dev/null, may have any name.
+    """
+    device = output.exists() and not output.is_file()
+    if output.suffix != ARTIFACT_SUFFIX and not device:
+        raise InputError(
+            f"the name of an artifact ends in {ARTIFACT_SUFFIX}",
+            where=str(output),
+            hint=f"Name it {output.with_suffix(ARTIFACT_SUFFIX).name}, or a library "
+            f"*{listing(library.SUFFIXES, 8).replace(', ', ', *')}",
+        )
+
+
 def _made(
     graph: Graph,
     given: dict[str, Any],
@@ -162,7 +179,8 @@ def _made(
         how = graph, certified, options.threads, allowed
         said = certificate.certify(made, *how)
         made = replace(made, meta={**made.meta, "certificate": said})
-    bundle.save(made, place)
+    meta = keep_threads(made.meta, options.threads)
+    bundle.save(replace(made, meta=meta), place)
     return made, _facts(made, place, seconds, options, said)
 
 

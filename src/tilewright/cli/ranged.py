@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from tilewright.base.errors import InputError
 from tilewright.base.text import human_bytes, human_time, plural
 from tilewright.cli.options import CommandOptions, refuse
 from tilewright.cli.output import dump, progress, say
+from tilewright.runtime.threads import keep_threads
 
 if TYPE_CHECKING:
     from tilewright.graph.nodes import Graph
@@ -49,7 +51,8 @@ def write(
     with progress(f"compiling {place.name}"):
         made = steps.ranged(graph, possible(graph, allowed), chosen)
         seconds = time.perf_counter() - start
-        ranged_bundle.save(made, place)
+        meta = keep_threads(made.meta, options.threads)
+        ranged_bundle.save(replace(made, meta=meta), place)
     together = sum(len(s.covers) for s in made.shared)
     size = place.stat().st_size
     if as_json:

@@ -156,6 +156,8 @@ def _compiled(
     """Load the model from the cache if it is there; else compile and store it."""
     if not isinstance(tiered, bool):
         raise InputError(f"tiered={tiered!r}", hint="give True or False")
+    if dims is not None and not isinstance(dims, Mapping):
+        raise InputError(f"dims={dims!r}", hint="give a mapping, as in {'batch': 1}")
     with exclusive(), events.span("compile"):
         store = chosen.store
         limit = chosen.limit

@@ -97,7 +97,9 @@ def with_dims(graph: Graph, dims: Dims, options: Options) -> Graph:
                 hint="give one value here",
             )
         if not isinstance(value, int | np.integer) or value < 0:
-            raise InputError(f"dimension {name!r} is {value!r}", hint="give an integer")
+            raise InputError(
+                f"dimension {name!r} is {value!r}", hint="give an integer of at least 0"
+            )
         extents[name] = int(value)
     check_made_for(graph, extents)
     return specialize(

@@ -153,7 +153,8 @@ class Expr(Node):
 
     def __bool__(self) -> bool:
         raise TypeError(
-            "an expression has no truth value while it is built; use Select, &, |, ~ or eq()"
+            "an expression has no truth value while it is built; use Select (in "
+            "tilewright.operators where, in te if_then_else), &, |, ~ or eq()"
         )
 
     def __repr__(self) -> str:

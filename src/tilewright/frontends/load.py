@@ -28,6 +28,7 @@ _OTHERS: Final = {
     ".pb": _CONVERT,
     ".h5": _CONVERT,
     ".keras": _CONVERT,
+    ".tw": "It is a compiled model: tilewright.load(path) runs it",
 }
 
 

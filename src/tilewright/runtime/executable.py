@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from ctypes import CFUNCTYPE, c_void_p
+from dataclasses import replace
 from functools import cached_property
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -21,7 +22,7 @@ from tilewright.runtime.model import CompiledModel, NativeStep, Tensor, check, l
 from tilewright.runtime.nesting import ArgumentNesting
 from tilewright.runtime.overrides import Overrides
 from tilewright.runtime.pool import Pool, shared
-from tilewright.runtime.threads import thread_count
+from tilewright.runtime.threads import keep_threads, thread_count
 
 if TYPE_CHECKING:
     from tilewright.runtime.profile import Profile
@@ -32,10 +33,10 @@ _NATIVE: Final = CFUNCTYPE(None, c_void_p, c_void_p)
 class Executable:
     """A model ready to run. Calls from several Python threads at once are safe and independent.
 
-    `threads` is as for `runtime.threads.thread_count`. Raises ArtifactError if the model is
-    inconsistent or this machine cannot run it. code: an executable with the same code, which
-    differs in sizes only. lazy: open devices at the first call, so that a model can be saved on a
-    machine without them.
+    `threads` is as for `runtime.threads.thread_count`, with the model's `meta`. code: an
+    executable with the same code, which differs in sizes only. lazy: open devices at the first
+    call, so that a model can be saved on a machine without them. Raises ArtifactError if the model
+    is inconsistent or this machine cannot run it.
     """
 
     def __init__(
@@ -61,7 +62,8 @@ class Executable:
             functions = {s.symbol: _NATIVE(image.address(s.symbol)) for s in native}
             if model.support:
                 self._pool = shared(model.support[0])
-        self.threads: Final = thread_count(threads) if self._pool else 1
+        self._asked: Final = threads
+        self.threads: Final = thread_count(threads, model.meta) if self._pool else 1
         self._plan: Final[CallPlan] = CallPlan(
             model, functions, self._pool, self.threads, image, lazy
         )
@@ -224,7 +226,8 @@ class Executable:
         from tilewright.runtime import bundle
         from tilewright.runtime.own_constants import with_own_constants
 
-        bundle.save(with_own_constants(self.model), path)
+        meta = keep_threads(self.model.meta, self._asked)
+        bundle.save(replace(with_own_constants(self.model), meta=meta), path)
 
     def release(self) -> None:
         """Give back the memory kept between calls; the next call allocates it again."""
@@ -342,6 +345,7 @@ def load(
 ) -> Executable:
     """The artifact at `path`, ready to run, without any compiler.
 
+    threads: if None, those that it was compiled for, if `compile` was given a number.
     verify: check the constants' checksum even where they are large. Raises ArtifactError.
     """
     from tilewright.runtime import bundle

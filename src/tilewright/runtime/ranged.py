@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from tilewright.runtime.nesting import ArgumentNesting
 from tilewright.runtime.open_model import OpenModel
 from tilewright.runtime.overrides import Overrides
 from tilewright.runtime.ranged_model import RangedModel
+from tilewright.runtime.threads import has_threads, keep_threads, thread_count
 
 # Sets of sizes of shared code that are laid out, least recently used out.
 KEPT: Final = 64
@@ -39,7 +41,10 @@ class RangedExecutable(ShapeDispatch):
             model.conditions,
         )
         self.model: Final = model
-        self._threads = threads
+        self._asked: Final = threads
+        if threads is None and has_threads(model.meta):
+            threads = thread_count(None, model.meta)
+        self._threads: Final = threads
         self._single = {
             key: Executable(m, threads=threads, lazy=True)
             for key, m in model.single.items()
@@ -119,7 +124,8 @@ class RangedExecutable(ShapeDispatch):
         """Write all of it as one artifact that `load` reads, whole or not at all."""
         from tilewright.runtime import ranged_bundle
 
-        ranged_bundle.save(self.model, path)
+        meta = keep_threads(self.model.meta, self._asked)
+        ranged_bundle.save(replace(self.model, meta=meta), path)
 
     def release(self) -> None:
         """Give back the memory kept between calls."""
@@ -146,6 +152,7 @@ def load(
 ) -> Executable | RangedExecutable:
     """The artifact at `path`, ready to run, without any compiler; of ranges of shapes too.
 
+    threads: if None, those that it was compiled for, if `compile` was given a number.
     verify: check the constants' checksum even where they are large. Raises ArtifactError.
     """
     from tilewright.runtime import ranged_bundle

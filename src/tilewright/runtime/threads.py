@@ -1,14 +1,15 @@
-"""The number of threads: requested by the caller or the environment, or else the available
-cores."""
+"""The number of threads: requested by the caller, by the environment or by who compiled the
+artifact, or else the available cores."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any, Final
 
 from tilewright.base import flags
-from tilewright.base.errors import InputError
+from tilewright.base.errors import ArtifactError, InputError
 from tilewright.base.numbers import whole
 from tilewright.base.text import plural
 
@@ -17,14 +18,19 @@ _CGROUP = Path("/sys/fs/cgroup")
 _MEMBERSHIP = Path("/proc/self/cgroup")
 
 MAX_THREADS = 1024
+_KEY: Final = "threads"  # in `meta` of a saved model
 
 
-def thread_count(requested: int | None = None) -> int:
+def thread_count(
+    requested: int | None = None, meta: Mapping[str, Any] | None = None
+) -> int:
     """Threads to use, at least 1.
 
     The first of: `requested`; TILEWRIGHT_NUM_THREADS; OMP_NUM_THREADS; the least of the processors
-    that the process may run on, its control group's quota, and the physical cores among them.
-    Raises InputError for a count below 1 or absurdly large, FlagError for a bad variable.
+    that the process may run on, its control group's quota, and the physical cores among them, and
+    of what `keep_threads` left in the `meta` of an artifact's model.
+    Raises InputError for a count below 1 or absurdly large, FlagError for a bad variable, and
+    ArtifactError for a bad count in `meta`.
     """
     asked = requested
     if asked is None:
@@ -32,7 +38,7 @@ def thread_count(requested: int | None = None) -> int:
     if asked is None:
         asked = flags.OMP_NUM_THREADS.get()
     if asked is None:
-        return available()
+        return min(available(), _kept(meta or {}))
     count = whole(asked, 1)
     if count is None or count > MAX_THREADS:
         raise InputError(
@@ -40,6 +46,24 @@ def thread_count(requested: int | None = None) -> int:
             code="TW-THREADS",
             hint=f"Ask for 1 to {MAX_THREADS}",
         )
+    return count
+
+
+def keep_threads(meta: Mapping[str, Any], requested: int | None) -> Mapping[str, Any]:
+    """`meta` of a model that is to run on `requested` threads where it is loaded, if not None."""
+    return meta if requested is None else {**meta, _KEY: int(requested)}
+
+
+def has_threads(meta: Mapping[str, Any]) -> bool:
+    """Whether `keep_threads` left a number in it."""
+    return _KEY in meta
+
+
+def _kept(meta: Mapping[str, Any]) -> int:
+    found = meta.get(_KEY, MAX_THREADS)
+    count = whole(found, 1)
+    if count is None or count > MAX_THREADS:
+        raise ArtifactError(f"the artifact asks for {found!r} threads")
     return count
 
 

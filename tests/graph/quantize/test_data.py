@@ -59,7 +59,7 @@ REFUSED = {
     "expected float32[2, 4]": data(x=drawn(0, 3, 2, 5)),
     "got float32[3]": data(x=drawn(0, 3)),
     "got float64[2, 4]": data(x=np.ones((3, 2, 4))),
-    "1 numbers are NaN or infinite": data(x=NAN),
+    "1 number is NaN or infinite": data(x=NAN),
     "all numbers are 2.0: the data are constant": data(
         x=np.full((3, 2, 4), 2, np.float32)
     ),

@@ -9,7 +9,7 @@ import tilewright as tw
 from tests.graph.quantize.models import RUNNER, drawn, graph_of, made, samples_for
 from tilewright.base.errors import InputError
 from tilewright.graph.quantize import QuantizationRecipe, quantize, sensitivity
-from tilewright.graph.quantize.metrics import compare, cosine
+from tilewright.graph.quantize.metrics import Agreement, compare, cosine
 from tilewright.graph.quantize.sensitivity import switched
 from tilewright.graph.verify import verify
 
@@ -153,3 +153,8 @@ def test_the_face():
         tw.quantize(graph, {"x": data}, max_drop=2)
     with pytest.raises(InputError, match="unknown option color"):
         tw.quantize(graph, {"x": data}, reading={"color": 1})
+
+
+@pytest.mark.parametrize(("rows", "said"), [(1, "of 1 row,"), (1200, "of 1,200 rows,")])
+def test_an_agreement_counts_its_rows(rows, said):
+    assert said in str(Agreement(1.0, 0.5, rows))

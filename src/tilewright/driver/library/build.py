@@ -109,8 +109,9 @@ def compile_library(
 
 
 def _plain(stem: str) -> str:
-    """The C name for the stem of a file name: my_model for libmy-model."""
-    return re.sub(r"\W", "_", stem.removeprefix("lib"), flags=re.ASCII)
+    """The C name for the stem of a file name: my_model for libmy-model, m3 for 3."""
+    plain = re.sub(r"\W", "_", stem.removeprefix("lib"), flags=re.ASCII)
+    return re.sub(r"^(?![A-Za-z])", "m", plain)
 
 
 def _files(path: Path, header: Path | None) -> Library:

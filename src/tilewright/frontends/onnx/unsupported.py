@@ -11,8 +11,8 @@ from tilewright.frontends.onnx.functions import newest_opset
 from tilewright.graph.nodes import Operation
 
 _DEFINE = (
-    "Define an operator with tilewright.graph.ops.registry.register(OpDef(...)) "
-    "before loading the model"
+    "Define an operator with tilewright.operators.register(OpDef(...)) before "
+    "loading the model"
 )
 # Simpler alternatives, if they are known.
 _INSTEAD = {

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.base.errors import InputError
-from tilewright.base.text import did_you_mean
+from tilewright.base.text import did_you_mean, plural
 from tilewright.graph.nodes import Graph, Value
 from tilewright.graph.quantize.calibrate import Sample
 
@@ -142,7 +142,7 @@ def _check(
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         count = int((~np.isfinite(array)).sum())
         raise InputError(
-            f"{count} numbers are NaN or infinite",
+            f"{plural(count, 'number is', 'numbers are')} NaN or infinite",
             where=f"calibration data, input {v.name!r}",
             hint="leave such samples out: they have no range",
         )

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import InputError
+from tilewright.base.text import plural
 
 Array = NDArray[Any]
 Outputs = Mapping[str, Array]
@@ -47,7 +48,9 @@ class Agreement:
         cosine = f"cosine {self.cosine:.6f}"
         if self.top1 is None:
             return cosine
-        return f"top-1 agreement {self.top1:.2%} of {self.rows} rows, {cosine}"
+        return (
+            f"top-1 agreement {self.top1:.2%} of {plural(self.rows, 'row')}, {cosine}"
+        )
 
 
 def compare(
