@@ -11,7 +11,7 @@ from tilewright.base.errors import InputError, ModelError, UnsupportedError
 from tilewright.driver.compile import text
 from tilewright.frontends.torch import guards
 from tilewright.frontends.torch import load as load_program
-from tilewright.runtime.conditions import AppliedFunction
+from tilewright.runtime.conditions import AppliedFunction, ExtentCondition
 
 AUTO = Dim.AUTO
 LIMIT = 1 << 30
@@ -336,3 +336,5 @@ def test_terms_of_guards():
     divided = AppliedFunction("//", (AppliedFunction("+", (-1, size)), number))
     expected = AppliedFunction("==", (divided, AppliedFunction("neg", (stride,))))
     assert guards.read(text, resolve) == expected
+    # Artifacts have no truth values.
+    assert ExtentCondition(guards.read("True", resolve)).to_json() is not True

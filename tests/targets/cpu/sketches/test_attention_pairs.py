@@ -11,14 +11,15 @@ import pytest
 from tests.targets.cpu.sketches.test_sketches import draw
 from tilewright.base.dtypes import DType, bfloat16, float32
 from tilewright.compute.build import cast, map_, reduce_
-from tilewright.compute.nodes import Computation
-from tilewright.expr.nodes import Buffer, call
+from tilewright.compute.nodes import Computation, Dim
+from tilewright.expr.nodes import Buffer, Expr, Load, call, const, var
 from tilewright.loops import interp
 from tilewright.loops.nodes import Kernel, Unit
 from tilewright.loops.verify import verify
 from tilewright.loops.walk import walk
 from tilewright.targets.cpu.machine import CpuMachine, machine
 from tilewright.targets.cpu.sketches import Context, sketches
+from tilewright.targets.cpu.sketches.dot_products import _in_blocks
 from tilewright.testing.random_kernels import plain
 
 PROCESSORS = ("znver4", "znver5", "sapphirerapids")
@@ -133,6 +134,26 @@ def test_words_change_places_and_stay_whole() -> None:
     assert units(kernel).count(WORDS) == 1
     ones = result(kernel, 3), result(plain(steps), 3)
     assert np.abs(ones[0] - ones[1]).max() <= 2.0**-7 * np.abs(ones[1]).max()
+
+
+@pytest.mark.parametrize(
+    ("index", "found"),
+    [
+        pytest.param(lambda o, d: (o * 8 + d, 3), True, id="blocks"),
+        pytest.param(lambda o, d: (o * 16 + d, o), True, id="every other block"),
+        pytest.param(lambda o, d: (o * 4 + d, 3), False, id="that overlap"),
+        pytest.param(lambda o, d: (o * 8 + d * 2, 3), False, id="of others"),
+        pytest.param(lambda o, d: (o * 8 + d, d), False, id="of two axes"),
+        pytest.param(lambda o, d: (o * 8, 3), False, id="of none"),
+    ],
+)
+def test_depth_goes_through_whole_blocks_of_an_axis(index: Any, found: bool) -> None:
+    """Windows that overlap would be packed as often as they do."""
+    d, o = Dim(var("d"), 8), var("o")
+    given = index(o, d.var)
+    wrapped = [i if isinstance(i, Expr) else const(i) for i in given]
+    load = Load(Buffer("v", (64, 64), bfloat16), tuple(wrapped))
+    assert _in_blocks(load, d) is found
 
 
 def test_every_choice_keeps_the_result() -> None:
