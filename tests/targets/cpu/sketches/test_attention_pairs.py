@@ -36,10 +36,11 @@ def attention(
     columns: int,
     narrow: DType = bfloat16,
     turned: bool = False,
+    queries_turned: bool = False,
 ) -> list[Computation]:
-    """softmax(q @ k) @ v of two heads; the keys as rows, or as columns."""
+    """softmax(q @ k) @ v of two heads; keys and queries as rows, or as columns."""
     q, v = (
-        Buffer("q", (2, rows, depth), narrow),
+        Buffer("q", (2, depth, rows) if queries_turned else (2, rows, depth), narrow),
         Buffer("v", (2, keys, columns), narrow),
     )
     k = Buffer("k", (2, depth, keys) if turned else (2, keys, depth), narrow)
@@ -50,7 +51,8 @@ def attention(
 
     def score(b: Any, i: Any, j: Any, r: Any) -> Any:
         key = k[b, r, j] if turned else k[b, j, r]
-        return cast(q[b, i, r], float32) * cast(key, float32)
+        query = q[b, r, i] if queries_turned else q[b, i, r]
+        return cast(query, float32) * cast(key, float32)
 
     def mean(b: Any, i: Any, d: Any, j: Any) -> Any:
         return cast(p[b, i, j], float32) * cast(v[b, j, d], float32)
@@ -107,6 +109,15 @@ def test_keys_as_columns_are_interleaved() -> None:
     steps = attention(17, 34, 6, 16, turned=True)
     kernel = scheduled(steps, machine("znver4"))
     assert sorted(units(kernel)) == [INTERLEAVE, INTERLEAVE, DOT, DOT]
+    want, found = result(plain(steps)), result(kernel)
+    assert np.abs(found - want).max() <= 2.0**-8 * np.abs(want).max()
+
+
+def test_queries_whose_words_are_apart_are_multiplied_one_by_one() -> None:
+    steps = attention(17, 34, 6, 16, queries_turned=True)
+    kernel = scheduled(steps, machine("znver4"))
+    verify(kernel)
+    assert units(kernel).count(DOT) == 1
     want, found = result(plain(steps)), result(kernel)
     assert np.abs(found - want).max() <= 2.0**-8 * np.abs(want).max()
 
