@@ -81,6 +81,43 @@ def test_who_waits_ends_the_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     assert done and time.perf_counter() - start < 30
 
 
+def test_after_an_interrupt_the_work_is_waited_for_again() -> None:
+    def action() -> None:
+        compile_lock.afterwards(lambda pause: time.sleep(0.05))
+        compile_lock.settle()
+
+    for moment in at_every_moment(compile_lock.settle, action):
+        left = [t for t in threading.enumerate() if t.name == "tilewright-afterwards"]
+        known = [thread for thread, _ in compile_lock._left]
+        assert set(left) <= set(known)
+        compile_lock.settle()
+    assert moment > 3
+
+
+def test_several_may_wait() -> None:
+    """For the same work; each returns after its end."""
+    begin, done = threading.Event(), list[int]()
+
+    def work(pause: compile_lock.Pause) -> None:
+        begin.wait(60)
+        done.append(1)
+
+    def wait() -> None:
+        compile_lock.settle()
+        done.append(len(done))
+
+    compile_lock.afterwards(work)
+    waiting = [threading.Thread(target=wait) for _ in range(2)]
+    for thread in waiting:
+        thread.start()
+    time.sleep(0.1)
+    assert not done
+    begin.set()
+    for thread in waiting:
+        thread.join()
+    assert done == [1, 1, 2] and not compile_lock._left
+
+
 def test_the_end_of_the_process_ends_the_pauses() -> None:
     code = (
         "from tilewright.driver import compile_lock\n"

@@ -27,7 +27,7 @@ from tilewright.base.errors import (
 from tilewright.base.store import FileStore
 from tilewright.driver import compile_lock, file_digest, model_cache, steps, version
 from tilewright.driver.dynamic import DynamicExecutable
-from tilewright.runtime import bundle, ranged_bundle
+from tilewright.runtime import bundle, digest, ranged_bundle
 
 W = np.random.default_rng(0).standard_normal((40, 30)).astype(np.float32)
 X = np.random.default_rng(1).standard_normal((5, 40)).astype(np.float32)
@@ -452,6 +452,21 @@ def test_a_large_model_is_written_while_the_caller_goes_on(
     second, again = found(path)
     assert again
     np.testing.assert_array_equal(first(X), second(X))
+
+
+@pytest.mark.parametrize("ranged", [False, True])
+def test_a_large_model_is_written_with_pauses(
+    ranged: bool, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[object] = []
+    monkeypatch.setattr(model_cache, "LARGE", 0)
+    monkeypatch.setattr(digest, "CHUNK", 64)
+    monkeypatch.setattr(compile_lock.Pauses, "pause", lambda of: pauses.append(of))
+    path = tmp_path / "m.onnx"
+    onnx.save(model(shape=("N", 40)) if ranged else model(), path)
+    tw.compile(path, **(RANGE if ranged else {}))
+    compile_lock.settle()
+    assert len(pauses) >= W.nbytes // 64
 
 
 def test_the_end_of_the_process_waits_and_kept_models_need_no_compiler(

@@ -71,16 +71,20 @@ def test_operands_and_probabilities_are_rounded_and_scores_are_not() -> None:
     ]
 
 
-def test_each_number_is_rounded_once() -> None:
+@pytest.mark.parametrize("names", ["qkv", "qqv", "qkq", "qqq"])
+def test_each_number_is_rounded_once(names: str) -> None:
     """As if every operand and every probability were rounded by hand."""
 
     def rounded(a: Any) -> Any:
         return a.astype(ml_dtypes.bfloat16).astype(np.float32)
 
-    g = graph(keys=37, depth=18)
+    square = {"queries": 18, "columns": 18} if names != "qkv" else {"keys": 37}
+    first, second, third = names
+    body = SOFTMAX.replace("(q, k)", f"({first}, {second})").replace("v)", f"{third})")
+    g = graph(**{"keys": 18, "depth": 18} | square, body=body)
     feeds = feeds_of(g)
     found = result(lowered(g), feeds)
-    q, k, v = (rounded(feeds[name]) for name in "qkv")
+    q, k, v = (rounded(feeds[name]) for name in names)
     scores = q @ k
     e = np.exp(scores - scores.max(-1, keepdims=True))
     want = rounded(e / e.sum(-1, keepdims=True)) @ v

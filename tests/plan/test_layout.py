@@ -49,6 +49,31 @@ def test_the_layout_does_not_spread_to_a_stack() -> None:
     assert choose(graph) == {y: LAST}
 
 
+@pytest.mark.parametrize("stack", ["operand", "result"])
+def test_a_convolution_that_makes_or_reads_a_stack_leaves_it(stack: str) -> None:
+    """Nor does it begin a layout on its other side."""
+    x, y, z = (value(name, 1, 6, 6, 6) for name in "xyz")
+    filter, b, given = (
+        value("filter", 6, 6, 1, 1),
+        value("b", 1, 6, 6, 6),
+        value("g", 1, 6, 6, 6),
+    )
+    relu, conv = Operation("Relu", (given,), (x,), {}, "", 21, "relu"), "Conv"
+    if stack == "operand":
+        rest = (
+            Operation(conv, (x, filter), (y,), {}, "", 21, "conv"),
+            Operation("MatMul", (y, b), (z,), {}, "", 21, "product"),
+        )
+    else:
+        rest = (
+            Operation("MatMul", (x, b), (y,), {}, "", 21, "product"),
+            Operation(conv, (y, filter), (z,), {}, "", 21, "conv"),
+        )
+    last = Operation("Relu", (z,), (value("end", 1, 6, 6, 6),), {}, "", 21, "last")
+    graph = Graph("g", (given, filter, b), last.outputs, (relu, *rest, last))
+    assert choose(graph) == {}
+
+
 ONE = [
     pytest.param((6, 5), id="a matrix that all share"),
     pytest.param((1, 1, 6, 5), id="a stack of one matrix"),

@@ -410,3 +410,11 @@ def test_only_chunks_of_several_pieces_are_copies(monkeypatch):
     found = list(digest.chunks([memoryview(data[:9]), memoryview(data[9:])]))
     shared = [np.shares_memory(data, np.frombuffer(c, np.uint8)) for c in found]
     assert shared == [True, True, False, True]
+
+
+def test_a_writer_pauses_after_each_chunk_of_constants(monkeypatch, tmp_path):
+    model = native.model()
+    monkeypatch.setattr(digest, "CHUNK", 64)
+    pauses = []
+    bundle.write(model, tmp_path / "m.tw", pause=lambda: pauses.append(1))
+    assert len(pauses) == -(-model.held.stored_bytes() // 64) > 0

@@ -23,6 +23,7 @@ TERMS = [
     (AppliedFunction("min", ("n", "m", 5)), 3),
     (AppliedFunction("max", ("n", "m", 9)), 9),
     (AppliedFunction("round", (2.5,)), 2),
+    (AppliedFunction("round", (AppliedFunction("*", ("n", 25)), -1)), 180),
     (AppliedFunction("trunc", (AppliedFunction("neg", (2.5,)),)), -2),
     (AppliedFunction("floor", (AppliedFunction("neg", (2.5,)),)), -3),
     (AppliedFunction("ceil", (2.5,)), 3),
@@ -88,6 +89,7 @@ def test_data_of_many_calls_in_one_another():
             "==", (AppliedFunction("trunc", (AppliedFunction("*", (1e308, "n")),)), 0)
         ),
         AppliedFunction(">", (AppliedFunction("**", (-8.0, 0.5)), 0)),
+        AppliedFunction("==", (AppliedFunction("round", ("n", -(10**5))), 0)),
     ],
 )
 def test_a_condition_without_a_value_does_not_hold(term):
@@ -152,6 +154,8 @@ def test_known_extents():
             ),
             ("n", 3),
         ),
+        (AppliedFunction("==", (AppliedFunction("%", ("n", -4)), 0)), ("n", 4)),
+        (AppliedFunction("<=", (AppliedFunction("%", ("n", -4)), 0)), None),
         (AppliedFunction("==", (AppliedFunction("%", ("n", 2)), 1)), None),
         (AppliedFunction("!=", (AppliedFunction("%", ("n", 2)), 0)), None),
         (AppliedFunction("==", (AppliedFunction("%", ("n", "m")), 0)), None),

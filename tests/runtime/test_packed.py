@@ -10,7 +10,7 @@ from tests.runtime import native
 from tests.runtime.test_bundle import rewrite
 from tilewright.base.errors import ArtifactError
 from tilewright.runtime import buffer, bundle, packed
-from tilewright.runtime.packed import PackedConstant
+from tilewright.runtime.packed import Constants, PackedConstant
 from tilewright.runtime.packing import Packing, PackingPart
 
 KIB = 1 << 10
@@ -91,6 +91,14 @@ def test_what_a_file_has_is_not_copied(whole):
     own = [held.block, *held.weights]
     for piece in pieces:
         assert not piece.any() or any(np.shares_memory(piece, o) for o in own)
+
+
+def test_weights_that_end_within_a_line_are_padded():
+    block, weight = np.ones(5, np.uint8), np.ones(3, np.uint8)
+    held = Constants(block, weights=(weight, weight))
+    found = np.concatenate(list(held.stored()))
+    assert found.size == held.stored_bytes() and found.size % 64 == 0
+    assert np.flatnonzero(found).tolist() == [*range(5), 64, 65, 66, 128, 129, 130]
 
 
 def test_large_runs_are_mapped_where_their_pages_lie_alike(artifact):

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from tilewright.base import collector, limits
@@ -69,9 +69,13 @@ def exclusive() -> Iterator[None]:
 def settle() -> None:
     """Wait for the work that compilations left to threads; it goes on without pauses."""
     while _left:
-        thread, pauses = _left.pop()
+        first = _left[0]
+        thread, pauses = first
         pauses.end()
         thread.join()
+        # Only now: after an interrupt it is waited for again. Another thread may wait, too.
+        with suppress(ValueError):
+            _left.remove(first)
 
 
 def afterwards(work: Callable[[Pause], object]) -> None:

@@ -39,6 +39,13 @@ def _power(base: Any, exponent: Any) -> Any:
     return base**exponent
 
 
+def _rounded(number: Any, digits: Any = None) -> Any:
+    """Raises OverflowError for an integer that would take long to compute."""
+    if digits is not None and abs(digits) > _LONGEST:
+        raise OverflowError
+    return round(number, digits)
+
+
 FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
     "+": operator.add,
     "-": operator.sub,
@@ -61,7 +68,7 @@ FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
     "min": min,
     "max": max,
     "float": float,
-    "round": round,
+    "round": _rounded,
     "trunc": math.trunc,
     "floor": math.floor,
     "ceil": math.ceil,
@@ -131,11 +138,14 @@ def remaining(
 
 
 def multiples(condition: ExtentCondition) -> tuple[str, int] | None:
-    """What must divide an extent, if the condition says this of one, as `3*n % 6 == 0` does."""
+    """What must divide an extent, if the condition says this of one, as `3*n % 6 == 0` does.
+
+    `n % -4 <= 0` says nothing.
+    """
     match condition.term:
         case AppliedFunction(
-            "==" | "<=", (AppliedFunction("%", (what, int(divisor))), 0)
-        ) if divisor:
+            "==" | "<=" as how, (AppliedFunction("%", (what, int(divisor))), 0)
+        ) if divisor > 0 or (divisor and how == "=="):
             match what:
                 case str(name):
                     return name, abs(divisor)

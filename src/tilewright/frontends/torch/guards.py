@@ -32,7 +32,8 @@ _LONGEST: Final = 20_000
 _LARGEST: Final = 1 << 64
 _KEY: Final = re.compile(r"[\w./:+\- ]*")
 _ASSERT: Final = "aten._assert_scalar.default"
-_PROPERTIES: Final = ("size", "stride", "storage_offset")
+# Of a tensor, and whether they are of one axis of it.
+_PROPERTIES: Final = {"size": True, "stride": True, "storage_offset": False}
 
 _OPERATORS: Final[Mapping[type[ast.AST], str]] = {
     ast.Add: "+",
@@ -148,15 +149,17 @@ def _applied(
 
 def _leaf(node: ast.expr) -> GuardLeaf:
     """Raises Unreadable for anything else."""
-    axis = 0
+    axis: int | None = None
     match node:
         case ast.Subscript(ast.Call() as call, ast.Constant(value=int(axis))):
             node = call
     match node:
         case ast.Name(name):
             return GuardLeaf(name)
-        case ast.Call(ast.Attribute(place, what), [], []) if what in _PROPERTIES:
-            return GuardLeaf(_place(place, 0), what, axis)
+        case ast.Call(ast.Attribute(place, what), [], []):
+            if _PROPERTIES.get(what) != (axis is not None):
+                raise Unreadable
+            return GuardLeaf(_place(place, 0), what, axis or 0)
     return GuardLeaf(_place(node, 0))
 
 

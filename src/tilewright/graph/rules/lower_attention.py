@@ -63,7 +63,8 @@ def _products(body: Graph) -> tuple[Operation, Operation]:
 def _rounded(body: Graph) -> set[Value]:
     """Queries, keys and values: what the products read from outside."""
     first, last = _products(body)
-    return {*first.reads, last.reads[1]}
+    found = (*first.inputs, last.inputs[1])
+    return {v for v in found if v is not None}
 
 
 def _of_floats(m: Match) -> bool:
@@ -125,7 +126,8 @@ def _mixed(
     lower: dict[Value, Value],
 ) -> Operation:
     """A product with its operands in the lower type."""
-    inputs = tuple(lower[v] for v in product.reads)
+    # Not `reads`, which has what is both factors once.
+    inputs = tuple(lower[v] for v in product.inputs if v is not None)
     return replace(product, op_type=MIXED, domain=DOMAIN, version=1, inputs=inputs)
 
 

@@ -11,14 +11,15 @@ import pytest
 from tests.targets.cpu.sketches.test_sketches import draw
 from tilewright.base.dtypes import DType, bfloat16, float32
 from tilewright.compute.build import cast, map_, reduce_
-from tilewright.compute.nodes import Computation
-from tilewright.expr.nodes import Buffer, call
+from tilewright.compute.nodes import Computation, Dim
+from tilewright.expr.nodes import Buffer, Expr, Load, call, const, var
 from tilewright.loops import interp
 from tilewright.loops.nodes import Kernel, Unit
 from tilewright.loops.verify import verify
 from tilewright.loops.walk import walk
 from tilewright.targets.cpu.machine import CpuMachine, machine
 from tilewright.targets.cpu.sketches import Context, sketches
+from tilewright.targets.cpu.sketches.dot_products import _in_blocks
 from tilewright.testing.random_kernels import plain
 
 PROCESSORS = ("znver4", "znver5", "sapphirerapids")
@@ -35,10 +36,11 @@ def attention(
     columns: int,
     narrow: DType = bfloat16,
     turned: bool = False,
+    queries_turned: bool = False,
 ) -> list[Computation]:
-    """softmax(q @ k) @ v of two heads; the keys as rows, or as columns."""
+    """softmax(q @ k) @ v of two heads; keys and queries as rows, or as columns."""
     q, v = (
-        Buffer("q", (2, rows, depth), narrow),
+        Buffer("q", (2, depth, rows) if queries_turned else (2, rows, depth), narrow),
         Buffer("v", (2, keys, columns), narrow),
     )
     k = Buffer("k", (2, depth, keys) if turned else (2, keys, depth), narrow)
@@ -49,7 +51,8 @@ def attention(
 
     def score(b: Any, i: Any, j: Any, r: Any) -> Any:
         key = k[b, r, j] if turned else k[b, j, r]
-        return cast(q[b, i, r], float32) * cast(key, float32)
+        query = q[b, r, i] if queries_turned else q[b, i, r]
+        return cast(query, float32) * cast(key, float32)
 
     def mean(b: Any, i: Any, d: Any, j: Any) -> Any:
         return cast(p[b, i, j], float32) * cast(v[b, j, d], float32)
@@ -110,6 +113,15 @@ def test_keys_as_columns_are_interleaved() -> None:
     assert np.abs(found - want).max() <= 2.0**-8 * np.abs(want).max()
 
 
+def test_queries_whose_words_are_apart_are_multiplied_one_by_one() -> None:
+    steps = attention(17, 34, 6, 16, queries_turned=True)
+    kernel = scheduled(steps, machine("znver4"))
+    verify(kernel)
+    assert units(kernel).count(DOT) == 1
+    want, found = result(plain(steps)), result(kernel)
+    assert np.abs(found - want).max() <= 2.0**-8 * np.abs(want).max()
+
+
 @pytest.mark.parametrize(
     "steps",
     [
@@ -133,6 +145,26 @@ def test_words_change_places_and_stay_whole() -> None:
     assert units(kernel).count(WORDS) == 1
     ones = result(kernel, 3), result(plain(steps), 3)
     assert np.abs(ones[0] - ones[1]).max() <= 2.0**-7 * np.abs(ones[1]).max()
+
+
+@pytest.mark.parametrize(
+    ("index", "found"),
+    [
+        pytest.param(lambda o, d: (o * 8 + d, 3), True, id="blocks"),
+        pytest.param(lambda o, d: (o * 16 + d, o), True, id="every other block"),
+        pytest.param(lambda o, d: (o * 4 + d, 3), False, id="that overlap"),
+        pytest.param(lambda o, d: (o * 8 + d * 2, 3), False, id="of others"),
+        pytest.param(lambda o, d: (o * 8 + d, d), False, id="of two axes"),
+        pytest.param(lambda o, d: (o * 8, 3), False, id="of none"),
+    ],
+)
+def test_depth_goes_through_whole_blocks_of_an_axis(index: Any, found: bool) -> None:
+    """Windows that overlap would be packed as often as they do."""
+    d, o = Dim(var("d"), 8), var("o")
+    given = index(o, d.var)
+    wrapped = [i if isinstance(i, Expr) else const(i) for i in given]
+    load = Load(Buffer("v", (64, 64), bfloat16), tuple(wrapped))
+    assert _in_blocks(load, d) is found
 
 
 def test_every_choice_keeps_the_result() -> None:
