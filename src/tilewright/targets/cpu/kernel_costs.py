@@ -133,6 +133,13 @@ class KernelCosts:
         "bytes",
         "of weights, at most, that the last cache keeps for all blocks",
     )
+    # Shows for small images, where a weight is used little. A transformed 3x3 filter has 16/9 as
+    # many bytes.
+    cold_byte: float = constant(
+        1 / 16,
+        "cycles",
+        "a byte of weights that a core gets first, not hidden: other kernels displaced it",
+    )
     winograd_gain: float = constant(
         0.85, "of the cycles", "of the direct convolution: at most so many must be left"
     )

@@ -161,8 +161,8 @@ def winograd(
 def winograd_is_profitable(pattern: KernelPattern, costs: CostModel) -> bool:
     """Whether this is expected to be faster than the direct convolution, by a model of both.
 
-    It counts vector multiply-adds (one per cycle), the transforms' instructions, and the traffic
-    after the L2 cache. Never where channels are not side by side in memory.
+    It counts vector multiply-adds (one per cycle), the transforms' instructions, the traffic after
+    the L2 cache, and the weights: where cores share channels, each reads its own only. Never where channels are not side by side in memory.
     """
     assert pattern.reduction is not None and pattern.epilogue is not None
     inputs = pattern.computations[1]
@@ -188,6 +188,8 @@ def winograd_is_profitable(pattern: KernelPattern, costs: CostModel) -> bool:
     width = _whole(shape.width, lanes)
     products = WINDOW * WINDOW * shape.depth * width * shape.results
     direct = products / lanes / costs.multiply_rate(lanes, float32.itemsize)
+    weights = WINDOW * WINDOW * shape.depth * shape.width * float32.itemsize
+    direct += weights * costs.cold_byte  # each of them to one core
     return winograd_cycles(pattern, costs) < costs.winograd_gain * direct
 
 
@@ -291,7 +293,8 @@ def _cycles(
     """Cycles summed over all threads, with blocks of this many rows of tiles.
 
     Weights that every block rereads stream in during its products, unless no cache keeps them: then
-    the block waits for them. A block's own data is cold at the start of the kernel, and warm for
+    the block waits for them. A core waits for their first read in any case: other kernels of the
+    network have displaced them. A block's own data is cold at the start of the kernel, and warm for
     the blocks after the first.
     """
     machine = costs.machine
@@ -312,17 +315,19 @@ def _cycles(
     cache = costs.full * machine.l2
     weights = shape.points * shape.depth * shape.width * itemsize
     near = held + weights < cache
-    again = weights * (blocks - 1)
+    first = min(blocks, machine.cores)  # blocks at a time: each core gets all weights
+    again = weights * (blocks - first)
     streamed = again / (costs.second_bytes if near else costs.far_bytes)
     passes = (1 + panels) * max(0.0, 1 - cache / held)
     inputs = shape.points * shape.depth * shape.tiles * itemsize
-    fetched = weights + inputs * passes + held
+    fetched = inputs * passes + held
     if weights > costs.kept_weights:
         fetched += again
-    waiting = fetched / costs.far_bytes
+    waiting = costs.exposed_traffic * fetched / costs.far_bytes
+    waiting += weights * first * costs.cold_byte
     multiplied = max(products, streamed)
     exchanged = inputs * _exchanged(blocks, held, weights, costs)
-    alone = multiplied + transforms + costs.exposed_traffic * waiting
+    alone = multiplied + transforms + waiting
     return uneven * alone + exchanged
 
 
