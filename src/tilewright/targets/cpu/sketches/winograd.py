@@ -162,7 +162,8 @@ def winograd_is_profitable(pattern: KernelPattern, costs: CostModel) -> bool:
     """Whether this is expected to be faster than the direct convolution, by a model of both.
 
     It counts vector multiply-adds (one per cycle), the transforms' instructions, the traffic after
-    the L2 cache, and the weights: where cores share channels, each reads its own only. Never where channels are not side by side in memory.
+    the L2 cache, and the first read of the weights, each by one core in the direct form. Never
+    where channels are not side by side in memory.
     """
     assert pattern.reduction is not None and pattern.epilogue is not None
     inputs = pattern.computations[1]
