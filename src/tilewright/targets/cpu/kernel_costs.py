@@ -121,7 +121,9 @@ class KernelCosts:
     )
 
     # Winograd's convolution.
-    panel_vectors: int = constant(4, "vectors", "of a panel of channels, at most")
+    panel_vectors: int = constant(
+        4, "vectors", "of a panel of channels, at most, unless it is all of them"
+    )
     exposed_traffic: float = constant(
         0.5, "of the cycles", "of traffic that arithmetic does not hide"
     )

@@ -29,6 +29,7 @@ from tilewright.targets.cpu.sketches import Context, default, sketches
 from tilewright.targets.cpu.sketches.winograd import (
     Shape,
     _exchanged,
+    _panels,
     rows_of_block,
     winograd_cycles,
     winograd_is_profitable,
@@ -93,6 +94,7 @@ SHAPES = [
     (1, 5, 6, 7, 16, 2, 2),
     (1, 6, 5, 18, 52, 2),
     (1, 5, 6, 9, 36, 2),
+    (1, 4, 4, 3, 80, 2),
 ]
 
 
@@ -180,6 +182,22 @@ def test_the_model_chooses_the_tile(shape: Any, expected: int) -> None:
     """Few tiles read their weights too often: 36 numbers per filter instead of 16."""
     both = {m: winograd_cycles(classify(layer(*shape, m)[0]), COSTS) for m in (2, 4)}
     assert min(both, key=lambda m: both[m]) == expected
+
+
+@pytest.mark.parametrize(
+    ("width", "expected"),
+    [
+        (208, {1: 16, 13: 208}),  # 13 vectors
+        (128, {1: 16, 2: 32, 4: 64}),
+        (104, {2: 26, 4: 52}),  # not whole vectors
+        (134, {}),
+        (16, {1: 16}),
+    ],
+)
+def test_panels_are_several_vectors_or_all_channels(
+    width: int, expected: dict[int, int]
+) -> None:
+    assert _panels(Shape(2, 1, 1, 7, 7, 64, width, 196), 16, COSTS) == expected
 
 
 @pytest.mark.parametrize("written", [1, 4])

@@ -260,7 +260,8 @@ def _panel(
 def _panels(shape: Shape, lanes: int, costs: CostModel) -> dict[int, int]:
     """The channels of a panel by its vectors, least first: whole vectors where the channels are.
 
-    Else the last vector of a panel overlaps the one before.
+    Else the last vector of a panel overlaps the one before. If panels of whole vectors
+    have one only, all channels are a panel, too: each panel reads all transformed inputs again.
     """
     found = {}
     for channels in divisors(shape.width):
@@ -268,6 +269,8 @@ def _panels(shape: Shape, lanes: int, costs: CostModel) -> dict[int, int]:
         if lanes <= channels and vectors <= costs.panel_vectors:
             found[vectors] = channels
     whole = {n: channels for n, channels in found.items() if channels == n * lanes}
+    if set(whole) == {1}:
+        whole[shape.width // lanes] = shape.width
     return whole or found
 
 
