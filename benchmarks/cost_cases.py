@@ -131,8 +131,10 @@ MODELS: Final[Mapping[str, str]] = {
         { y = Conv<pads=[1,1,1,1]>(x, w) }""",
     "depthwise": """(float[1,144,14,14] x, float[144,1,3,3] w)
         => (float[1,144,14,14] y) { y = Conv<group=144, pads=[1,1,1,1]>(x, w) }""",
-    "convolution_weights": """(float[1,512,12,12] x, float[512,512,3,3] w)
-        => (float[1,512,12,12] y) { y = Conv<pads=[1,1,1,1]>(x, w) }""",
+    "convolution_weights": """(float[1,512,16,16] x, float[512,512,3,3] w)
+        => (float[1,512,16,16] y) { y = Conv<pads=[1,1,1,1]>(x, w) }""",
+    "convolution_few": """(float[1,208,7,7] x, float[208,208,3,3] w) => (float[1,208,7,7] y)
+        { y = Conv<pads=[1,1,1,1]>(x, w) }""",
     "convolution_even": """(float[1,64,14,14] x, float[96,64,3,3] w) => (float[1,96,14,14] y)
         { y = Conv<pads=[1,1,1,1]>(x, w) }""",
     "convolution_small": """(float[1,16,14,14] x, float[16,16,3,3] w, float[16,16,1,1] wb)
@@ -323,6 +325,7 @@ CASES: Final[Mapping[str, Case]] = {
     "exposed_traffic": Case("convolution_small"),
     "cleared": Case("convolution_small"),
     "kept_weights": Case("convolution_weights"),
+    "cold_byte": Case("convolution_few"),
     "winograd_gain": Case("convolution_small"),
     "exchanged": Case("convolution_even", "znver5"),
     "repeated": Case("repeated"),

@@ -121,7 +121,9 @@ class KernelCosts:
     )
 
     # Winograd's convolution.
-    panel_vectors: int = constant(4, "vectors", "of a panel of channels, at most")
+    panel_vectors: int = constant(
+        4, "vectors", "of a panel of channels, at most, unless it is all of them"
+    )
     exposed_traffic: float = constant(
         0.5, "of the cycles", "of traffic that arithmetic does not hide"
     )
@@ -132,6 +134,13 @@ class KernelCosts:
         8 << 20,
         "bytes",
         "of weights, at most, that the last cache keeps for all blocks",
+    )
+    # Shows for small images, where a weight is used little. A transformed 3x3 filter has 16/9 as
+    # many bytes.
+    cold_byte: float = constant(
+        1 / 16,
+        "cycles",
+        "a byte of weights that a core gets first, not hidden: other kernels displaced it",
     )
     winograd_gain: float = constant(
         0.85, "of the cycles", "of the direct convolution: at most so many must be left"

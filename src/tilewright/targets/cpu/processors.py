@@ -79,6 +79,7 @@ KNOWN: Final[tuple[CoreKind, ...]] = (
             "second_bytes": 32,
             "far_bytes": 20,
             "exchanged": 1.0,
+            "cold_byte": 0.09,
         },
     ),
 )

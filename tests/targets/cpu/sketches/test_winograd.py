@@ -29,6 +29,7 @@ from tilewright.targets.cpu.sketches import Context, default, sketches
 from tilewright.targets.cpu.sketches.winograd import (
     Shape,
     _exchanged,
+    _panels,
     rows_of_block,
     winograd_cycles,
     winograd_is_profitable,
@@ -93,6 +94,7 @@ SHAPES = [
     (1, 5, 6, 7, 16, 2, 2),
     (1, 6, 5, 18, 52, 2),
     (1, 5, 6, 9, 36, 2),
+    (1, 4, 4, 3, 80, 2),
 ]
 
 
@@ -182,6 +184,22 @@ def test_the_model_chooses_the_tile(shape: Any, expected: int) -> None:
     assert min(both, key=lambda m: both[m]) == expected
 
 
+@pytest.mark.parametrize(
+    ("width", "expected"),
+    [
+        (208, {1: 16, 13: 208}),  # 13 vectors
+        (128, {1: 16, 2: 32, 4: 64}),
+        (104, {2: 26, 4: 52}),  # not whole vectors
+        (134, {}),
+        (16, {1: 16}),
+    ],
+)
+def test_panels_are_several_vectors_or_all_channels(
+    width: int, expected: dict[int, int]
+) -> None:
+    assert _panels(Shape(2, 1, 1, 7, 7, 64, width, 196), 16, COSTS) == expected
+
+
 @pytest.mark.parametrize("written", [1, 4])
 def test_steps_of_its_products_are_written_out_where_that_gains(written: int) -> None:
     m = replace(machine("x86-64-v4"), measured=(("written", written),))
@@ -207,6 +225,39 @@ def test_blocks_are_larger_where_few_tiles_wait_for_their_weights() -> None:
     """16 MiB of weights for four tiles a block would take longer than their products."""
     shape = Shape(2, 1, 1, 4, 4, 512, 512, 49)
     assert rows_of_block(shape, 64, 16, COSTS) > 1
+
+
+@pytest.mark.parametrize(
+    ("shape", "free", "expected"),
+    [
+        ((1, 7, 7, 208, 208), True, False),
+        ((1, 7, 7, 320, 320), True, False),
+        ((1, 7, 7, 512, 512), True, True),  # the direct form waits for weights, too
+        ((1, 14, 14, 208, 208), True, True),
+        ((1, 5, 5, 64, 64), False, False),
+    ],
+    ids=str,
+)
+def test_few_tiles_do_not_pay_for_more_weights(
+    shape: tuple[int, ...], free: bool, expected: bool
+) -> None:
+    """free: the answer if weights took no time to arrive."""
+    zen5 = cost_model(replace(machine("znver5"), cores=2))
+    pattern = classify(layer(*shape)[0])
+    assert winograd_is_profitable(pattern, zen5) is expected
+    assert winograd_is_profitable(pattern, replace(zen5, cold_byte=0.0)) is free
+
+
+@pytest.mark.parametrize(("cores", "expected"), [(1, (2, 2)), (2, (1, 4))])
+def test_cores_share_panels_where_each_would_wait_for_all_weights(
+    cores: int, expected: tuple[int, int]
+) -> None:
+    """Rows of a block without and with a cost of the weights: one core reads them once anyway."""
+    costs = cost_model(replace(machine("znver5"), cores=cores))
+    shape = Shape(2, 1, 1, 4, 4, 320, 320, 49)
+    free = replace(costs, cold_byte=0.0)
+    found = tuple(rows_of_block(shape, 64, 16, c) for c in (free, costs))
+    assert found == expected
 
 
 def test_only_near_inputs_of_a_block_that_cores_share_are_exchanged() -> None:

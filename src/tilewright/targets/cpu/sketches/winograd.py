@@ -161,8 +161,9 @@ def winograd(
 def winograd_is_profitable(pattern: KernelPattern, costs: CostModel) -> bool:
     """Whether this is expected to be faster than the direct convolution, by a model of both.
 
-    It counts vector multiply-adds (one per cycle), the transforms' instructions, and the traffic
-    after the L2 cache. Never where channels are not side by side in memory.
+    It counts vector multiply-adds (one per cycle), the transforms' instructions, the traffic after
+    the L2 cache, and the first read of the weights, each by one core in the direct form. Never
+    where channels are not side by side in memory.
     """
     assert pattern.reduction is not None and pattern.epilogue is not None
     inputs = pattern.computations[1]
@@ -188,6 +189,8 @@ def winograd_is_profitable(pattern: KernelPattern, costs: CostModel) -> bool:
     width = _whole(shape.width, lanes)
     products = WINDOW * WINDOW * shape.depth * width * shape.results
     direct = products / lanes / costs.multiply_rate(lanes, float32.itemsize)
+    weights = WINDOW * WINDOW * shape.depth * shape.width * float32.itemsize
+    direct += weights * costs.cold_byte  # each of them to one core
     return winograd_cycles(pattern, costs) < costs.winograd_gain * direct
 
 
@@ -257,7 +260,8 @@ def _panel(
 def _panels(shape: Shape, lanes: int, costs: CostModel) -> dict[int, int]:
     """The channels of a panel by its vectors, least first: whole vectors where the channels are.
 
-    Else the last vector of a panel overlaps the one before.
+    Else the last vector of a panel overlaps the one before. If panels of whole vectors
+    have one only, all channels are a panel, too: each panel reads all transformed inputs again.
     """
     found = {}
     for channels in divisors(shape.width):
@@ -265,6 +269,8 @@ def _panels(shape: Shape, lanes: int, costs: CostModel) -> dict[int, int]:
         if lanes <= channels and vectors <= costs.panel_vectors:
             found[vectors] = channels
     whole = {n: channels for n, channels in found.items() if channels == n * lanes}
+    if set(whole) == {1}:
+        whole[shape.width // lanes] = shape.width
     return whole or found
 
 
@@ -291,7 +297,8 @@ def _cycles(
     """Cycles summed over all threads, with blocks of this many rows of tiles.
 
     Weights that every block rereads stream in during its products, unless no cache keeps them: then
-    the block waits for them. A block's own data is cold at the start of the kernel, and warm for
+    the block waits for them. A core waits for their first read in any case: other kernels of the
+    network have displaced them. A block's own data is cold at the start of the kernel, and warm for
     the blocks after the first.
     """
     machine = costs.machine
@@ -312,17 +319,19 @@ def _cycles(
     cache = costs.full * machine.l2
     weights = shape.points * shape.depth * shape.width * itemsize
     near = held + weights < cache
-    again = weights * (blocks - 1)
+    first = min(blocks, machine.cores)  # blocks at a time: each core gets all weights
+    again = weights * (blocks - first)
     streamed = again / (costs.second_bytes if near else costs.far_bytes)
     passes = (1 + panels) * max(0.0, 1 - cache / held)
     inputs = shape.points * shape.depth * shape.tiles * itemsize
-    fetched = weights + inputs * passes + held
+    fetched = inputs * passes + held
     if weights > costs.kept_weights:
         fetched += again
-    waiting = fetched / costs.far_bytes
+    waiting = costs.exposed_traffic * fetched / costs.far_bytes
+    waiting += weights * first * costs.cold_byte
     multiplied = max(products, streamed)
     exchanged = inputs * _exchanged(blocks, held, weights, costs)
-    alone = multiplied + transforms + costs.exposed_traffic * waiting
+    alone = multiplied + transforms + waiting
     return uneven * alone + exchanged
 
 
