@@ -272,7 +272,7 @@ MEANINGS: Sequence[ChoiceMeaning] = (
     ChoiceMeaning(
         "<reduction>.panel",
         "the vectors of a panel of channels",
-        "1 to 4",
+        "1 to 4, or all if none but 1 divides them",
         "winograd",
     ),
     ChoiceMeaning(
