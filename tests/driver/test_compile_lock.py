@@ -13,6 +13,7 @@ import pytest
 from tests.interrupts import at_every_moment
 from tilewright.base import collector
 from tilewright.driver import compile_lock
+from tilewright.runtime import bundle
 
 
 def another_thread_may_compile() -> bool:
@@ -66,7 +67,7 @@ def test_who_waits_ends_the_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compile_lock, "_LONGEST", 60.0)
     began, done = threading.Event(), []
 
-    def work(pause: compile_lock.Pause) -> None:
+    def work(pause: bundle.Pause) -> None:
         began.set()
         pause()
         pause()
@@ -98,7 +99,7 @@ def test_several_may_wait() -> None:
     """For the same work; each returns after its end."""
     begin, done = threading.Event(), list[int]()
 
-    def work(pause: compile_lock.Pause) -> None:
+    def work(pause: bundle.Pause) -> None:
         begin.wait(60)
         done.append(1)
 

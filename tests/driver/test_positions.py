@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tilewright as tw
 from tilewright.base import events
-from tilewright.driver import open_code
+from tilewright.driver import open_code, position_blocks
 from tilewright.driver.options import Options
 from tilewright.driver.part_assembly import PartedWork
 from tilewright.driver.positions import by_positions
@@ -267,6 +267,18 @@ def test_threads_share_the_work_of_a_block_that_has_no_second_one_beside_it(
         agree(exe, source, *sizes)
     _, found = loops_of_kernels(monkeypatch, source, {"h": (3, 24), "w": (3, 24)}, 1)
     assert not [f for own in found.values() for f in own if ".each" in f.var.name]
+
+
+def test_more_cores_than_a_block_has_work_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of three cores two share a block: rounds of three blocks, and two or more that are left."""
+    monkeypatch.setattr(position_blocks, "speedup", lambda cores, _: min(2, cores))
+    source = of_one_image(
+        [("Conv", {}, (96, 16, 1, 1)), ("Conv", {"pads": [1] * 4}, (256, 96, 3, 3))]
+    )
+    dims = {"h": (3, 24), "w": (3, 24)}
+    exe, found = loops_of_kernels(monkeypatch, source, dims, 3)
+    assert any(".each" in f.var.name for own in found.values() for f in own)
+    agree(exe, source, *((h, h + 1) for h in range(3, 24)))
 
 
 @pytest.mark.parametrize(

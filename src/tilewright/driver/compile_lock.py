@@ -7,12 +7,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tilewright.base import collector, limits
 
+if TYPE_CHECKING:
+    from tilewright.runtime.bundle import Pause
+
 _lock = threading.RLock()
-Pause = Callable[[], object]
 _left: list[tuple[threading.Thread, Pauses]] = []
 _SHARE: Final = 1 / 16  # of one processor that work beside the caller's takes
 _LONGEST: Final = 0.1  # seconds that the end of the process may wait for a pause

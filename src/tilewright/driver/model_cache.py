@@ -27,7 +27,7 @@ from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ArtifactError, ModelError
 from tilewright.base.store import FileStore
 from tilewright.driver import file_digest
-from tilewright.driver.compile_lock import Pause, afterwards
+from tilewright.driver.compile_lock import afterwards
 from tilewright.driver.file_digest import FileState
 from tilewright.driver.recipe import ModelRecipe
 from tilewright.driver.version import compiler
@@ -230,7 +230,7 @@ def keep(store: FileStore, asked: CachedModel, model: AnyModel, limit: int) -> N
     code = {part for m in models for part in m.objects}
     size = model.held.stored_bytes(whole=True) + sum(map(len, code))
 
-    def write(pause: Pause) -> None:
+    def write(pause: bundle.Pause) -> None:
         try:
             path = store.adopt(
                 key,

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from tilewright.base.dims_hint import DimsHint
 from tilewright.base.errors import InputError
-from tilewright.base.numbers import whole
+from tilewright.base.numbers import ceil_div, whole
 from tilewright.base.text import listing
 from tilewright.graph.nodes import Graph
 from tilewright.runtime.conditions import check_conditions
@@ -77,7 +77,7 @@ def made_for(graph: Graph) -> dict[str, range]:
 
 def _multiples(least: int, most: int, step: int) -> range:
     """The multiples of `step` between two numbers, both included."""
-    return range(-(-least // step) * step, most + 1, step)
+    return range(ceil_div(least, step) * step, most + 1, step)
 
 
 def check_made_for(graph: Graph, dims: Dims) -> None:

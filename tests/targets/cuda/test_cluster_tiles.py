@@ -9,7 +9,13 @@ import pytest
 
 from tests.targets.cuda.running import load_counted
 from tests.targets.cuda.test_group_tiles import CORES, along_rows, work_of
-from tests.targets.cuda.test_tensor_tiles import launches, rounded, scheduled, turned
+from tests.targets.cuda.test_tensor_tiles import (
+    batched,
+    launches,
+    rounded,
+    scheduled,
+    turned,
+)
 from tests.targets.simt.products import Case, arrays, expected, product
 from tilewright.base.dtypes import bfloat16, float32
 from tilewright.compute.build import reduce_
@@ -43,21 +49,6 @@ def tiled(case: Case, tile: TensorTile = ONE) -> TensorTiling:
     return tiling_of(work_of(case), tile, GROUPS)
 
 
-def stacked(count: int, m: int, n: int, k: int) -> Case:
-    """A product for each of several pairs of matrices."""
-    a, b = Buffer("A", (count, m, k), bfloat16), Buffer("B", (count, k, n), bfloat16)
-    y = Buffer("Y", (count, m, n), float32)
-    return [
-        reduce_(
-            "mm",
-            y,
-            (k,),
-            "add",
-            lambda c, i, j, k: Cast(a[c, i, k], float32) * Cast(b[c, k, j], float32),
-        )
-    ]
-
-
 # -- results
 
 
@@ -72,7 +63,7 @@ def stacked(count: int, m: int, n: int, k: int) -> Case:
         (turned(120, 130, 256), DOWN, 4),
         (turned(60, 250, 256), ACROSS, 2),
         (rounded(120, 248, 128), ACROSS, 1),
-        (stacked(2, 120, 120, 136), DOWN, 3),
+        (batched(2, 120, 120, 136), DOWN, 3),
     ],
 )
 def test_a_product_in_clusters_is_right(case, cluster, stages):
@@ -126,7 +117,7 @@ def test_rows_of_several_dimensions_and_windows_have_no_clusters():
 
 
 def test_the_loops_over_their_blocks_are_axes_of_the_grid():
-    assert cluster_shapes(tiled(stacked(2, 128, 256, 128)), SM90A)[1:] == [DOWN, ACROSS]
+    assert cluster_shapes(tiled(batched(2, 128, 256, 128)), SM90A)[1:] == [DOWN, ACROSS]
     a, b = (Buffer(n, (2, 2, 128, 128), bfloat16) for n in "AB")
     y = Buffer("Y", (2, 2, 128, 128), float32)
     deeper = reduce_(

@@ -161,22 +161,24 @@ def _tiles(
     )
 
 
+def _lower_transpose(
+    inputs: Sequence[Formal],
+    outputs: Sequence[Formal],
+) -> HardwareCall:
+    (source,), (to,) = inputs, outputs
+    pointers = to.access_ptr("w"), source.access_ptr("r")
+    strides = to.strides[0], source.strides[0]
+    return hardware_intrinsic("transpose", *pointers, *strides, Extent(0), Extent(1))
+
+
 def _transpose(dtype: DType) -> TensorIntrinsic:
     """`out[i, j] = a[j, i]` of a tile with any extents, both contiguous along their last axis."""
     x = Buffer("a", (LANES, LANES), dtype)
     y = Buffer("out", (LANES, LANES), dtype)
 
-    def lower(inputs: Sequence[Formal], outputs: Sequence[Formal]) -> HardwareCall:
-        (source,), (to,) = inputs, outputs
-        pointers = to.access_ptr("w"), source.access_ptr("r")
-        strides = to.strides[0], source.strides[0]
-        return hardware_intrinsic(
-            "transpose", *pointers, *strides, Extent(0), Extent(1)
-        )
-
     return decl_tensor_intrinsic(
         map_("transpose", y, lambda i, j: x[j, i]),
-        lower,
+        _lower_transpose,
         name=f"cpu.transpose.{dtype.name}",
         free=("i", "j"),
         target="cpu",
@@ -189,17 +191,9 @@ def _transpose_words(dtype: DType) -> TensorIntrinsic:
     x = Buffer("a", (LANES, LANES, inside), dtype)
     y = Buffer("out", (LANES, LANES, inside), dtype)
 
-    def lower(inputs: Sequence[Formal], outputs: Sequence[Formal]) -> HardwareCall:
-        (source,), (to,) = inputs, outputs
-        pointers = to.access_ptr("w"), source.access_ptr("r")
-        strides = to.strides[0], source.strides[0]
-        return hardware_intrinsic(
-            "transpose", *pointers, *strides, Extent(0), Extent(1)
-        )
-
     return decl_tensor_intrinsic(
         map_("transpose", y, lambda i, j, k: x[j, i, k]),
-        lower,
+        _lower_transpose,
         name=f"cpu.transpose.words.{dtype.name}",
         free=("i", "j"),
         target="cpu",

@@ -69,6 +69,7 @@ class CoreKind:
 
 # The first one that fits counts. docs/schedules.md says where each number is from.
 KNOWN: Final[tuple[CoreKind, ...]] = (
+    # That steps are written out was timed, how many was not.
     CoreKind(("amx-tile",), {"multiplied": 128, "written": 4}),
     # Zen 5: no other core has both.
     CoreKind(

@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from tilewright.base.numbers import ceil_div
 from tilewright.compute.nodes import Dim
 from tilewright.loops.nodes import CLUSTER
 from tilewright.schedule import Schedule
@@ -53,7 +54,7 @@ def cluster_shapes(t: TensorTiling, machine: CudaMachine) -> list[ClusterShape]:
 
 def _blocks(t: TensorTiling, dim: Dim) -> int:
     """Blocks along a dimension."""
-    return -(-dim.extent // t.plan.shares[dim].size)
+    return ceil_div(dim.extent, t.plan.shares[dim].size)
 
 
 def best_cluster(t: TensorTiling, machine: CudaMachine) -> ClusterShape:

@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from tilewright.base.dataclass import dataclass
+from tilewright.base.numbers import ceil_div
 from tilewright.compute.nodes import Dim
 from tilewright.expr.affine import affine
 from tilewright.expr.nodes import Const, Expr, Load, Select
@@ -504,7 +505,7 @@ def time_on_tensor_cores(
     units = of.units // cluster.blocks * cluster.blocks
     if held == 0 or units == 0:
         return None
-    waves = -(-t.plan.blocks // units)
+    waves = ceil_div(t.plan.blocks, units)
     running = min(held, waves)
     meeting = CLUSTER_SYNC if cluster.blocks > 1 else 0.0
     last = sum(r.requests * r.turns for r in result_requests(t, machine))

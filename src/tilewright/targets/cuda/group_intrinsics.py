@@ -36,11 +36,8 @@ from tilewright.targets.cuda.machine import WARP
 
 GROUP: Final = 4 * WARP  # threads
 GROUP_ROWS: Final = 64
-GROUP_COLUMNS: Final = (
-    64,
-    128,
-    256,
-)  # columns of a product, of which there is an intrinsic
+# Columns of a product of which there is an intrinsic.
+GROUP_COLUMNS: Final = (64, 128, 256)
 GROUP_BLOCK: Final = 64  # columns of a block whose rows go across the sum
 STEP: Final = 32  # bytes along the sum, in one instruction
 STEPS: Final = BLOCK // STEP
