@@ -19,6 +19,7 @@ from tilewright.base.errors import InputError
 from tilewright.cli import engines, rounds, worker
 from tilewright.cli.rounds import RoundTable, TimingJob
 from tilewright.driver import compile_lock
+from tilewright.runtime import bundle
 
 pytest.importorskip("onnxruntime")
 
@@ -199,7 +200,7 @@ def test_a_worker_waits_for_what_its_engine_left_to_threads(
     """Such as the writing of the cache, which would disturb the first rounds."""
     done: list[int] = []
 
-    def work(pause: compile_lock.Pause) -> None:
+    def work(pause: bundle.Pause) -> None:
         time.sleep(0.2)
         done.append(1)
 
