@@ -89,10 +89,50 @@ def test_after_an_interrupt_the_work_is_waited_for_again() -> None:
 
     for moment in at_every_moment(compile_lock.settle, action):
         left = [t for t in threading.enumerate() if t.name == "tilewright-afterwards"]
-        known = [thread for thread, _ in compile_lock._left]
+        known = [work.thread for work in compile_lock._left]
         assert set(left) <= set(known)
         compile_lock.settle()
     assert moment > 3
+
+
+def test_an_interrupt_while_work_is_left_leaves_no_unknown_thread() -> None:
+    """The work is done once at most, and done if the compilation knows of it."""
+    done: list[int] = []
+
+    def action() -> None:
+        compile_lock.afterwards(lambda pause: (time.sleep(0.02), done.append(1)))
+
+    for moment in at_every_moment(compile_lock.afterwards, action):
+        left = [t for t in threading.enumerate() if t.name == "tilewright-afterwards"]
+        known = [work.thread for work in compile_lock._left]
+        assert set(left) <= set(known)
+        compile_lock.settle()
+        assert len(done) == len(known)
+        done.clear()
+    assert moment > 3
+
+
+def test_work_whose_thread_never_began_is_done_by_who_waits() -> None:
+    done: list[int] = []
+    work = compile_lock.LeftWork(lambda pause: done.append(1))
+    compile_lock._left.append(work)
+    compile_lock.settle()
+    assert done == [1] and not compile_lock._left
+    work.thread.start()
+    work.thread.join()
+    assert done == [1]
+
+
+def test_without_a_thread_the_caller_does_the_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    done: list[int] = []
+    monkeypatch.setattr(threading.Thread, "start", start)
+    compile_lock.afterwards(lambda pause: done.append(1))
+    assert done == [1] and not compile_lock._left
 
 
 def test_several_may_wait() -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tilewright.runtime.bundle import Pause
 
 _lock = threading.RLock()
-_left: list[tuple[threading.Thread, Pauses]] = []
+_left: list[LeftWork] = []
 _SHARE: Final = 1 / 16  # of one processor that work beside the caller's takes
 _LONGEST: Final = 0.1  # seconds that the end of the process may wait for a pause
 
@@ -42,6 +42,31 @@ class Pauses:
     def end(self) -> None:
         """Somebody waits: no pauses from now on."""
         self._awaited.set()
+
+
+class LeftWork:
+    """Work that a compilation left to a thread. Who comes first does it, all others wait for it."""
+
+    def __init__(self, work: Callable[[Pause], object]) -> None:
+        self._work = work
+        self._begun = False
+        self._lock = threading.Lock()
+        self.pauses = Pauses()
+        self.thread = threading.Thread(target=self.run, name="tilewright-afterwards")
+
+    def run(self) -> None:
+        """Do the work, or wait for its end if somebody has begun it."""
+        with self._lock:
+            if not self._begun:
+                self._begun = True
+                self._work(self.pauses.pause)
+
+    def finish(self) -> None:
+        """As `run`, and without pauses; the thread has ended then."""
+        self.pauses.end()
+        self.run()  # an interrupt may have come before its thread was started
+        if self.thread.ident is not None:
+            self.thread.join()
 
 
 def _after_fork() -> None:
@@ -72,9 +97,7 @@ def settle() -> None:
     """Wait for the work that compilations left to threads; it goes on without pauses."""
     while _left:
         first = _left[0]
-        thread, pauses = first
-        pauses.end()
-        thread.join()
+        first.finish()
         # Only now: after an interrupt it is waited for again. Another thread may wait, too.
         with suppress(ValueError):
             _left.remove(first)
@@ -87,14 +110,10 @@ def afterwards(work: Callable[[Pause], object]) -> None:
     the process wait for the work. If no thread can be started, as at the end of the process, the
     caller does the work itself.
     """
-    pauses = Pauses()
-    thread = threading.Thread(
-        target=work, args=(pauses.pause,), name="tilewright-afterwards"
-    )
+    left = LeftWork(work)
+    # Before it starts: no interrupt leaves a thread that nobody knows.
+    _left.append(left)
     try:
-        thread.start()
+        left.thread.start()
     except RuntimeError:
-        pauses.end()
-        work(pauses.pause)
-    else:
-        _left.append((thread, pauses))
+        settle()
