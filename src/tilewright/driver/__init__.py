@@ -10,7 +10,7 @@ kernels: planning, chosen_schedules, schedule_records, kernels, compiled, early_
     device_kernels, build_kernel, c_library, library
 constants: constants, prepare, packing
 kernels as one model: built, assemble, segment, aliases
-caches: model_cache, cache_entries, file_digest
+caches: model_cache, cache_entries, file_digest, left_work
 tiers: tiered, first_tier, background
 shapes known at a call, compiled each: dynamic, deciding_inputs, sized
 which sizes of ranges share code: ranges, ranged, sample_points, between, step_hint, generalize,
