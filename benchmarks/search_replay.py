@@ -48,7 +48,7 @@ from tilewright.tune.models import make
 from tilewright.tune.strategies import ConfidenceBounds, ProgramMaker, Setup, strategy
 from tilewright.tune.tuner import BATCH
 
-NEIGHBORS: Final = 8  # recorded candidates near one
+NEAREST: Final = 8  # recorded candidates near one
 # The strategy, and the cost model if it is guided by one.
 METHODS: Final[Mapping[str, tuple[str, str | None]]] = {
     "random": ("random", None),
@@ -105,7 +105,7 @@ class RecordedSpace:
         return random.choice(self._drawn)
 
     def neighbor(self, candidate: Candidate, random: Random) -> Candidate:
-        """One of the NEIGHBORS that differ in the fewest parameters."""
+        """One of the NEAREST, which differ in the fewest parameters."""
         place = self._places[candidate.key]
         return self._near(self._codes[place], {place}, random)
 
@@ -119,7 +119,7 @@ class RecordedSpace:
     def _near(self, codes: Any, known: set[int], random: Random) -> Candidate:
         differing = (self._codes != codes).sum(axis=1)
         order = np.argsort(differing, kind="stable").tolist()
-        near = [n for n in order if n not in known][:NEIGHBORS]
+        near = [n for n in order if n not in known][:NEAREST]
         found: Candidate = self._recorded[random.choice(near)]
         return found
 

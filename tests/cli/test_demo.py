@@ -49,3 +49,9 @@ def test_demo_fails_when_the_outputs_differ(command, small, monkeypatch):
     monkeypatch.setattr(demo, "BAR", 0.0)
     found = command("demo", "--threads", 1)
     assert found.code == 1 and "over 0e+00" in found.out
+
+
+@pytest.mark.parametrize("option", ["--target=vta", "--dim=n=3", "--jit"])
+def test_demo_refuses_options_that_mean_nothing_to_it(command, option):
+    found = command("demo", option)
+    assert found.code == 2 and "No such option" in found.err

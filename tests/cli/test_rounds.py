@@ -18,7 +18,7 @@ from tests.waiting import until
 from tilewright.base.errors import InputError
 from tilewright.cli import engines, rounds, worker
 from tilewright.cli.rounds import RoundTable, TimingJob
-from tilewright.driver import compile_lock
+from tilewright.driver import left_work
 from tilewright.runtime import bundle
 
 pytest.importorskip("onnxruntime")
@@ -205,7 +205,7 @@ def test_a_worker_waits_for_what_its_engine_left_to_threads(
         done.append(1)
 
     def load(path: Path, threads: int, dims: object) -> Callable[[object], list[Any]]:
-        compile_lock.afterwards(work)
+        left_work.afterwards(work)
         return lambda feeds: []
 
     monkeypatch.setitem(engines.ENGINES, "one", load)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -29,3 +31,15 @@ def own_registries(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             kept.setdefault(name, known)
     PRIMITIVES.clear()
     PRIMITIVES.update(primitives)
+
+
+@pytest.fixture
+def own_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Modules in the folder of a test can be imported, and are forgotten behind it."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        place = getattr(sys.modules[name], "__file__", None)
+        if place is not None and Path(place).is_relative_to(tmp_path):
+            del sys.modules[name]

@@ -1,7 +1,9 @@
 """What the documentation shows is run, and what it says was printed is what is printed.
 
-A page's ```python blocks run in order, in one namespace and an empty folder. A ```text block right
-after one is its output: exactly, or, by a word behind `text`:
+A page's ```python blocks run in order, in one namespace and an empty folder; one that starts with a
+path (`# acme.py`) is written there, for the others to import. Each recipe of extending.md has a
+namespace of its own. A ```text block right after one is its output: exactly, or, by a word behind
+`text`:
 
     varies    with numbers, widths of columns and order of lines left out (times, profiles);
     excerpt   each line shown occurs somewhere in the output, numbers left out.
@@ -32,12 +34,30 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)(?: (\w+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
+PATH = re.compile(r"# ([\w/]+\.\w+)\n")
+RECIPES = ROOT / "docs" / "extending.md"
+
+
 @dataclass
 class Block:
     language: str
     word: str | None
     text: str
     span: tuple[int, int]
+
+    @property
+    def path(self) -> str | None:
+        """The file that it is, if it says so."""
+        found = PATH.match(self.text)
+        return None if found is None else found[1]
+
+    def write(self, folder: Path) -> Path:
+        """Make it a file."""
+        assert self.path is not None
+        path = folder / self.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(self.text)
+        return path
 
 
 def blocks(page: str) -> list[Block]:
@@ -108,6 +128,7 @@ def test_page(
     monkeypatch: pytest.MonkeyPatch,
     request: pytest.FixtureRequest,
     own_registries: None,
+    own_modules: None,
 ) -> None:
     page = path.read_text()
     found = blocks(page)
@@ -121,8 +142,16 @@ def test_page(
     update = request.config.getoption("--update-golden")
     scope: dict[str, object] = {"__name__": path.stem}
     changes: list[tuple[tuple[int, int], str]] = []
+    heading = 0
     for n, block in enumerate(found):
         if block.language != "python":
+            continue
+        if path == RECIPES and heading != (
+            last := page.rfind("\n## ", 0, block.span[0])
+        ):
+            heading, scope = last, {"__name__": path.stem}
+        if block.path is not None:
+            block.write(tmp_path)
             continue
         line = page[: block.span[0]].count("\n") + 1
         printed = run(block, scope, f"{path.name}, line {line}")

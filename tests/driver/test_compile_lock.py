@@ -1,19 +1,14 @@
 """One compilation at a time: whatever interrupts it lets go of the lock and of the collector."""
 
 import gc
-import subprocess
-import sys
 import threading
-import time
 from collections.abc import Iterator
-from unittest.mock import Mock
 
 import pytest
 
 from tests.interrupts import at_every_moment
 from tilewright.base import collector
 from tilewright.driver import compile_lock
-from tilewright.runtime import bundle
 
 
 def another_thread_may_compile() -> bool:
@@ -46,93 +41,6 @@ def test_an_interrupt_at_any_moment_lets_go() -> None:
     for moment in at_every_moment(compile_lock.exclusive.__wrapped__, action):
         assert gc.isenabled() and another_thread_may_compile()
     assert moment > 3
-
-
-def test_work_beside_the_caller_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In proportion to what it worked since the last pause, up to a most."""
-    waited: list[float] = []
-    monkeypatch.setattr(compile_lock, "_SHARE", 0.25)
-    monkeypatch.setattr(compile_lock, "_LONGEST", 10.0)
-    pauses = compile_lock.Pauses()
-    monkeypatch.setattr(pauses, "_awaited", Mock(wait=waited.append))
-    for seconds in (1.0, 3.0, 8.0):
-        monkeypatch.setattr(compile_lock, "time", Mock(thread_time=lambda s=seconds: s))
-        pauses.pause()
-    assert waited == [4.0, 8.0, 10.0]
-
-
-def test_who_waits_ends_the_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that has begun, too."""
-    monkeypatch.setattr(compile_lock, "_SHARE", 1e-9)
-    monkeypatch.setattr(compile_lock, "_LONGEST", 60.0)
-    began, done = threading.Event(), []
-
-    def work(pause: bundle.Pause) -> None:
-        began.set()
-        pause()
-        pause()
-        done.append(1)
-
-    compile_lock.afterwards(work)
-    assert began.wait(60)
-    time.sleep(0.1)
-    assert not done
-    start = time.perf_counter()
-    compile_lock.settle()
-    assert done and time.perf_counter() - start < 30
-
-
-def test_after_an_interrupt_the_work_is_waited_for_again() -> None:
-    def action() -> None:
-        compile_lock.afterwards(lambda pause: time.sleep(0.05))
-        compile_lock.settle()
-
-    for moment in at_every_moment(compile_lock.settle, action):
-        left = [t for t in threading.enumerate() if t.name == "tilewright-afterwards"]
-        known = [thread for thread, _ in compile_lock._left]
-        assert set(left) <= set(known)
-        compile_lock.settle()
-    assert moment > 3
-
-
-def test_several_may_wait() -> None:
-    """For the same work; each returns after its end."""
-    begin, done = threading.Event(), list[int]()
-
-    def work(pause: bundle.Pause) -> None:
-        begin.wait(60)
-        done.append(1)
-
-    def wait() -> None:
-        compile_lock.settle()
-        done.append(len(done))
-
-    compile_lock.afterwards(work)
-    waiting = [threading.Thread(target=wait) for _ in range(2)]
-    for thread in waiting:
-        thread.start()
-    time.sleep(0.1)
-    assert not done
-    begin.set()
-    for thread in waiting:
-        thread.join()
-    assert done == [1, 1, 2] and not compile_lock._left
-
-
-def test_the_end_of_the_process_ends_the_pauses() -> None:
-    code = (
-        "from tilewright.driver import compile_lock\n"
-        "compile_lock._SHARE = 1e-9\n"
-        "def work(pause):\n"
-        "    for _ in range(1200):\n"
-        "        pause()\n"
-        "    print('done')\n"
-        "compile_lock.afterwards(work)\n"
-    )
-    run = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=90
-    )
-    assert (run.stdout, run.stderr) == ("done\n", "")
 
 
 MANY = 50_000

@@ -25,7 +25,7 @@ from tilewright.base.errors import (
     TilewrightWarning,
 )
 from tilewright.base.store import FileStore
-from tilewright.driver import compile_lock, file_digest, model_cache, steps, version
+from tilewright.driver import file_digest, left_work, model_cache, steps, version
 from tilewright.driver.dynamic import DynamicExecutable
 from tilewright.runtime import bundle, digest, ranged_bundle
 
@@ -461,11 +461,11 @@ def test_a_large_model_is_written_with_pauses(
     pauses: list[object] = []
     monkeypatch.setattr(model_cache, "LARGE", 0)
     monkeypatch.setattr(digest, "CHUNK", 64)
-    monkeypatch.setattr(compile_lock.Pauses, "pause", lambda of: pauses.append(of))
+    monkeypatch.setattr(left_work.Pauses, "pause", lambda of: pauses.append(of))
     path = tmp_path / "m.onnx"
     onnx.save(model(shape=("N", 40)) if ranged else model(), path)
     tw.compile(path, **(RANGE if ranged else {}))
-    compile_lock.settle()
+    left_work.settle()
     assert len(pauses) >= W.nbytes // 64
 
 
@@ -494,21 +494,6 @@ def test_the_end_of_the_process_waits_and_kept_models_need_no_compiler(
     assert not any(run.stderr for run in runs)
     assert runs[0].stdout.strip() != "[]"
     assert runs[1].stdout.strip() == "[]"
-
-
-def test_a_system_without_threads_has_the_caller_write(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def none(self: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    done: list[int] = []
-    monkeypatch.setattr(threading.Thread, "start", none)
-    compile_lock.afterwards(lambda pause: done.append(pause() or 1))
-    assert done == [1]
-    monkeypatch.undo()
-    with compile_lock.exclusive():  # waits for no thread that never began
-        assert done == [1]
 
 
 def test_a_file_is_identified_in_another_process_while_the_compiler_is_loaded(

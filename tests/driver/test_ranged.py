@@ -286,7 +286,7 @@ def test_two_wide_dimensions_share_a_few_codes() -> None:
     [
         (
             "(float[n, m] x) => (float[k, l] y) { s = Shape(x) y = Tile(x, s) }",
-            "is no sum or product of sizes",
+            "is not a sum or product of sizes",
         ),
     ],
 )

@@ -316,6 +316,16 @@ def test_guards_about_nothing_that_is_given_are_errors(text, greater):
         program._guards_code = kept
 
 
+def test_a_condition_that_pytorch_cannot_print_is_an_error(greater):
+    """Its printer asserts that exponents are whole and not negative."""
+    extents = guards._Extents(greater[1], {})
+    rows = next(e for e in extents._dims.values() if e.is_Symbol)
+    for term in (1 / rows, rows + rows**-2):
+        with pytest.raises(UnsupportedError, match="which cannot be checked") as found:
+            extents._read(term)
+        assert str(term) in found.value.message
+
+
 def test_a_guard_that_never_holds(greater):
     _, program, _ = greater
     kept = program._guards_code

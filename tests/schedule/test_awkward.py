@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from inspect import signature
 from itertools import permutations, product
 
 import numpy as np
@@ -24,18 +25,15 @@ from tilewright.schedule import Schedule, Step
 from tilewright.schedule.primitives.pipeline import sequence
 from tilewright.schedule.registry import PRIMITIVES
 
-_ONE_LOOP = (
-    "hoist_update",
-    "skip",
-    "vectorize",
-    "parallel",
-    "unroll",
-    "serial",
-    "vthread",
-    "partition_loop",
-    "rfactor",
-    "split_scan",
-)
+
+def _only_a_loop(name: str) -> bool:
+    """Whether a loop is all that the primitive must be given."""
+    _, first, *others = signature(PRIMITIVES[name]).parameters.values()
+    given = (p.kind is p.VAR_POSITIONAL or p.default is not p.empty for p in others)
+    return first.name == "loop" and all(given)
+
+
+_ONE_LOOP = tuple(filter(_only_a_loop, PRIMITIVES))
 _LOOP_PAIRS = ("reorder", "fuse", "merge")
 _BUFFER_AND_LOOP = (
     *(
@@ -97,7 +95,7 @@ def _of_loop(f: str, parts: int) -> Iterator[Step]:
     yield from (
         Step("pipeline", (f, *lags)) for lags in product((0, 1), repeat=min(parts, 4))
     )
-    yield from (Step("blockize", (f,)), Step("annotate", (f, "note", 1)))
+    yield Step("annotate", (f, "note", 1))
 
 
 def _of_buffer(b: str) -> Iterator[Step]:

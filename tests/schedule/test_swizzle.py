@@ -61,7 +61,7 @@ def test_buffers_of_several_iterations_are_swizzled_alike():
 
 
 REFUSED = {
-    "rows": ((64, 48), "a row has 96 bytes, which is no power of two"),
+    "rows": ((64, 48), "a row has 96 bytes, which is not a power of two"),
     "short": ((64, 4), "a row has 8 bytes"),
     "blocks": ((7, 8), "whole blocks of 128 bytes"),
 }

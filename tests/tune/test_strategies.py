@@ -22,6 +22,7 @@ from tilewright.tune.strategies import (
 )
 from tilewright.tune.strategies.annealing import diverse
 from tilewright.tune.strategies.evolutionary import CHANGES, Evolutionary
+from tilewright.tune.strategies.proposer import LEEWAY, ModelGuided
 
 every = pytest.mark.parametrize("name", [*STRATEGIES, *TECHNIQUES])
 GUIDED = [name for name, made in STRATEGIES.items() if made.guided]
@@ -128,6 +129,20 @@ def test_what_others_measured_is_not_proposed(name: str) -> None:
     searching.tell([trial(land, c) for c in others])
     found = [c for some in proposals(searching, land) for c in some]
     assert set(found) == set(land) - set(others)
+
+
+@guided
+def test_all_that_were_costed_can_be_chosen(name: str) -> None:
+    """Behind the pool that is spread, the others in the order of their costs."""
+    land = Landscape((6, 6, 6), bowl)
+    searching = made(name, land)
+    assert isinstance(searching, ModelGuided)
+    searching.explore(60)
+    ranked = list(searching.foresight.ranked())
+    found = list(searching.chosen(2))
+    spread = LEEWAY * 2
+    assert len(ranked) > spread and found[spread:] == ranked[spread:]
+    assert set(found[:spread]) == set(ranked[:spread])
 
 
 @every

@@ -209,7 +209,7 @@ def _refuse_meaningless(emit: str | None, certify: bool) -> None:
 
 
 def _refuse_to_certify_bytes(options: CommandOptions) -> None:
-    """Reject a certificate for a target that computes in bytes: float64 is no reference for it."""
+    """Reject a certificate for a target that computes in bytes: float64 is not its reference."""
     target = quantized.accelerator(options)
     if target is not None and target.quantizes:
         why = f"--target {options.target} rounds to bytes"

@@ -49,7 +49,7 @@ class Server:
 
     def __init__(self, task: dict[str, Any]) -> None:
         from tilewright.cli.engines import ENGINES
-        from tilewright.driver.compile_lock import settle
+        from tilewright.driver.left_work import settle
 
         self.feeds = read_feeds(Path(task["inputs"]))
         start = time.perf_counter()

@@ -82,7 +82,7 @@ def compensated(c: Computation) -> tuple[Computation, Computation] | None:
 
 
 def _whole(total: Expr, error: Expr) -> Expr:
-    """Both parts; where a sum is infinite or NaN, its error is no number."""
+    """Both parts; where a sum is infinite or NaN, its error is not a number."""
     size = call("abs", error)
     infinity = const(math.inf, error.dtype)
     finite = size < infinity

@@ -4,51 +4,19 @@ from __future__ import annotations
 
 import os
 import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from tilewright.base import collector, limits
-
-if TYPE_CHECKING:
-    from tilewright.runtime.bundle import Pause
+from tilewright.driver.left_work import settle
 
 _lock = threading.RLock()
-_left: list[tuple[threading.Thread, Pauses]] = []
-_SHARE: Final = 1 / 16  # of one processor that work beside the caller's takes
-_LONGEST: Final = 0.1  # seconds that the end of the process may wait for a pause
-
-
-class Pauses:
-    """The pauses of work beside the caller's: calls of a model on all processors wait for the
-    slowest, and so are twice as slow if one of these has as much other work."""
-
-    def __init__(self) -> None:
-        self._awaited = threading.Event()
-        self._worked = 0.0
-
-    def pause(self) -> None:
-        """Wait so that the work takes its share, unless somebody waits for its end.
-
-        For the thread that works; now and then.
-        """
-        if not threading.main_thread().is_alive():  # the process waits for its threads
-            return
-        worked = time.thread_time() - self._worked
-        self._awaited.wait(min(worked / _SHARE, _LONGEST))
-        self._worked = time.thread_time()
-
-    def end(self) -> None:
-        """Somebody waits: no pauses from now on."""
-        self._awaited.set()
 
 
 def _after_fork() -> None:
     """Reset the lock: the parent's other threads, which may hold it, do not exist in a child."""
     global _lock
     _lock = threading.RLock()
-    _left.clear()
 
 
 if hasattr(os, "register_at_fork"):
@@ -66,35 +34,3 @@ def exclusive() -> Iterator[None]:
         settle()
         with collector.paused():
             yield
-
-
-def settle() -> None:
-    """Wait for the work that compilations left to threads; it goes on without pauses."""
-    while _left:
-        first = _left[0]
-        thread, pauses = first
-        pauses.end()
-        thread.join()
-        # Only now: after an interrupt it is waited for again. Another thread may wait, too.
-        with suppress(ValueError):
-            _left.remove(first)
-
-
-def afterwards(work: Callable[[Pause], object]) -> None:
-    """Do `work` in a thread, while the caller continues with the compiled model.
-
-    work: its argument is to be called now and then, and pauses. The next compilation and the end of
-    the process wait for the work. If no thread can be started, as at the end of the process, the
-    caller does the work itself.
-    """
-    pauses = Pauses()
-    thread = threading.Thread(
-        target=work, args=(pauses.pause,), name="tilewright-afterwards"
-    )
-    try:
-        thread.start()
-    except RuntimeError:
-        pauses.end()
-        work(pauses.pause)
-    else:
-        _left.append((thread, pauses))

@@ -27,8 +27,8 @@ from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ArtifactError, ModelError
 from tilewright.base.store import FileStore
 from tilewright.driver import file_digest
-from tilewright.driver.compile_lock import afterwards
 from tilewright.driver.file_digest import FileState
+from tilewright.driver.left_work import afterwards
 from tilewright.driver.recipe import ModelRecipe
 from tilewright.driver.version import compiler
 from tilewright.frontends import torch

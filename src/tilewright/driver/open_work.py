@@ -52,7 +52,7 @@ def _add_work(
 ) -> None:
     """Add the operations of each statement, at least one, by the loops around it.
 
-    A loop whose extent is no function of the sizes, and a condition, count once.
+    A loop whose extent is not a function of the sizes, and a condition, count once.
     """
     match s:
         case For():

@@ -242,7 +242,7 @@ class _Steps:
         return not distance.terms
 
     def register(self, value: Expr) -> int | None:
-        """Where the value is; None if it is no such arithmetic."""
+        """Where the value is; None if it is not such arithmetic."""
         if value not in self._known:
             step = self._step(value)
             if step is None:

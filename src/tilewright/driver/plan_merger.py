@@ -347,7 +347,7 @@ class PlanMerger:
         whole = self._whole(found)
         factors = self.basis.factors(whole)
         if factors is None:
-            raise differs(self.where, f"{list(found)} is no sum of sizes")
+            raise differs(self.where, f"{list(found)} is not a sum of sizes")
         points = self.basis.points
         form = SizeSum.through(factors, points[0], whole[0])
         if all(form.at(p) == n for p, n in zip(points, whole, strict=True)):
@@ -357,7 +357,7 @@ class PlanMerger:
         factor = whole[0] // (math.prod(p.at(points[0]) for p in parts) or 1)
         products = (factor * math.prod(p.at(point) for p in parts) for point in points)
         if tuple(products) != whole:
-            raise differs(self.where, f"{list(found)} is no sum or product of sizes")
+            raise differs(self.where, f"{list(found)} is not a sum or product of sizes")
         made = reduce(mul, map(self._expr_of, parts))
         return made if factor == 1 else made * factor
 
@@ -376,7 +376,9 @@ class PlanMerger:
             (away, *others) = {n - numbers[k] for k, n in some}
             if not others:
                 return tuple(n + away for n in numbers)
-        raise differs(self.where, f"{[n for _, n in some]} is no extent and a number")
+        raise differs(
+            self.where, f"{[n for _, n in some]} is not an extent and a number"
+        )
 
     def _expr_of(self, form: SizeSum) -> Expr:
         terms = ((t.expr(self.sizes[t.size]), c) for t, c in form.factors.items())

@@ -67,7 +67,7 @@ def by_positions(
     kernel: unscheduled, with all sizes of the plan. forms: the group in several forms, of which the
     first one is taken that the target is good at; the last is the group itself, which computes so
     few positions that the other one would take longer. sizes: of the plan.
-    None if the group is no function of positions, if these share nothing, if the target expects
+    None if the group is not a function of positions, if these share nothing, if the target expects
     kernels of few positions to take too long, or if all schedules reshape a tensor irreversibly.
     """
     found: list[tuple[int, PositionKernels]] = []

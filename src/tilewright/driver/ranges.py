@@ -15,7 +15,6 @@ from tilewright.graph.nodes import Graph
 from tilewright.runtime.conditions import check_conditions
 from tilewright.runtime.dispatch import UNLIMITED, Allowed, show
 
-_USUAL: Final = 2  # the least extent that PyTorch's tracer supposes of any dimension
 Dims = Mapping[str, int | tuple[int, int] | tuple[int, int, int] | Sequence[int]]
 
 _FILTERED: Final = 1 << 14  # most extents that are looked at one by one
@@ -54,25 +53,23 @@ def said_by(graph: Graph) -> dict[str, Collection[int]]:
     """The extents that the model itself allows for dimensions of its inputs, if it limits them."""
     known = symbols(graph)
     return {
-        name: _multiples(least, most, step)
-        for name, (least, most, step) in graph.ranges.items()
-        if name in known and most is not None
+        name: _multiples(r.least, r.most, r.step)
+        for name, r in graph.ranges.items()
+        if name in known and r.most is not None
     }
 
 
 def made_for(graph: Graph) -> dict[str, range]:
-    """The extents for which the model is made, as far as calls are checked.
+    """The extents that calls may have, of dimensions that the model limits.
 
-    PyTorch resolves conditions on extents when it traces, so that others may give wrong results.
-    Its tracer takes 0 and 1 for usual extents though it says 2 or more, and lets them through.
+    The conditions on extents that an importer resolved may have other results at other extents.
     """
     known = symbols(graph)
-    found = {}
-    for name, (least, most, step) in graph.ranges.items():
-        first = least if least > _USUAL else 0
-        if name in known and (first or most is not None or step > 1):
-            found[name] = _multiples(first, UNLIMITED if most is None else most, step)
-    return found
+    return {
+        name: _multiples(r.accepted, UNLIMITED if r.most is None else r.most, r.step)
+        for name, r in graph.ranges.items()
+        if name in known and (r.accepted or r.most is not None or r.step > 1)
+    }
 
 
 def _multiples(least: int, most: int, step: int) -> range:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -145,6 +145,19 @@ class Operation:
         return show_operation(self)
 
 
+class ExtentRange(NamedTuple):
+    """The extents of a symbolic dimension for which a model is made: multiples of `step`.
+
+    most: None without a greatest one. accepted: the least extent that calls may have; less than
+    `least` where the importer supposed that one without need.
+    """
+
+    least: int
+    most: int | None
+    step: int
+    accepted: int
+
+
 @dataclass(frozen=True, eq=False)
 class Graph:
     """A model or a subgraph. operations: in an order in which they can run.
@@ -154,9 +167,8 @@ class Graph:
     external files that constants were read from, as the model names them. defaults: inputs for
     which the model has values, which are constants here. origin: a digest of what was read, if
     available. nesting: how the caller sees inputs and outputs nested; valid for exactly these
-    inputs and outputs. ranges: the least and greatest extent for which the model is made, and what
-    divides them, of symbolic dimensions that it limits; None without a greatest one. conditions:
-    what else holds of these where the model is right.
+    inputs and outputs. ranges: of symbolic dimensions that the model limits. conditions: what else
+    holds of these where the model is right.
     """
 
     name: str
@@ -168,7 +180,7 @@ class Graph:
     defaults: tuple[Value, ...] = ()
     origin: str = ""
     nesting: ArgumentNesting | None = None
-    ranges: Mapping[str, tuple[int, int | None, int]] = field(default_factory=dict)
+    ranges: Mapping[str, ExtentRange] = field(default_factory=dict)
     conditions: tuple[ExtentCondition, ...] = ()
 
     @cached_property

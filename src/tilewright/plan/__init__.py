@@ -1,1 +1,1 @@
-"""The plan: a model as groups of Computations and host fallbacks over buffers."""
+"""The plan: a model as fusion groups, host fallbacks and device copies over buffers."""

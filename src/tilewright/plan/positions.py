@@ -225,7 +225,7 @@ def positions(
     params: Collection[Buffer],
     constants: Collection[Buffer],
 ) -> Positions | None:
-    """The positions of a group with a contraction, or None if it is no function of positions.
+    """The positions of a group with a contraction, or None if it is not a function of positions.
 
     Any positions can be computed together, in any order, if
 
@@ -268,7 +268,7 @@ def in_rectangles(found: Positions) -> Positions:
 
 
 class _NoPositions(Exception):
-    """Some index or value is no function of positions."""
+    """Some index or value is not a function of positions."""
 
 
 def _require(condition: object) -> None:

@@ -1,1 +1,1 @@
-"""Targets: one folder per machine, reached through the registry."""
+"""Targets: one folder per machine, reached through the registry; `llvm` and `simt` are shared."""

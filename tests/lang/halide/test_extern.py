@@ -153,7 +153,7 @@ def test_what_is_wrong_is_said() -> None:
     f, g, x = hl.Func("f"), hl.Func("g"), hl.Var("x")
     with pytest.raises(InputError, match="no function 'tw_none'"):
         f.define_extern("tw_none", [], hl.Int(32), 1)
-    with pytest.raises(InputError, match="is no C function"):
+    with pytest.raises(InputError, match="is not a C function"):
         f.define_extern(len, [], hl.Int(32), 1)
     f.define_extern("tw_fails", [], hl.Int(32), 1)
     with pytest.raises(InputError, match="has no updates"):

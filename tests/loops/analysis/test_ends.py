@@ -8,7 +8,7 @@ import pytest
 
 from tilewright.base import dtypes as d
 from tilewright.compute.reducer import reducer
-from tilewright.expr.nodes import INDEX, Buffer, Expr, Lt, Var, const, var
+from tilewright.expr.nodes import INDEX, Buffer, Expr, Lt, Overlap, Var, const, var
 from tilewright.loops.analysis import isl
 from tilewright.loops.analysis.access import guarded_accesses
 from tilewright.loops.analysis.dependence import can_delay, can_fission, can_reorder
@@ -77,6 +77,8 @@ def test_an_extent_that_is_no_number_is_for_isl() -> None:
         (K, K - 7, True),
         (K + 14, K * 2, True),
         (K // 8, K // 8, False),  # not linear, though they meet
+        # Starts of overlapping tiles, which others may read as if these did not overlap.
+        (Overlap(K, const(0)), Overlap(K, const(0)), False),
         (const(5, INDEX), const(5, INDEX), True),
         (const(5, INDEX), const(6, INDEX), False),
     ],

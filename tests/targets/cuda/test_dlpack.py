@@ -282,7 +282,7 @@ def test_results_that_cannot_be_written_are_refused(api):
 def test_a_stream_that_is_none_is_refused(api):
     y = compiled()(OnGpu(api, torch.tensor(X)))
     for stream in (0, -2, 1.5, "1", True):
-        with pytest.raises(InputError, match=r"is no CUDA stream; give None or 1"):
+        with pytest.raises(InputError, match=r"is not a CUDA stream; give None or 1"):
             y.__dlpack__(stream=stream)
 
 

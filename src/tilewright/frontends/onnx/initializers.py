@@ -38,7 +38,8 @@ _FIXED: Final = {1: 8, 5: 4}
 def scan(path: Path) -> tuple[bytes, Data]:
     """A model's file without the data of its large initializers, and these data by number.
 
-    Raises ValueError for what is no such message, or has the data of an initializer twice; OSError.
+    Raises ValueError for what is not such a message, or has the data of an initializer twice, and
+    OSError.
     """
     with path.open("rb") as file:
         size = file.seek(0, 2)

@@ -256,7 +256,7 @@ class _Extents:
         factor = expression.coeff(symbol)
         rest = expression - factor * symbol
         if len(missing) > 1 or not (factor.is_Integer and rest.is_Integer):
-            raise _unreadable(f"{name} = {self._print(expression)}")
+            raise _unreadable(f"{name} = {expression}")
         part: Term = AppliedFunction("-", (name, int(rest))) if rest else name
         self._hidden[str(symbol)] = AppliedFunction("//", (part, int(factor)))
         return ExtentCondition(
@@ -279,7 +279,10 @@ class _Extents:
         return str(symbol) in self._dims or str(symbol) in self._hidden
 
     def _read(self, expression: Any) -> Term:
-        text = self._print(expression)
+        try:
+            text = self._print(expression)
+        except Exception as error:  # PyTorch's printer knows not all of sympy
+            raise _unreadable(str(expression)) from error
         try:
             return read(text, self.resolve)
         except Unreadable:

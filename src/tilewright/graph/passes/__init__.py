@@ -1,1 +1,1 @@
-"""Graph rewrites, and decisions over a whole graph: fusion, layouts, memory."""
+"""Passes over whole graphs that are not rules: clean-up, derivatives, decompositions."""

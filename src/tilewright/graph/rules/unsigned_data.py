@@ -35,7 +35,7 @@ def _on_unsigned(m: Match, f: Fragment) -> Value:
 
 
 def _whole(m: Match) -> bool:
-    """they are int32, and x is no constant
+    """they are int32, and x is not a constant
 
     Integers wrap around, so that their sums may be done in any order.
     """

@@ -152,7 +152,7 @@ def extern(function: Any, arguments: Sequence[Any]) -> Extern:
         found = function
     else:
         raise InputError(
-            f"{function!r} is no C function",
+            f"{function!r} is not a C function",
             where="define_extern",
             hint="give the name of one, or one of ctypes",
         )

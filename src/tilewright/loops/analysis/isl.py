@@ -40,7 +40,7 @@ def ask(
     whether the band's first iteration and its last, if they differ, are in the relation.
     """
     shown = pair or (a, b)
-    found = at_ends(a, b, band) if ends and not without_overlap else None
+    found = at_ends(a, b, band) if ends else None
     if found is not None:
         return _illegal(found, shown)
     domain = Domain()
@@ -85,7 +85,8 @@ def at_ends(a: Access, b: Access, band: Sequence[For]) -> Witness | None:
 
     It spares most of isl's questions, such as whether what a loop sums up may be read in that loop.
     requires, else None: both run, as there are no guards, and loops have constant extents; the
-    band has several iterations; indices are linear in the loops.
+    band has several iterations; indices are linear in the loops, which those of overlapping tiles
+    are not.
     """
     if a.guards or b.guards:
         return None

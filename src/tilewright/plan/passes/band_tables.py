@@ -28,7 +28,7 @@ Band = tuple[int | None, int | None]
 
 
 def as_band(buffer: Buffer, array: Array) -> Read | None:
-    """A function that reads an element by comparing its last two indices; None if it is no band.
+    """A function that reads an element by comparing its last two indices; None if it is not a band.
 
     requires: all tables of the leading axes are equal, and every element fits the band; a single
     exception keeps the table.

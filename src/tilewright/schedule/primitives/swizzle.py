@@ -48,7 +48,7 @@ def _refusal(b: Buffer) -> str:
     size = b.dtype.itemsize
     row = b.shape[-1] * size
     if row < CHUNK or row & (row - 1):
-        return f"a row has {row} bytes, which is no power of two from {CHUNK} on"
+        return f"a row has {row} bytes, which is not a power of two from {CHUNK} on"
     if CHUNK % size or b.size * size % BLOCK:
         return f"it does not consist of whole blocks of {BLOCK} bytes"
     return ""

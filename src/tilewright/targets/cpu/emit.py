@@ -200,8 +200,8 @@ class EmittedFunction(Statements):
             self.scopes, self.out = inner, out
 
     def step(self, counter: LlvmValue, following: str, length: int) -> None:
-        """As for all loops. Behind `expect`, which is no instruction, LLVM does not see the counter
-        of a long body, and leaves the addresses to x86's addressing modes."""
+        """As for all loops. Behind `expect`, which is not an instruction, LLVM does not see the
+        counter of a long body, and leaves the addresses to x86's addressing modes."""
         if length < LONG_BODY or self.machine.arch != "x86_64":
             return super().step(counter, following, length)
         type, hidden = counter.type, self.fresh("i")

@@ -156,7 +156,7 @@ class CudaDevice:
         number = LEGACY if stream is None else stream
         if type(number) is not int or number < -1 or number == 0:
             raise InputError(
-                f"stream={stream!r} is no CUDA stream",
+                f"stream={stream!r} is not a CUDA stream",
                 hint="give None or 1 for the default stream, 2 for that of the thread, or a handle",
             )
         if number != self.stream_handle:

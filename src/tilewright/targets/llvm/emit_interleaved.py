@@ -31,7 +31,7 @@ def store_interleaved(x: Expressions, stmts: Sequence[Node]) -> int:
     they write adjacent elements of one buffer, in every lane. Each reads at most the element that
     it stores from that buffer, which no other store or lane changes: so all values may be computed
     before the first store. They have the same guard, if any; a machine without masked vector stores
-    executes each separately. Returns 0 if the first statement is no such store.
+    executes each separately. Returns 0 if the first statement is not such a store.
     """
     stores = _stores(x, stmts)
     if not stores:

@@ -2,6 +2,16 @@
 
 A matrix unit of bytes and an ALU of 32-bit lanes work on explicit buffers; a load, a compute and a
 store module run side by side and are ordered by tokens alone.
+
+Read `isa` and `target` first. The files, by subject:
+
+the machine: config, isa, fields, uops, program, text, listings, errors
+simulators: functional, nest, strict, order, timing, stages, timeline, sram, dram
+from kernels to instructions: translate, compiled, commands, memory, tokens, transfers, kernel,
+    micro, matrix_unit, alu, lanes, pieces, guards, uop_cache
+schedules: intrinsics, schedules, lane_schedules, blocks, tiling
+networks: quantize, quantized, scales, requantize, layers, operator, packing, partition, board
+as a target: target, device
 """
 
 from __future__ import annotations

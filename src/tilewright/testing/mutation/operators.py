@@ -1,7 +1,7 @@
 """The faults: small changes of a syntax tree, most of which change its meaning.
 
 Messages (raised exceptions, f-strings, docstrings), annotations, imports, `__all__`, and assertions
-(`zip(strict=True)` is one) are left alone: changing them is no fault of the program.
+(`zip(strict=True)` is one) are left alone: changing them is not a fault of the program.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ class Clusters:
     def in_mask(self, block: int, mask: int) -> list[int]:
         """The blocks of a cluster whose bits are set. Raises RuntimeError for a bit of none."""
         if not 0 < mask < 1 << self.blocks:
-            raise RuntimeError(f"{mask:#x} is no mask of {self.blocks} blocks")
+            raise RuntimeError(f"{mask:#x} is not a mask of {self.blocks} blocks")
         ranks = [n for n in range(self.blocks) if mask >> n & 1]
         found: list[int] = self.peers[block, ranks].tolist()
         return found

@@ -47,7 +47,7 @@ def for_writing(path: Path) -> sqlite3.Connection:
         private.make_folder(path.parent)
         check_place(path)
         with alone(path):
-            _mend(path)
+            _repair(path)
             db = _connected(path, "rwc")
             _set_up(db, path)
     except (OSError, sqlite3.OperationalError) as error:
@@ -149,7 +149,7 @@ def _upgraded_copy(db: sqlite3.Connection, path: Path) -> sqlite3.Connection:
     return copy
 
 
-def _mend(path: Path) -> None:
+def _repair(path: Path) -> None:
     """Move a damaged database aside and recover its readable rows into a new one."""
     if not path.exists() or not path.stat().st_size:
         return

@@ -19,7 +19,7 @@ POPULATION: Final = 2048  # maximum; sized so that the effort lasts for all gene
 CROSSING: Final = 0.15  # probability of crossover; otherwise mutation
 MEASURED: Final = 0.2  # share of a population
 SURVIVING: Final = 0.3  # share of a population, from the last round
-NEIGHBORS: Final = 0.35  # share of the others, near measured ones; the rest is random
+NEAR: Final = 0.35  # share of the others, near measured ones; the rest is random
 CHANGES: Final = 3  # the most parameters that a neighbor differs in
 
 
@@ -47,7 +47,7 @@ class Evolutionary(ModelGuided):
         measured = self.best(int(MEASURED * size) or 1)
         survivors = list(islice(self.foresight.ranked(), int(SURVIVING * size)))
         missing = max(1, size - len(measured) - len(survivors))
-        near = self._neighbors(measured, int(NEIGHBORS * missing))
+        near = self._neighbors(measured, int(NEAR * missing))
         return [*measured, *survivors, *near, *self.drawn(missing - len(near))]
 
     def _neighbors(self, measured: list[Candidate], count: int) -> list[Candidate]:

@@ -9,17 +9,18 @@ import numpy as np
 import pytest
 
 from tests.targets.cpu.sketches.test_sketches import draw
-from tilewright.base.dtypes import DType, bfloat16, float32
+from tilewright.base.dtypes import DType, bfloat16, float32, int8
 from tilewright.compute.build import cast, map_, reduce_
 from tilewright.compute.nodes import Computation, Dim
 from tilewright.expr.nodes import Buffer, Expr, Load, call, const, var
+from tilewright.ir.node import postorder
 from tilewright.loops import interp
 from tilewright.loops.nodes import Kernel, Unit
 from tilewright.loops.verify import verify
 from tilewright.loops.walk import walk
 from tilewright.targets.cpu.machine import CpuMachine, machine
 from tilewright.targets.cpu.sketches import Context, sketches
-from tilewright.targets.cpu.sketches.dot_products import _in_blocks
+from tilewright.targets.cpu.sketches.dot_products import _depth, _in_blocks
 from tilewright.testing.random_kernels import plain
 
 PROCESSORS = ("znver4", "znver5", "sapphirerapids")
@@ -165,6 +166,33 @@ def test_depth_goes_through_whole_blocks_of_an_axis(index: Any, found: bool) -> 
     wrapped = [i if isinstance(i, Expr) else const(i) for i in given]
     load = Load(Buffer("v", (64, 64), bfloat16), tuple(wrapped))
     assert _in_blocks(load, d) is found
+
+
+@pytest.mark.parametrize(
+    ("dtype", "extent", "found"),
+    [
+        pytest.param(int8, 8, True, id="whole words"),
+        pytest.param(int8, 6, False, id="half a word of the next block"),
+        pytest.param(bfloat16, 6, True, id="whole words of floats"),
+        pytest.param(bfloat16, 7, False, id="half a word of floats"),
+    ],
+)
+def test_words_of_blocks_have_none_of_the_next_block(
+    dtype: DType, extent: int, found: bool
+) -> None:
+    x, w = Buffer("x", (4, 3 * extent), dtype), Buffer("w", (3 * extent, 16), dtype)
+    y = Buffer("y", (4, 16), float32)
+
+    def value(i: Any, j: Any, o: Any, d: Any) -> Any:
+        depth = o * extent + d
+        return cast(x[i, depth], float32) * cast(w[depth, j], float32)
+
+    r = reduce_("sums", y, (3, extent), "add", value)
+    row, column = (n for n in postorder(r.outputs[0].value) if isinstance(n, Load))
+    inside = 4 // dtype.itemsize
+    depth = _depth(r, row, column, inside, row, blocks=True)
+    assert depth is (r.dims[-1] if found else None)
+    assert _depth(r, row, column, inside, row, blocks=False) is None
 
 
 def test_every_choice_keeps_the_result() -> None:

@@ -30,11 +30,13 @@ from tilewright.frontends.torch.aten.importer import (
 from tilewright.frontends.torch.guards import conditions
 from tilewright.frontends.torch.trace import quiet, reason
 from tilewright.graph.infer import Typer
-from tilewright.graph.nodes import Graph
+from tilewright.graph.nodes import ExtentRange, Graph
 from tilewright.runtime.conditions import ExtentCondition, multiples
 
 # Code of the error for a module that changes its own state, which no importer can fix.
 STATE: Final = "TW-STATE"
+
+_SUPPOSED: Final = 2  # the least extent that PyTorch's tracer supposes of any dimension
 
 
 def import_program(program: Any, settings: ImportSettings) -> Graph:
@@ -60,8 +62,12 @@ def import_program(program: Any, settings: ImportSettings) -> Graph:
 
 def _ranges(
     program: Any, names: Mapping[str, str], known: Sequence[ExtentCondition]
-) -> dict[str, tuple[int, int | None, int]]:
-    """The bounds of each extent and what divides it, by the name it has here."""
+) -> dict[str, ExtentRange]:
+    """The bounds of each extent and what divides it, by the name it has here.
+
+    PyTorch resolves conditions on extents when it traces. Its tracer takes 0 and 1 for usual
+    extents though it says 2 or more, and lets them through.
+    """
     steps: dict[str, int] = {}
     for name, step in filter(None, map(multiples, known)):
         steps[name] = math.lcm(steps.get(name, 1), step)
@@ -72,8 +78,9 @@ def _ranges(
             # Its infinite bound is not a sympy Integer, though it claims to be.
             ends = getattr(bounds.upper, "is_Integer", False)
             most = int(bounds.upper) if ends else None
-            name = names.get(text, text)
-            found[name] = int(bounds.lower), most, steps.get(name, 1)
+            name, least = names.get(text, text), int(bounds.lower)
+            accepted = least if least > _SUPPOSED else 0
+            found[name] = ExtentRange(least, most, steps.get(name, 1), accepted)
     return found
 
 
