@@ -6,11 +6,18 @@ one result in place then shows in the others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from operator import getitem
 from typing import Any
 
 from tilewright.base.dataclass import dataclass
+from tilewright.frontends.torch.sized import (
+    Numbers,
+    Place,
+    known,
+    numbers_of,
+    open_places,
+)
 
 
 @dataclass(frozen=True)
@@ -18,19 +25,21 @@ class Results:
     """module: a graph whose results are distinct tensors. whole: PyTorch's description of these.
 
     places: for each result of the original graph its position in `whole`, or None if there is none.
-    views: for each one its description, if it is a view; else None.
+    views: for each one its description, if it is a view; else None. open: where the graph's inputs
+    have open extents.
     """
 
     module: Any
     whole: Sequence[Any]
     places: Sequence[int | None]
     views: Sequence[Any]
+    open: Sequence[Place]
 
     def of(self, found: Sequence[Any], args: Sequence[Any]) -> tuple[Any, ...]:
         """The original graph's results from those of `module`. args: of the call."""
         pairs = list(zip(self.places, self.views, strict=True))
         viewed = {place for place, view in pairs if view is not None}
-        numbers = _numbers(self.module, args) if viewed else {}
+        numbers = numbers_of(self.open, args) if viewed else {}
         parts = [
             _in_memory(part, self.whole[n], numbers) if n in viewed else part
             for n, part in enumerate(found)
@@ -58,14 +67,15 @@ def distinct(module: Any) -> Results:
     ]
     about = [n.meta.get("val") for n in kept]
     if kept == given:
-        return Results(module, about, places, views)
+        return Results(module, about, places, views, open_places(module))
     import torch
 
     graph = torch.fx.Graph()
     copies: dict[Any, Any] = {}
     graph.graph_copy(module.graph, copies)
     graph.output(tuple(copies[n] for n in kept))
-    return Results(torch.fx.GraphModule(module, graph), about, places, views)
+    made = torch.fx.GraphModule(module, graph)
+    return Results(made, about, places, views, open_places(module))
 
 
 def _root(node: Any) -> Any:
@@ -90,21 +100,7 @@ def _viewed(node: Any) -> Any:
     return source if held[0] is not None and held[0] == held[1] else None
 
 
-def _numbers(module: Any, args: Sequence[Any]) -> dict[Any, int]:
-    """PyTorch's symbols of extents, by the arguments of a call."""
-    found: dict[Any, int] = {}
-    places = [n for n in module.graph.nodes if n.op == "placeholder"]
-    for node, arg in zip(places, args, strict=False):
-        about = node.meta.get("val")
-        if hasattr(about, "shape"):
-            pairs = list(zip(about.shape, arg.shape, strict=True))
-        else:
-            pairs = [(about, arg)]
-        found |= {n.node.expr: int(x) for n, x in pairs if hasattr(n, "node")}
-    return found
-
-
-def _view(whole: Any, about: Any, numbers: Mapping[Any, int]) -> Any:
+def _view(whole: Any, about: Any, numbers: Numbers) -> Any:
     """The view of a tensor that PyTorch described; the tensor itself without a description."""
     if about is None:
         return whole
@@ -113,7 +109,7 @@ def _view(whole: Any, about: Any, numbers: Mapping[Any, int]) -> Any:
     return whole.as_strided(size, stride, whole.storage_offset() + offset)
 
 
-def _in_memory(part: Any, about: Any, numbers: Mapping[Any, int]) -> Any:
+def _in_memory(part: Any, about: Any, numbers: Numbers) -> Any:
     """A tensor in memory as PyTorch described it, so that views have the strides it predicted."""
     stride = _known(about.stride(), numbers)
     if list(part.stride()) == stride:
@@ -121,8 +117,5 @@ def _in_memory(part: Any, about: Any, numbers: Mapping[Any, int]) -> Any:
     return part.new_empty_strided(part.shape, stride).copy_(part)
 
 
-def _known(extents: Sequence[Any], numbers: Mapping[Any, int]) -> list[int]:
-    return [
-        int(n.node.expr.xreplace(numbers)) if hasattr(n, "node") else int(n)
-        for n in extents
-    ]
+def _known(extents: Sequence[Any], numbers: Numbers) -> list[int]:
+    return [int(known(n, numbers)) for n in extents]
