@@ -142,3 +142,61 @@ def test_an_operator_without_a_rule_is_run_by_torch_at_once(monkeypatch):
     run = torch.compile(torch.igamma, backend=backend, dynamic=True)
     with pytest.warns(TilewrightWarning, match="igamma"):
         run(torch.rand(3, 2), torch.rand(3, 2))
+
+
+def test_arithmetic_on_open_extents_with_floats():
+    """A share of an extent, which is no integer; and what is rounded from one."""
+
+    def function(x, t):
+        n = x.shape[0]
+        return (
+            F.cross_entropy(x, t, reduction="none", label_smoothing=0.1),
+            x * (0.3 / n), x + (n * 0.5) % 2, x.new_zeros(int(n * 0.7)), x * (n // 2.5),
+            F.layer_norm(x, (x.shape[1],)), x.sum(0) / n**0.5, x - max(n, 4.5),
+        )  # fmt: skip
+
+    run = torch.compile(function, backend=backend, dynamic=True)
+    for n in (5, 3, 8):
+        x, t = torch.randn(n, 7), torch.arange(n) % 7
+        torch.testing.assert_close(run(x, t), function(x, t))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_results_that_are_views_of_inputs_are_these_views(dynamic):
+    """Not copies, of which PyTorch would take strides for the views that it makes."""
+
+    def function(x, y):
+        x.mul_(2)
+        views = x[1:], x.T, x[:, ::2], x, x.split(1)[1], x.expand(2, *x.shape)
+        return *views, y[1:, ::3], y.view(-1)[3:], y, (y + 1)[1:], y * 1
+
+    run = torch.compile(function, backend=backend, dynamic=dynamic)
+    for base in (torch.randn(4, 7), torch.randn(8, 9)[2:], torch.randn(3, 5)):
+        given = [(base.clone(), base), (base.clone(), base.clone())]
+        found, wanted = run(*given[0]), function(*given[1])
+        torch.testing.assert_close(found, wanted)
+        assert [r.stride() for r in found] == [r.stride() for r in wanted]
+        for results in (found, wanted):
+            results[0].fill_(3)
+            results[4].zero_()
+            results[6].fill_(5)
+            results[7][2:].neg_()
+            results[9].zero_()
+        torch.testing.assert_close(found, wanted)
+        torch.testing.assert_close(*given)
+
+
+@pytest.mark.filterwarnings("ignore:.*degrees of freedom")
+def test_no_elements_in_open_batches():
+    def function(x, y):
+        return (
+            x.sum(0), x.softmax(0), F.layer_norm(x, (x.shape[1],)), x.std(1), x.amax(1),
+            torch.cat([x, x]), F.group_norm(y, 1), F.instance_norm(y), F.max_pool2d(y, 2),
+            F.conv2d(y, torch.ones(4, 3, 3, 3)), F.adaptive_avg_pool2d(y, 1),
+        )  # fmt: skip
+
+    for dynamic in (False, True):
+        torch._dynamo.reset()
+        run = torch.compile(function, backend=backend, dynamic=dynamic)
+        given = torch.zeros(0, 4), torch.zeros(0, 3, 6, 6)
+        torch.testing.assert_close(run(*given), function(*given))

@@ -128,7 +128,7 @@ class CapturedGraph:
                 return run
             return lambda *given: run(*given, *(draw() for draw in self._draws))
         except UnsupportedError as error:
-            if self._open and not missing(self._module):
+            if self._open and not any(map(_of_tensors, missing(self._module))):
                 self._sized = {}
                 return self
             warnings.warn(
@@ -170,7 +170,7 @@ class CapturedGraph:
         places = [self._names.index(name) for name in names]
         results = self._results
         if not results.whole:
-            return lambda *_: results.of((), ())
+            return lambda *given: results.of((), given)
         run = self._compile(graph)
         orders = [_order(held) for held in results.whole]
 
@@ -180,6 +180,11 @@ class CapturedGraph:
             return passed(self._checks, results.of(parts, args))
 
         return call
+
+
+def _of_tensors(operator: str) -> bool:
+    """Whether it is not arithmetic on numbers, which a graph for given extents does not have."""
+    return operator.partition(".")[0] not in ("math", "operator", "torch")
 
 
 # A tensor that stays the same, PyTorch's count of its changes, and the address of its contents.

@@ -39,12 +39,13 @@ def is_open(n: Any) -> bool:
 
 
 def known(n: Any, numbers: Numbers) -> Any:
-    """An extent as a number; as it is if the numbers do not say."""
+    """An extent, or a number made of extents, as a number; as it is if the numbers do not say."""
     if not is_open(n):
         return n
     found = n.node.expr.xreplace(numbers)
-    whole = isinstance(found, int) or getattr(found, "is_Integer", False)
-    return int(found) if whole else n
+    if isinstance(found, int) or getattr(found, "is_Integer", False):
+        return int(found)
+    return float(found) if getattr(found, "is_Float", False) else n
 
 
 def sized(module: Any, numbers: Numbers) -> Any:
@@ -57,7 +58,7 @@ def sized(module: Any, numbers: Numbers) -> Any:
 
         def operand(n: Any, last: bool = node.op == "output") -> Any:
             held = known(n.meta.get("val"), numbers)
-            return held if type(held) is int and not last else copies[n]
+            return held if type(held) in (int, float) and not last else copies[n]
 
         copies[node] = graph.node_copy(node, operand)
         if "val" in node.meta:
@@ -83,8 +84,12 @@ def _described(held: Any, numbers: Numbers) -> Any:
         return known(held, numbers)
     sizes = [known(n, numbers) for n in held.shape]
     strides = [known(n, numbers) for n in held.stride()]
-    if not any(map(is_open, held.shape)) or any(map(is_open, [*sizes, *strides])):
+    start = known(held.storage_offset(), numbers)
+    whole = [*held.shape, *held.stride(), held.storage_offset()]
+    if not any(map(is_open, whole)) or any(map(is_open, [*sizes, *strides, start])):
         return held
+    last = start + sum((n - 1) * s for n, s in zip(sizes, strides, strict=True))
     mode: Any = held.fake_mode
     with mode:
-        return torch.empty_strided(sizes, strides, dtype=held.dtype, device=held.device)
+        memory = torch.empty(max(last + 1, start), dtype=held.dtype, device=held.device)
+        return memory.as_strided(sizes, strides, start)
