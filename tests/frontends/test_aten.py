@@ -54,7 +54,7 @@ class Function(torch.nn.Module):
 
 # Nothing of the graph does these, and the error names the operator and the line.
 REFUSED = {
-    "singular values": (lambda a: torch.linalg.svd(a)[1], "aten.*svd"),
+    "eigenvalues": (lambda a: torch.linalg.eigvals(a).abs(), "aten.*eig"),
     "means of integers": (
         lambda a: F.avg_pool1d(a.long()[None], 2),
         "it averages int64",
@@ -222,6 +222,46 @@ def test_sizes_that_a_call_knows():
             function(x(*shape)),
             **dict(zip((n, m), shape, strict=True)),
         )
+
+
+@pytest.mark.filterwarnings("ignore:.*degrees of freedom")
+def test_statistics_of_open_extents():
+    """Divided by a number that only the call knows, which is at least 0."""
+
+    def function(a):
+        return (
+            a.var(), a.std(0), a.var(0, unbiased=False), a.std((0, 1), keepdim=True),
+            torch.var(a, (0, 2), correction=2), *torch.var_mean(a, 0, keepdim=True),
+            *torch.std_mean(a, (-3, -1)), *torch.var_mean(a.half(), 0), a.double().var(0),
+            a.var(1),
+        )  # fmt: skip
+
+    rows = torch.export.Dim("rows")
+    program = torch.export.export(
+        Function(function), (x(4, 3, 2),), dynamic_shapes=(({0: rows},),)
+    )
+    for n in (1, 2, 5):
+        a = x(n, 3, 2)
+        check(program, (a,), function(a), **{str(_symbol(program)): n})
+
+
+def test_the_gradient_of_maxima_of_open_extents():
+    backward = torch.ops.aten.max_pool2d_with_indices_backward
+
+    def function(g, a):
+        how = [3, 2], [2, 1], [1, 0], [1, 1], False
+        _, places = torch.ops.aten.max_pool2d_with_indices(a, *how)
+        return backward(g, a, *how, places)
+
+    rows = {0: torch.export.Dim("rows", min=0)}
+    program = torch.export.export(
+        Function(function),
+        (x(4, 3, 3, 4), x(4, 3, 5, 5)),
+        dynamic_shapes=((rows, rows),),
+    )
+    for n in (1, 5):
+        given = x(n, 3, 3, 4), x(n, 3, 5, 5, seed=1)
+        check(program, given, function(*given), **{str(_symbol(program)): n})
 
 
 @pytest.mark.parametrize("shift", [1, -2, 9])

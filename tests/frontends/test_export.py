@@ -11,7 +11,12 @@ import pytest
 
 import tilewright as tw
 from tilewright.base import dtypes
-from tilewright.base.errors import InputError, TilewrightWarning, UnsupportedError
+from tilewright.base.errors import (
+    InputError,
+    ModelError,
+    TilewrightWarning,
+    UnsupportedError,
+)
 from tilewright.frontends.onnx import load
 from tilewright.frontends.onnx.opsets import CHANGED
 from tilewright.frontends.onnx.reference import OnnxFallback
@@ -299,3 +304,70 @@ def test_no_two_nodes_have_one_name():
     assert [node.name for node in model.graph.node] == ["n", "n_2"]
     (found,) = ort_run(model, {"x": np.array([-1, 2], "f")})
     np.testing.assert_array_equal(found, np.array([1, 0], "f"))
+
+
+ROWS = "agraph (float[rows, n] x, float[m, 2] y) => (float[rows, n] z) { z = Neg(x) }"
+MADE_FOR = {
+    "tilewright.ranges": '{"rows": [2, 8, 2], "n": [0, null, 1]}',
+    "tilewright.conditions": '[[">", "rows", ["+", "m", 1]]]',
+}
+
+
+def made_for(**held: str):
+    model = text(ROWS)
+    onnx.helper.set_model_props(model, held)
+    return model
+
+
+def test_extents_for_which_a_model_is_made_go_there_and_back() -> None:
+    graph = load(made_for(**MADE_FOR), standard=True)
+    assert graph.ranges == {"rows": (2, 8, 2), "n": (0, None, 1)}
+    assert [str(c) for c in graph.conditions] == ["rows > (m + 1)"]
+    written = tw.to_onnx(graph)
+    assert {p.key: p.value for p in written.metadata_props} == MADE_FOR
+    again = load(written.SerializeToString(), standard=True)
+    assert (again.ranges, again.conditions) == (graph.ranges, graph.conditions)
+    assert not tw.to_onnx(load(text(ROWS), standard=True)).metadata_props
+
+
+def test_extents_for_which_a_model_is_not_made_are_refused() -> None:
+    exe = tw.compile(made_for(**MADE_FOR), threads=1, cache=False)
+
+    def call(rows: int, m: int):
+        return exe(np.ones((rows, 3), "f"), np.ones((m, 2), "f"))
+
+    np.testing.assert_array_equal(call(4, 2), -np.ones((4, 3), "f"))
+    for rows, m, message in (
+        (3, 1, "rows is 3"),
+        (10, 1, "rows is 10"),
+        (4, 3, "made for rows >"),
+    ):
+        with pytest.raises(InputError, match=message):
+            call(rows, m)
+    with pytest.raises(InputError, match="rows is 5"):
+        tw.compile(made_for(**MADE_FOR), dims={"rows": 5})
+
+
+@pytest.mark.parametrize(
+    ("held", "message"),
+    [
+        ({"tilewright.ranges": "{"}, "Expecting"),
+        ({"tilewright.ranges": "[]"}, "ranges does not say"),
+        ({"tilewright.conditions": "{}"}, "conditions does not say"),
+        ({"tilewright.conditions": "[" * 100_000}, "conditions does not say"),
+        ({"tilewright.conditions": "[" + "1," * 600_000 + "1]"}, "it is too long"),
+        ({"tilewright.ranges": '{"rows": [2, 1, 1]}'}, r"'rows' is \[2, 1, 1\]"),
+        ({"tilewright.ranges": '{"rows": [-1, 1, 1]}'}, "'rows' is"),
+        ({"tilewright.ranges": '{"rows": [1, 2, 0]}'}, "'rows' is"),
+        ({"tilewright.ranges": '{"rows": [1, 2.5, 1]}'}, "'rows' is"),
+        ({"tilewright.ranges": '{"rows": [true, 2, 1]}'}, "'rows' is"),
+        ({"tilewright.ranges": '{"rows": 2}'}, "'rows' is 2"),
+        ({"tilewright.ranges": '{"other": [1, 2, 1]}'}, "no input has a dimension 'other'"),
+        ({"tilewright.conditions": '[["<", "o", 2]]'}, "no input has a dimension 'o'"),
+        ({"tilewright.conditions": '[["exec", "rows"]]'}, "has the function 'exec'"),
+        ({"tilewright.conditions": '[["<", "rows", null]]'}, "has the part 'None'"),
+    ],
+)  # fmt: skip
+def test_metadata_that_says_nothing_of_extents_is_refused(held, message) -> None:
+    with pytest.raises(ModelError, match=message):
+        load(made_for(**held))

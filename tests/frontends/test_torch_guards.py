@@ -9,7 +9,7 @@ from torch.export import Dim
 import tilewright as tw
 from tilewright.base.errors import InputError, ModelError, UnsupportedError
 from tilewright.driver.compile import text
-from tilewright.frontends.torch import guards
+from tilewright.frontends.torch import guards, to_graph, to_onnx
 from tilewright.frontends.torch import load as load_program
 from tilewright.runtime.conditions import AppliedFunction, ExtentCondition
 
@@ -348,3 +348,38 @@ def test_terms_of_guards():
     assert guards.read(text, resolve) == expected
     # Artifacts have no truth values.
     assert ExtentCondition(guards.read("True", resolve)).to_json() is not True
+
+
+@pytest.mark.parametrize("writer", ["ours", "PyTorch's"])
+def test_conditions_and_ranges_go_through_onnx(writer):
+    """ONNX has no place for them but the model's metadata; they are read again and enforced."""
+    pytest.importorskip("onnxscript")
+    shapes = (({0: Dim("n", min=3, max=64)}, {0: Dim("m", max=63)}),)
+    module = Module(lambda x, y: x.sum() + 1 if x.shape[0] > y.shape[0] else y.sum())
+    program = torch.export.export(module, rows(6, 3), dynamic_shapes=shapes)
+    if writer == "ours":
+        graph, _ = to_graph(program, limit=LIMIT, standard=True)
+        model = tw.to_onnx(graph)
+    else:
+        model = to_onnx(program)
+    exe = tw.compile(model, threads=1, cache=False)
+
+    def call(n, m):
+        return float(exe(*(x.numpy() for x in rows(n, m))))
+
+    assert call(5, 2) == float(rows(5)[0].sum() + 1)
+    for sizes, message in (((4, 4), "made for"), ((70, 4), "is 70"), ((2, 1), "is 2")):
+        with pytest.raises(InputError, match=message):
+            call(*sizes)
+
+
+def test_a_hidden_symbol_goes_through_pytorchs_onnx():
+    pytest.importorskip("onnxscript")
+    module = Module(lambda x: x.reshape(-1, 2, 3) + 1)
+    program = torch.export.export(
+        module, rows(6), dynamic_shapes=(({0: 2 * Dim("h")},),)
+    )
+    exe = tw.compile(to_onnx(program), threads=1, cache=False)
+    assert exe(rows(4)[0].numpy()).shape == (2, 2, 3)
+    with pytest.raises(InputError, match="is 5"):
+        exe(rows(5)[0].numpy())

@@ -24,12 +24,23 @@ DEVICES: Final = {
 
 
 def device_of(value: Any) -> tuple[int, str]:
-    """The DLPack device type and a name for it. Raises InputError if the value will not tell."""
+    """The DLPack device type and a name for it. Raises InputError if the value will not tell, or
+    has no data."""
+    require_data(value)
     try:
         kind, number = value.__dlpack_device__()
     except Exception as error:
         raise InputError(f"its device is unknown: {error}") from error
     return int(kind), named(int(kind), int(number))
+
+
+def require_data(value: Any) -> None:
+    """Raise InputError for a tensor on PyTorch's device `meta`: it only has a shape and a type."""
+    if getattr(value, "is_meta", False):
+        raise InputError(
+            "it is on PyTorch's device 'meta', where tensors have no data",
+            hint="pass one on the CPU; a module's come by to_empty and load_state_dict",
+        )
 
 
 def named(kind: int, number: int) -> str:

@@ -161,6 +161,10 @@ CASES = {
         ),
         x(3, 4),
     ),
+    "variances of many halves": (
+        lambda a: (a.var(), a.std(), *torch.var_mean(a, 1)),
+        x(2, 70_000).half(),  # the count is no half
+    ),
     "norms": (
         lambda a: (
             a.norm(),

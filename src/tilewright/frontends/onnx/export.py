@@ -11,6 +11,7 @@ import onnx
 
 from tilewright.base.errors import UnsupportedError
 from tilewright.base.names import fresh
+from tilewright.frontends.extents import metadata_of
 from tilewright.frontends.onnx.attributes import AS_JSON
 from tilewright.frontends.onnx.functions import schema_of
 from tilewright.frontends.onnx.opsets import common_opsets, every_operation
@@ -32,7 +33,8 @@ def to_onnx(
 ) -> Any:
     """The standard `onnx.ModelProto` of a graph: any runtime with its operators can run it.
 
-    Inputs and outputs keep their names; constants become initializers. name: the graph's name
+    Inputs and outputs keep their names; constants become initializers; the extents for which the
+    graph is made are in the model's metadata (`frontends/extents.py`). name: the graph's name
     (default: its own). store: writes a constant's TensorProto elsewhere (default: in the model).
 
     Raises UnsupportedError for operators that are neither ONNX's nor a user's, or that no single
@@ -47,6 +49,8 @@ def to_onnx(
     pairs = [onnx.helper.make_opsetid(d, v) for d, v in opsets.items()]
     needed = onnx.helper.find_min_ir_version_for(pairs, ignore_unknown=True)
     model.ir_version = max(OLDEST_IR_VERSION, needed)
+    for key, said in metadata_of(graph).items():
+        model.metadata_props.add(key=key, value=said)
     return model
 
 

@@ -19,6 +19,7 @@ from tilewright.base.errors import (
 )
 from tilewright.base.memory import memory_limit as memory_limit_of
 from tilewright.base.text import listing
+from tilewright.frontends.extents import KEYS, with_metadata
 from tilewright.frontends.files import check_bytes, checked, read, unreadable
 from tilewright.frontends.onnx.initializers import Data, scan
 from tilewright.graph.nodes import Graph, Value
@@ -75,6 +76,7 @@ def load(
     try:
         with limits.compilation():
             graph = import_graph(model.graph, context, inputs)
+        graph = with_metadata(graph, {p.key: p.value for p in model.metadata_props})
         kept = (v for name, v in defaults.items() if name not in inputs)
         if defaults:
             origin = _digest(model, data, context.external.digests)
@@ -118,9 +120,10 @@ def _digest(model: Any, data: Data, external: Iterable[str] | None) -> str:
     """
     graph = model.graph
     found = hashlib.sha256()
+    limits = [p for p in model.metadata_props if p.key in KEYS]
     parts = (
         (model.opset_import, model.functions, graph.input, graph.output, graph.node)
-        + (_whole(graph.initializer, data), graph.sparse_initializer)
+        + (_whole(graph.initializer, data), graph.sparse_initializer, limits)
     )  # fmt: skip
     for repeated in parts:
         found.update(b"%d;" % len(repeated))

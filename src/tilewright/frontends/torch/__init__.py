@@ -104,7 +104,8 @@ def to_onnx(module: Any, example_inputs: Any = ()) -> bytes:
     """The serialized ONNX model that PyTorch writes of a module traced on `example_inputs`, or of a
     program, for other engines: it converts some operators wrongly, so nothing is imported this way.
 
-    An exported program is already traced, on inputs that it contains. Raises InputError for a
+    An exported program is already traced, on inputs that it contains; the extents for which it is
+    right are in the model's metadata (`frontends/extents.py`). Raises InputError for a
     module without example inputs, ModelError if PyTorch cannot export it.
     """
     import torch
@@ -134,8 +135,20 @@ def to_onnx(module: Any, example_inputs: Any = ()) -> bytes:
                 where=type(module).__name__,
                 hint="make torch.export.export(module, inputs) succeed first",
             ) from error
+        if isinstance(module, torch.export.ExportedProgram):
+            held = _made_for(module, program.model.graph)
+            program.model.metadata_props.update(held)
         program.save(buffer)
     return buffer.getvalue()
+
+
+def _made_for(program: Any, graph: Any) -> dict[str, str]:
+    """What a program says of its extents; PyTorch names dimensions in ONNX by its expressions."""
+    from tilewright.frontends.extents import metadata
+    from tilewright.frontends.torch.aten.program import limits_of
+
+    names = {str(n) for v in graph.inputs for n in v.shape or ()}
+    return metadata(names, *limits_of(program, {}))
 
 
 def load(path: Path, *, memory_limit: int, trust: bool = False) -> Any:

@@ -24,11 +24,13 @@ from tilewright.frontends.torch.aten.importer import (
 from tilewright.frontends.torch.checks import checks_last, passed, token_count
 from tilewright.frontends.torch.drawn import check_drawn, draws_first
 from tilewright.frontends.torch.shared import distinct
+from tilewright.frontends.torch.sized import is_open, numbers_of, open_places, sized
 from tilewright.graph.nodes import Graph
 
 # The executable form of a Graph: a function of its inputs in order, returning one or more arrays.
 Compile = Callable[[Graph], Callable[..., Any]]
 _KEPT: Final = 8  # most sets of weights that a graph is compiled for
+_SIZES: Final = 64  # most sets of extents that there are graphs for
 
 
 def backend(
@@ -80,8 +82,9 @@ def _static(graph: Any) -> Sequence[int]:
 class CapturedGraph:
     """One graph as a function of tensors. frozen: the positions of inputs that stay the same.
 
-    If an operator has no rule, or its rule rejects a use, PyTorch runs the graph, with a warning
-    that names the operator.
+    If a rule rejects extents that are open, there is a graph for each of their values. If an
+    operator has no rule, or its rule rejects a use, PyTorch runs the graph, with a warning that
+    names the operator.
     """
 
     def __init__(
@@ -91,7 +94,7 @@ class CapturedGraph:
         compile: Compile,
         settings: ImportSettings,
     ) -> None:
-        self._whole = module
+        self._whole, self._given = module, frozen
         drawn, self._draws = draws_first(module)
         checked, self._checks = checks_last(drawn)
         self._results = distinct(checked)
@@ -103,8 +106,12 @@ class CapturedGraph:
         self._numbers = _numbers(held)
         self._compile, self._settings = compile, settings
         self._made: list[tuple[list[State], list[Any], Callable[..., Any]]] = []
+        self._open = open_places(module)
+        self._sized: dict[tuple[int, ...], CapturedGraph] | None = None
 
     def __call__(self, *args: Any) -> Any:
+        if self._sized is not None:
+            return self._of_size(self._sized, args)(*args)
         held = [_state(args[n]) for n in self._frozen]
         numbers = [args[n] for n in self._numbers]
         for known, same, run in self._made:
@@ -121,6 +128,9 @@ class CapturedGraph:
                 return run
             return lambda *given: run(*given, *(draw() for draw in self._draws))
         except UnsupportedError as error:
+            if self._open and not any(map(_of_tensors, missing(self._module))):
+                self._sized = {}
+                return self
             warnings.warn(
                 f"PyTorch runs a graph of {len(self._whole.graph.nodes)} nodes: {error}",
                 TilewrightWarning,
@@ -128,6 +138,21 @@ class CapturedGraph:
             )
             module: Callable[..., Any] = self._whole
             return module
+
+    def _of_size(
+        self, graphs: dict[tuple[int, ...], CapturedGraph], args: Sequence[Any]
+    ) -> CapturedGraph:
+        """The graph for the extents of a call, which becomes the last one to be dropped."""
+        numbers = numbers_of(self._open, args)
+        key = tuple(numbers.values())
+        found = graphs.pop(key, None)
+        if found is None:
+            module = sized(self._whole, numbers)
+            found = CapturedGraph(module, self._given, self._compile, self._settings)
+            while len(graphs) >= _SIZES:
+                del graphs[next(iter(graphs))]
+        graphs[key] = found
+        return found
 
     def _compiled(self, args: Sequence[Any]) -> Callable[..., Any]:
         absent = missing(self._module)
@@ -145,16 +170,21 @@ class CapturedGraph:
         places = [self._names.index(name) for name in names]
         results = self._results
         if not results.whole:
-            return lambda *_: results.of((), ())
+            return lambda *given: results.of((), given)
         run = self._compile(graph)
         orders = [_order(held) for held in results.whole]
 
         def call(*args: Any) -> tuple[Any, ...]:
             found = _tensors(run(*[args[n] for n in places]))
-            parts = list(map(_laid_out, found, orders))
+            parts = list(map(_as_described, found, results.whole, orders))
             return passed(self._checks, results.of(parts, args))
 
         return call
+
+
+def _of_tensors(operator: str) -> bool:
+    """Whether it is not arithmetic on numbers, which a graph for given extents does not have."""
+    return operator.partition(".")[0] not in ("math", "operator", "torch")
 
 
 # A tensor that stays the same, PyTorch's count of its changes, and the address of its contents.
@@ -189,8 +219,10 @@ def _order(held: Any) -> list[int] | None:
     return sorted(range(len(strides)), key=lambda a: -strides[a])
 
 
-def _laid_out(found: Any, order: list[int] | None) -> Any:
-    """A tensor with its axes in this order in memory."""
+def _as_described(found: Any, about: Any, order: list[int] | None) -> Any:
+    """A number, or a tensor with its axes in this order in memory."""
+    if not hasattr(about, "shape"):
+        return found.item()
     if order is None:
         return found
     back = sorted(range(len(order)), key=order.__getitem__)
@@ -199,7 +231,7 @@ def _laid_out(found: Any, order: list[int] | None) -> Any:
 
 def _numbers(held: Sequence[Any]) -> list[int]:
     """The positions of numbers that are not extents of tensors: a graph is compiled per value."""
-    extents = {str(n) for v in held for n in getattr(v, "shape", ())}
+    extents = {str(n) for v in held for n in getattr(v, "shape", ()) if is_open(n)}
     return [
         n
         for n, v in enumerate(held)

@@ -1,16 +1,25 @@
 """Results of a captured graph that share memory: one is computed, and the others are views of it.
 
 PyTorch leaves views of an intermediate tensor in the graph if several results share it; a change of
-one result in place then shows in the others.
+one result in place then shows in the others. Results that are inputs or views of them are not
+computed: PyTorch makes the caller's views of the input by their strides and offsets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from operator import getitem
 from typing import Any
 
 from tilewright.base.dataclass import dataclass
+from tilewright.frontends.torch.sized import (
+    Numbers,
+    Place,
+    is_open,
+    known,
+    numbers_of,
+    open_places,
+)
 
 
 @dataclass(frozen=True)
@@ -18,54 +27,102 @@ class Results:
     """module: a graph whose results are distinct tensors. whole: PyTorch's description of these.
 
     places: for each result of the original graph its position in `whole`, or None if there is none.
-    views: for each one its description, if it is a view; else None.
+    inputs: for each one the position of the input that it is, or is a view of; else None. views:
+    for each one what it is of that tensor, if it is a view; else None. open: where the graph's
+    inputs have open extents.
     """
 
     module: Any
     whole: Sequence[Any]
     places: Sequence[int | None]
-    views: Sequence[Any]
+    inputs: Sequence[int | None]
+    views: Sequence[ViewOf | None]
+    open: Sequence[Place]
 
     def of(self, found: Sequence[Any], args: Sequence[Any]) -> tuple[Any, ...]:
         """The original graph's results from those of `module`. args: of the call."""
-        pairs = list(zip(self.places, self.views, strict=True))
-        viewed = {place for place, view in pairs if view is not None}
-        numbers = _numbers(self.module, args) if viewed else {}
+        pairs = list(zip(self.places, self.inputs, self.views, strict=True))
+        viewed = {place for place, _, view in pairs if view is not None}
+        numbers = numbers_of(self.open, args) if viewed else {}
         parts = [
             _in_memory(part, self.whole[n], numbers) if n in viewed else part
             for n, part in enumerate(found)
         ]
-        return tuple(
-            None if place is None else _view(parts[place], view, numbers)
-            for place, view in pairs
-        )
+        results: list[Any] = []
+        for place, given, view in pairs:
+            if given is not None:
+                whole = args[given]
+            else:
+                whole = None if place is None else parts[place]
+            results.append(whole if view is None else view.of(whole, numbers))
+        return tuple(results)
+
+
+@dataclass(frozen=True)
+class ViewOf:
+    """A view of a tensor. start: from the tensor's first element, in elements. May be symbols."""
+
+    size: Sequence[Any]
+    stride: Sequence[Any]
+    start: Any
+
+    @staticmethod
+    def between(view: Any, whole: Any) -> ViewOf:
+        """By PyTorch's descriptions."""
+        start = view.storage_offset() - whole.storage_offset()
+        return ViewOf(list(view.shape), list(view.stride()), start)
+
+    def says(self, numbers: Numbers) -> bool:
+        """Whether the symbols in `numbers` are enough to make it."""
+        given = {s for e in numbers for s in e.free_symbols if e.is_Symbol}
+        open_ = [n for n in (*self.size, *self.stride, self.start) if is_open(n)]
+        return all(given.issuperset(n.node.expr.free_symbols) for n in open_)
+
+    def of(self, whole: Any, numbers: Numbers) -> Any:
+        """The view of a tensor."""
+        size, stride = (_known(n, numbers) for n in (self.size, self.stride))
+        (start,) = _known([self.start], numbers)
+        return whole.as_strided(size, stride, whole.storage_offset() + start)
 
 
 def distinct(module: Any) -> Results:
     """The graph with each tensor that several results share as one result."""
-    (output,) = [n for n in module.graph.nodes if n.op == "output"]
-    given = list(output.args[0])
-    roots = [n if n is None else _root(n) for n in given]
-    whole = []
-    for node, root in zip(given, roots, strict=True):
-        shared = roots.count(root) > 1 and root.op != "placeholder" if root else False
-        whole.append(root if shared else node)
-    kept = list(dict.fromkeys(n for n in whole if n is not None))
-    places = [None if n is None else kept.index(n) for n in whole]
-    views = [
-        node.meta["val"] if node is not held else None
-        for node, held in zip(given, whole, strict=True)
-    ]
-    about = [n.meta.get("val") for n in kept]
-    if kept == given:
-        return Results(module, about, places, views)
     import torch
 
-    graph = torch.fx.Graph()
-    copies: dict[Any, Any] = {}
-    graph.graph_copy(module.graph, copies)
-    graph.output(tuple(copies[n] for n in kept))
-    return Results(torch.fx.GraphModule(module, graph), about, places, views)
+    (output,) = [n for n in module.graph.nodes if n.op == "output"]
+    given = list(output.args[0])
+    placed = [n for n in module.graph.nodes if n.op == "placeholder"]
+    places = open_places(module)
+    roots: list[Any] = [n if n is None else _root(n) for n in given]
+    views = [
+        None if n is root else ViewOf.between(n.meta["val"], root.meta["val"])
+        for n, root in zip(given, roots, strict=True)
+    ]
+    symbols = {expression: 0 for _, _, expression in places}
+    inputs = [
+        placed.index(root)
+        if root in placed and (v is None or v.says(symbols))
+        else None
+        for root, v in zip(roots, views, strict=True)
+    ]
+    whole = []
+    for n, (node, root, held) in enumerate(zip(given, roots, inputs, strict=True)):
+        made = node if held is None else None
+        if made is not None and (roots.count(root) == 1 or root in placed):
+            views[n] = None  # it is computed itself
+        elif made is not None:
+            made = root
+        whole.append(made)
+    kept = list(dict.fromkeys(n for n in whole if n is not None))
+    about = [n.meta.get("val") for n in kept]
+    where = [None if n is None else kept.index(n) for n in whole]
+    if kept != given:
+        graph = torch.fx.Graph()
+        copies: dict[Any, Any] = {}
+        graph.graph_copy(module.graph, copies)
+        graph.output(tuple(copies[n] for n in kept))
+        module = torch.fx.GraphModule(module, graph)
+    return Results(module, about, where, inputs, views, places)
 
 
 def _root(node: Any) -> Any:
@@ -86,34 +143,13 @@ def _viewed(node: Any) -> Any:
     if not getattr(target, "is_view", False) or target._schema.is_mutable:
         return None
     source = made.args[0]
-    held = [getattr(n.meta.get("val"), "dtype", None) for n in (node, source)]
-    return source if held[0] is not None and held[0] == held[1] else None
+    about = [n.meta.get("val") for n in (node, source)]
+    if any(not hasattr(v, "dtype") or v.is_neg() or v.is_conj() for v in about):
+        return None
+    return source if about[0].dtype == about[1].dtype else None
 
 
-def _numbers(module: Any, args: Sequence[Any]) -> dict[Any, int]:
-    """PyTorch's symbols of extents, by the arguments of a call."""
-    found: dict[Any, int] = {}
-    places = [n for n in module.graph.nodes if n.op == "placeholder"]
-    for node, arg in zip(places, args, strict=False):
-        about = node.meta.get("val")
-        if hasattr(about, "shape"):
-            pairs = list(zip(about.shape, arg.shape, strict=True))
-        else:
-            pairs = [(about, arg)]
-        found |= {n.node.expr: int(x) for n, x in pairs if hasattr(n, "node")}
-    return found
-
-
-def _view(whole: Any, about: Any, numbers: Mapping[Any, int]) -> Any:
-    """The view of a tensor that PyTorch described; the tensor itself without a description."""
-    if about is None:
-        return whole
-    size, stride = (_known(n, numbers) for n in (about.shape, about.stride()))
-    (offset,) = _known([about.storage_offset()], numbers)
-    return whole.as_strided(size, stride, whole.storage_offset() + offset)
-
-
-def _in_memory(part: Any, about: Any, numbers: Mapping[Any, int]) -> Any:
+def _in_memory(part: Any, about: Any, numbers: Numbers) -> Any:
     """A tensor in memory as PyTorch described it, so that views have the strides it predicted."""
     stride = _known(about.stride(), numbers)
     if list(part.stride()) == stride:
@@ -121,8 +157,8 @@ def _in_memory(part: Any, about: Any, numbers: Mapping[Any, int]) -> Any:
     return part.new_empty_strided(part.shape, stride).copy_(part)
 
 
-def _known(extents: Sequence[Any], numbers: Mapping[Any, int]) -> list[int]:
-    return [
-        int(n.node.expr.xreplace(numbers)) if hasattr(n, "node") else int(n)
-        for n in extents
-    ]
+def _known(extents: Sequence[Any], numbers: Numbers) -> list[int]:
+    found = [known(n, numbers) for n in extents]
+    if any(map(is_open, found)):
+        raise TypeError(f"no input says what {found} is")
+    return [int(n) for n in found]

@@ -14,6 +14,7 @@ import numpy as np
 
 from tilewright.base.errors import InputError, ModelError, TilewrightError
 from tilewright.frontends.torch.user_line import user_line
+from tilewright.runtime.dlpack import require_data
 
 _HINT: Final = "make torch.export.export(module, inputs) succeed first"
 # `  h = 16*_h` below "Suggested fixes:" in PyTorch's errors.
@@ -107,6 +108,20 @@ def _tensors(x: Any) -> Any:
     return x
 
 
+def _require_data(module: Any, given: Any) -> None:
+    """Raise InputError if a tensor of the module, or an example, has no data."""
+    from torch.utils import _pytree
+
+    examples = _pytree.tree_flatten_with_path(given)[0]
+    held = [*module.named_parameters(), *module.named_buffers()]
+    held += [(f"example input {_pytree.keystr(path)}", x) for path, x in examples]
+    for name, x in held:
+        try:
+            require_data(x)
+        except InputError as error:
+            raise error.at(name) from None
+
+
 def exported(
     module: Any, example_inputs: Any, dynamic_shapes: Any = None, trains: bool = False
 ) -> tuple[Any, dict[str, str]]:
@@ -119,6 +134,7 @@ def exported(
     import torch
 
     positional, named = arguments(module, example_inputs)
+    _require_data(module, (positional, named))
     # Collected by tensor, or from more inputs.
     if hasattr(dynamic_shapes, "dynamic_shapes"):
         dynamic_shapes = dynamic_shapes.dynamic_shapes(module, positional, named)

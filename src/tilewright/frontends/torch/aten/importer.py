@@ -11,6 +11,7 @@ import numpy as np
 from tilewright.base import limits
 from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import (
+    InputError,
     MemoryLimitError,
     TilewrightError,
     UnsupportedError,
@@ -35,6 +36,7 @@ from tilewright.frontends.torch.aten.rules import (
 from tilewright.graph.infer import FallbackProvider, Typer, check_size
 from tilewright.graph.nodes import Graph, Value
 from tilewright.graph.renaming import name_outputs
+from tilewright.runtime.dlpack import require_data
 
 _INLINED: Final = ("wrap_with_set_grad_enabled", "wrap_with_autocast")
 HINT: Final = "write the model without it, or export it to ONNX by another way"
@@ -269,7 +271,10 @@ class _Import:
                 where=name,
                 hint="Raise --memory-limit if the machine has the memory",
             )
-        array = numpy_of(held)
+        try:
+            array = numpy_of(held)
+        except InputError as error:
+            raise error.at(name) from None
         own = fresh(self.build.names, name)
         if name in self.settings.trained:
             value = Value(own, dtype_of_torch(held.dtype), array.shape)
@@ -352,6 +357,12 @@ class _Import:
             return self._applied(call)
         except UnsupportedError as error:
             raise RuleRefused(node.target, error) from error
+        except TypeError as error:
+            if not call.open_numbers:
+                raise
+            named = " and ".join(map(repr, call.open_numbers))
+            refused = call.refuse(f"{named} is known only at run time")
+            raise RuleRefused(node.target, refused) from error
         except TilewrightError as error:
             raise error.at(self.build.place(node)) from error.__cause__
 
@@ -445,9 +456,10 @@ def _arguments(node: Any, target: Any) -> dict[str, Any]:
 
 
 def numpy_of(tensor: Any) -> np.ndarray[Any, Any]:
-    """A tensor's elements in NumPy's memory order."""
+    """A tensor's elements in NumPy's memory order. Raises InputError if it has no data."""
     import torch
 
+    require_data(tensor)
     dtype = dtype_of_torch(tensor.dtype).numpy
     whole = tensor.detach().cpu().contiguous()
     flat = whole.as_strided((whole.numel(),), (1,))  # one element may have any stride

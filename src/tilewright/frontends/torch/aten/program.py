@@ -51,13 +51,23 @@ def import_program(program: Any, settings: ImportSettings) -> Graph:
         ready = _ready(program, refused, settings.trained)
         try:
             made = import_graph(_source(ready), settings)
-            found = conditions(program, settings.symbols)
-            ranges = _ranges(program, settings.symbols, found)
+            ranges, found = limits_of(program, settings.symbols)
             return replace(made, ranges=ranges, conditions=found)
         except RuleRefused as use:
             if use.target in refused:
                 raise use.error from None
             refused[use.target] = use.error
+
+
+def limits_of(
+    program: Any, names: Mapping[str, str]
+) -> tuple[dict[str, tuple[int, int | None, int]], tuple[ExtentCondition, ...]]:
+    """The ranges and conditions of a program's extents, as a Graph has them.
+
+    names: for PyTorch's symbols, where the graph has others. Raises as `conditions`.
+    """
+    found = conditions(program, names)
+    return _ranges(program, names, found), found
 
 
 def _ranges(

@@ -52,6 +52,20 @@ class AtenCall:
     def __getitem__(self, name: str) -> Any:
         return self.arguments.get(name)
 
+    @property
+    def open_numbers(self) -> list[str]:
+        """The arguments that are, or contain, numbers known only at run time."""
+
+        def is_open(given: Any, held: Any) -> bool:
+            if isinstance(held, list | tuple):
+                pairs = zip(given, held, strict=True)
+                return any(is_open(*pair) for pair in pairs)
+            return isinstance(held, Value) and not hasattr(
+                given.meta.get("val"), "shape"
+            )
+
+        return [n for n, held in self.arguments.items() if is_open(self.given[n], held)]
+
     def has(self, name: str) -> bool:
         """Whether the argument is present and not None."""
         return self.arguments.get(name) is not None

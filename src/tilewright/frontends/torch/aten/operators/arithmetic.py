@@ -141,7 +141,7 @@ def _sum(c: AtenCall) -> Value:
     return found.value
 
 
-@rule("aten.div")
+@rule("aten.div", "aten.true_divide")
 def _quotient(c: AtenCall) -> Value:
     a, b = operands(c)
     mode = c["rounding_mode"]
@@ -169,7 +169,7 @@ def _truncate(c: AtenCall) -> Value:
 @rule("aten.remainder")
 def _remainder(c: AtenCall) -> Value:
     a, b = operands(c)
-    return _remainder_of(a, b).value
+    return remainder_of(a, b).value
 
 
 @rule("aten.fmod")
@@ -183,7 +183,7 @@ def _truncated(x: TensorTerm) -> TensorTerm:
     return (x < 0).chosen(x.op("Ceil"), x.op("Floor"))
 
 
-def _remainder_of(a: TensorTerm, b: TensorTerm) -> TensorTerm:
+def remainder_of(a: TensorTerm, b: TensorTerm) -> TensorTerm:
     """The remainder with the sign of the divisor, as in Python."""
     if not _is_float(a):
         return a.op("Mod", b)
@@ -194,7 +194,7 @@ def _remainder_of(a: TensorTerm, b: TensorTerm) -> TensorTerm:
 def floor_divided(a: TensorTerm, b: TensorTerm) -> TensorTerm:
     """The floored quotient, consistent with `Mod`'s remainder, as PyTorch computes it."""
     if not _is_float(a):
-        return (a - _remainder_of(a, b)) / b
+        return (a - remainder_of(a, b)) / b
     rest = a.op("Mod", b, fmod=1)
     found = (a - rest) / b
     found = _against(rest, b).chosen(found - 1, found)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -110,16 +109,24 @@ def _convolution(c: AtenCall) -> list[Value | None]:
 @rule("aten.max_pool2d_with_indices_backward", "aten.max_pool3d_with_indices_backward")
 def _max_pool(c: AtenCall) -> Value:
     """A maximum's gradient flows to the position of the maximum; overlapping windows add up."""
-    shape = list(c.of("self").shape)
     axes = 2 if "pool2d" in c.name else 3
-    if not all(type(n) is int for n in shape):
-        raise c.refuse("its extents are known only at run time")
-    rows = [math.prod(shape[:-axes]), -1]
-    zeros = c.op("Expand", c.number(0), c.ints(rows[0], math.prod(shape[-axes:])))
-    places = c.reshape(c.tensor("indices"), rows)
-    flow = c.reshape(c.tensor("grad_output"), rows)
+    x = c.tensor("self")
+    rows = _rows(c, x, axes)
+    zeros = c.op("Expand", c.number(0), rows)
+    flow = c.tensor("grad_output")
+    counts = _rows(c, flow, axes)
+    places = c.op("Reshape", c.tensor("indices"), counts, allowzero=1)
+    flow = c.op("Reshape", flow, counts, allowzero=1)
     found = c.op("ScatterElements", zeros, places, flow, axis=1, reduction="add")
-    return c.reshape(found, shape)
+    return c.op("Reshape", found, c.op("Shape", x), allowzero=1)
+
+
+def _rows(c: AtenCall, x: Value, axes: int) -> Value:
+    """The shape of `x` as a matrix: its images, and the elements of the last `axes` axes."""
+    first = c.op("Shape", x, end=-axes)
+    last = c.op("Shape", x, start=-axes)
+    parts = [c.op("ReduceProd", n, keepdims=1) for n in (first, last)]
+    return c.op("Concat", *parts, axis=0)
 
 
 def _linear(operator: str, forward: str, sizes: Callable[[AtenCall], Any]) -> None:

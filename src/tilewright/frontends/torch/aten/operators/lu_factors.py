@@ -26,10 +26,10 @@ def _factored(c: AtenCall) -> list[Value]:
 def _check(c: AtenCall) -> None:
     if c["pivot"] is False:
         raise c.refuse("it does not exchange rows")
-    _extents(c)
+    extents(c)
 
 
-def _extents(c: AtenCall, name: str = "A") -> tuple[int, int]:
+def extents(c: AtenCall, name: str = "A") -> tuple[int, int]:
     """The numbers of rows and columns of an argument."""
     rows, columns = (c.extent(axis, name) for axis in (-2, -1))
     if rows is None or columns is None:
@@ -81,7 +81,7 @@ def kept_factors(c: AtenCall, first: int, turned: bool) -> Several:
         return [None, None]
     a = c.tensor("A")
     if turned:
-        a = _turned(c, a)
+        a = transposed(c, a)
     found, pivots, _ = factors(c, a)
     return [found, pivots]
 
@@ -89,13 +89,13 @@ def kept_factors(c: AtenCall, first: int, turned: bool) -> Several:
 @rule("aten.linalg_lu")
 def _three_factors(c: AtenCall) -> Several:
     found, pivots, _ = _factored(c)
-    rows, columns = _extents(c)
+    rows, columns = extents(c)
     return [_exchanges(c, pivots, rows), *_triangles(c, found, rows, columns)]
 
 
 @rule("aten.lu_unpack")
 def _unpacked(c: AtenCall) -> Several:
-    rows, columns = _extents(c, "LU_data")
+    rows, columns = extents(c, "LU_data")
     found = c.tensor("LU_data")
     pivots = c.tensor("LU_pivots")
     return [_exchanges(c, pivots, rows), *_triangles(c, found, rows, columns)]
@@ -142,7 +142,7 @@ def _solved(c: AtenCall) -> Value:
     found, pivots, b = (c.tensor(n) for n in ("LU", "pivots", "B"))
     b = c.op("Expand", b, c.sizes(shape))
     if right:
-        b = _turned(c, b)
+        b = transposed(c, b)
     *batch, rows, columns = shape
     sides = [rows, columns] if not right else [columns, rows]
     square = [*batch, sides[0], sides[0]]
@@ -158,7 +158,7 @@ def _solved(c: AtenCall) -> Value:
         b = _by_triangle(c, found, b, unit=1)
         b = _by_triangle(c, found, b, upper=1)
     if right:
-        b = _turned(c, b)
+        b = transposed(c, b)
     return b
 
 
@@ -166,7 +166,7 @@ def _by_triangle(c: AtenCall, a: Value, b: Value, **how: int) -> Value:
     return c.op("TriangularSolve", a, b, domain=_OWN, **how)
 
 
-def _turned(c: AtenCall, x: Value) -> Value:
+def transposed(c: AtenCall, x: Value) -> Value:
     rank = len(x.shape or ())
     order = [*range(rank - 2), rank - 1, rank - 2]
     return c.op("Transpose", x, perm=order)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from tilewright.frontends.torch.aten.rules import AtenCall, rule
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.terms import TensorTerm
@@ -11,8 +13,6 @@ from tilewright.graph.ops.terms import TensorTerm
 
 def _parameter(c: AtenCall, name: str, fill: float, extents: list[int]) -> Value:
     """A weight or bias, or a neutral constant if there is none."""
-    import numpy as np
-
     if c.has(name):
         return c.tensor(name, c.dtype)
     return c.build.constant(np.full(extents, fill, c.dtype.numpy))
@@ -95,6 +95,9 @@ def _native_group_norm(c: AtenCall) -> list[Value | None]:
     found = _by_rows(c, groups, channels)
     if not (c.uses(1) or c.uses(2)):
         return [found, None, None]
+    if c.extent(0, "input") == 0:
+        none = c.build.constant(np.zeros((0, groups), c.dtype.numpy))
+        return [found, none, none]
     rows = _rows(c, groups)
     axes = c.ints(2)
     mean = c.op("ReduceMean", rows, axes, keepdims=1)
@@ -124,6 +127,8 @@ def _rows(c: AtenCall, groups: int) -> Value:
 
 def _by_rows(c: AtenCall, groups: int, channels: int) -> Value:
     x = c.tensor("input")
+    if 0 in c.of("input").shape:
+        return x
     rank = c.rank("input")
     rows = _rows(c, groups)
     ones, zeros = (_parameter(c, "", fill, [groups]) for fill in (1, 0))

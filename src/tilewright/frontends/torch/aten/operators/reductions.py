@@ -115,36 +115,39 @@ def _logical(c: AtenCall) -> Value:
 
 @rule("aten.var", "aten.std", "aten.var_mean", "aten.std_mean")
 def _variance(c: AtenCall) -> Value | tuple[Value, Value]:
-    """Divided by `count - correction`; the default correction is 1."""
+    """Divided by `count - correction`; the default correction is 1. At least in float32."""
     name = c.name.split(".")[1]
     axes = c.axes()
-    if c.rank():
-        extents = [c.extent(a) for a in axes]
-    else:
-        extents = [1]
-    known = [n for n in extents if n is not None]
-    if len(known) < len(extents):
-        raise c.refuse("its number of elements is known only at run time")
+    x = c.tensor("self", float64 if c.of("self").dtype.itemsize > 4 else float32)
+    keep = bool(c["keepdim"])
+    mean = reduced(c, "ReduceMean", x, axes, keep=True)
+    away = TensorTerm(c, x) - TensorTerm(c, mean)
+    square = (away * away).value
+    total = TensorTerm(c, reduced(c, "ReduceSum", square, axes, keep))
+    found = (total / _freedom(c, x, axes)).value
+    if name.startswith("std"):
+        found = c.op("Sqrt", found)
+    if not name.endswith("mean"):
+        return found
+    return found, mean if keep or not c.rank() else c.squeeze(mean, *axes)
+
+
+def _freedom(c: AtenCall, x: Value, axes: list[int]) -> Value:
+    """The number of elements over the axes minus the correction, but at least 0; a scalar."""
     correction = c["correction"]
     if correction is None:
         if c["unbiased"] in (None, True):
             correction = 1
         else:
             correction = 0
-    count = math.prod(known)
-    x = c.tensor()
-    keep = bool(c["keepdim"])
-    mean = reduced(c, "ReduceMean", x, axes, keep=True)
-    away = TensorTerm(c, x) - TensorTerm(c, mean)
-    square = (away * away).value
-    total = TensorTerm(c, reduced(c, "ReduceSum", square, axes, keep))
-    divisor = float(max(count - correction, 0))
-    found = (total / divisor).value
-    if name.startswith("std"):
-        found = c.op("Sqrt", found)
-    if not name.endswith("mean"):
-        return found
-    return found, mean if keep or not c.rank() else c.squeeze(mean, *axes)
+    extents = [c.extent(a) for a in axes] if c.rank() else []
+    known = [n for n in extents if n is not None]
+    if len(known) == len(extents):
+        return c.number(max(math.prod(known) - correction, 0), x.dtype)
+    sizes = c.op("Gather", c.op("Shape", x), c.ints(*axes), axis=0)
+    count = c.cast(c.op("ReduceProd", sizes, keepdims=0), float64)
+    left = TensorTerm(c, count) - float(correction)
+    return c.cast(left.op("Max", 0).value, x.dtype or float32)
 
 
 @rule("aten.linalg_vector_norm", "aten.norm", "aten.frobenius_norm")

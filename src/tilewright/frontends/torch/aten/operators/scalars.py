@@ -1,4 +1,4 @@
-"""Arithmetic on sizes known only at run time: Python functions on integer scalars."""
+"""Arithmetic on sizes known only at run time: Python functions on scalars, integers or floats."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from collections.abc import Callable
 from typing import Final
 
 from tilewright.base.dtypes import bool_, float64, int64
-from tilewright.frontends.torch.aten.operators.arithmetic import floor_divided
+from tilewright.frontends.torch.aten.operators.arithmetic import (
+    floor_divided,
+    remainder_of,
+)
 from tilewright.frontends.torch.aten.rules import AtenCall, rule
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.terms import TensorTerm
@@ -15,7 +18,6 @@ _ARITHMETIC: Final = {
     "add": "Add",
     "sub": "Sub",
     "mul": "Mul",
-    "mod": "Mod",
     "pow": "Pow",
 }
 _COMPARISONS: Final = {
@@ -28,7 +30,15 @@ _COMPARISONS: Final = {
 
 
 def _operands(c: AtenCall) -> list[Value]:
-    return [c.value(x, int64) for x in c.arguments.values()]
+    """Integers, unless one of them is a float: then all are, as in Python."""
+    given = list(c.arguments.values())
+    floats = [
+        x.dtype is not None and x.dtype.is_float
+        if isinstance(x, Value)
+        else isinstance(x, float)
+        for x in given
+    ]
+    return [c.value(x, float64 if any(floats) else int64) for x in given]
 
 
 def _function(op_type: str) -> Callable[[AtenCall], Value]:
@@ -45,6 +55,13 @@ for _name, _op in {"sym_max": "Max", "sym_min": "Min"}.items():
 def _floordiv(c: AtenCall) -> Value:
     a, b = (TensorTerm(c, x) for x in _operands(c))
     return floor_divided(a, b).value
+
+
+@rule("operator.mod")
+def _mod(c: AtenCall) -> Value:
+    """With the sign of the divisor."""
+    a, b = (TensorTerm(c, x) for x in _operands(c))
+    return remainder_of(a, b).value
 
 
 @rule("operator.truediv")
@@ -79,6 +96,13 @@ def _float(c: AtenCall) -> Value:
 def _int(c: AtenCall) -> Value:
     (x,) = c.arguments.values()
     return c.cast(c.value(x), int64)
+
+
+@rule("math.floor", "math.ceil")
+def _rounded(c: AtenCall) -> Value:
+    (x,) = c.arguments.values()
+    op_type = "Floor" if c.name.endswith("floor") else "Ceil"
+    return c.cast(c.op(op_type, c.value(x, float64)), int64)
 
 
 @rule("torch.sym_ite")

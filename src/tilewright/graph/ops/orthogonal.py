@@ -1,0 +1,252 @@
+"""QR: an orthogonal and an upper triangular factor of matrices; an operator of `tilewright`.
+
+By Householder's reflections (Golub, Van Loan, "Matrix Computations", sections 5.1 and 5.2), with
+the signs of LAPACK's `geqrf`: a diagonal entry of the triangle has the sign opposite to that of the
+entry that it replaces, which is left as it is where all below it are zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tilewright.base.dtypes import float64
+from tilewright.compute.build import cast
+from tilewright.compute.reducer import reducer
+from tilewright.expr.nodes import Buffer, Expr, Max, Select, call, const
+from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
+from tilewright.graph.ops.solve import DOMAIN
+from tilewright.loops.nests import LoopNests, kernel
+from tilewright.loops.nodes import If, Kernel, Stmt, Store, Update, block
+from tilewright.loops.sorting import allocated
+
+Buffers = Sequence[Buffer]
+Outputs = Sequence[Buffer | None]
+Point = tuple[Expr, ...]
+
+ZERO = const(0, float64)
+ONE = const(1, float64)
+
+
+class LocalColumns:
+    """The columns of one matrix in float64, each in the order of memory, for each of a batch.
+
+    Entries are divided by the largest one, `scale`, so that no square of one overflows.
+    """
+
+    def __init__(self, x: Buffer) -> None:
+        *self.batch, self.rows, self.count = x.shape
+        self.nests = LoopNests()
+        self.local: list[Buffer] = []
+        self.columns = self.buffer("columns", self.count, self.rows)
+        self.scale = self.cell("scale")
+        self.held = self.cell("held")
+        self.other = self.cell("other")
+
+    def buffer(self, name: str, *shape: int) -> Buffer:
+        """A local array of float64."""
+        made = Buffer(name, tuple(max(n, 1) for n in shape), float64)
+        self.local.append(made)
+        return made
+
+    def cell(self, name: str) -> Buffer:
+        """A local variable."""
+        return self.buffer(name, 1)
+
+    def set(self, cell: Buffer, value: Expr) -> Stmt:
+        """Assign a local variable."""
+        return Store(cell, (const(0),), value)
+
+    def fill(self, i: Point, x: Buffer) -> Stmt:
+        """Copy matrix `i`, divided by its scale."""
+
+        def given(c: Expr, r: Expr) -> Expr:
+            return cast(x[(*i, r, c)], float64)
+
+        def look(c: Expr, r: Expr) -> Stmt:
+            return self.set(self.scale, Max(self.scale[0], call("abs", given(c, r))))
+
+        def entry(c: Expr, r: Expr) -> Stmt:
+            return Store(self.columns, (c, r), given(c, r) / self.scale[0])
+
+        extents = (self.count, self.rows)
+        scale = self.scale[0]
+        return block(
+            self.set(self.scale, ZERO),
+            self.nests.over(extents, look),
+            self.set(self.scale, Select(scale.eq(0), ONE, scale)),
+            self.nests.over(extents, entry),
+        )
+
+    def sum(self, cell: Buffer, count: int, term: Callable[[Expr], Expr]) -> Stmt:
+        """The sum of `count` terms in a local variable."""
+        add = reducer("add", float64)
+
+        def step(n: Expr) -> Stmt:
+            return Update((cell,), ((const(0),),), (term(n),), add)
+
+        return block(self.set(cell, ZERO), self.nests.loop(count, step))
+
+    def kernel(
+        self,
+        op: OpCall,
+        inputs: Buffers,
+        outputs: Outputs,
+        one: Callable[[Point], Stmt],
+    ) -> list[Kernel]:
+        """The kernel that runs `one` for each matrix of the batch."""
+        work = (self.rows + self.count) ** 2 * max(self.count, 1)
+        whole = self.nests.rows(
+            self.batch, work, lambda *i: allocated(self.local, one(i))
+        )
+        return [kernel(op.name, inputs, outputs, whole, self.nests.notes)]
+
+    def result(
+        self, i: Point, out: Buffer | None, value: Callable[[Expr, Expr], Expr]
+    ) -> Stmt:
+        """Write matrix `i` of an output, if it is wanted."""
+        if out is None:
+            return block()
+
+        def entry(r: Expr, c: Expr) -> Stmt:
+            return Store(out, (*i, r, c), cast(value(r, c), out.dtype))
+
+        return self.nests.over(out.shape[-2:], entry)
+
+
+class Reflections:
+    """Householder's reflections of the columns: the vectors below the diagonal, whose first entries
+    are 1, and their factors."""
+
+    def __init__(self, columns: LocalColumns, width: int) -> None:
+        self.of = columns
+        self.steps = min(columns.rows, columns.count)
+        self.factors = columns.buffer("factors", self.steps)
+        self.turned = columns.buffer("turned", width, columns.rows)
+        self.width = width
+
+    def reflect(self) -> Stmt:
+        """Clear what is below the diagonal, column by column."""
+        columns, nests = self.of.columns, self.of.nests
+        held, other = self.of.held[0], self.of.other[0]
+
+        def below(k: Expr) -> Stmt:
+            def square(r: Expr) -> Expr:
+                entry = columns[k, r]
+                return Select(r > k, entry * entry, ZERO)
+
+            return self.of.sum(self.of.held, self.of.rows, square)
+
+        def step(k: Expr) -> Stmt:
+            first = columns[k, k]
+            size = call("sqrt", first * first + held)
+            signed = Select(first < 0, size, -size)
+
+            def divide(r: Expr) -> Stmt:
+                entry = columns[k, r]
+                return Store(columns, (k, r), Select(r > k, entry / held, entry))
+
+            reflected = block(
+                self.of.set(self.of.other, signed),
+                Store(self.factors, (k,), (other - first) / other),
+                self.of.set(self.of.held, first - other),
+                nests.loop(self.of.rows, divide),
+                Store(columns, (k, k), other),
+            )
+            clear = Store(self.factors, (k,), ZERO)
+
+            def rest(c: Expr) -> Stmt:
+                return If(c > k, self._apply(k, columns, c), None)
+
+            choose = If(held.eq(0), clear, reflected)
+            return block(below(k), choose, nests.loop(self.of.count, rest))
+
+        return nests.loop(self.steps, step)
+
+    def _apply(self, k: Expr, target: Buffer, c: Expr) -> Stmt:
+        """Reflect column `c` of `target` by vector `k`."""
+        columns, held = self.of.columns, self.of.held[0]
+
+        def vector(r: Expr) -> Expr:
+            behind = Select(r > k, columns[k, r], ZERO)
+            return Select(r.eq(k), ONE, behind)
+
+        def change(r: Expr) -> Stmt:
+            return Store(target, (c, r), target[c, r] - held * vector(r))
+
+        rows = self.of.rows
+        return block(
+            self.of.sum(self.of.held, rows, lambda r: vector(r) * target[c, r]),
+            self.of.set(self.of.held, held * self.factors[k]),
+            self.of.nests.loop(rows, change),
+        )
+
+    def orthogonal(self) -> Stmt:
+        """The product of the reflections, by columns, in `turned`; the last is applied first."""
+        nests = self.of.nests
+
+        def start(c: Expr, r: Expr) -> Stmt:
+            return Store(self.turned, (c, r), Select(c.eq(r), ONE, ZERO))
+
+        def step(t: Expr) -> Stmt:
+            k = self.steps - 1 - t
+            return nests.loop(self.width, lambda c: self._apply(k, self.turned, c))
+
+        unit = nests.over((self.width, self.of.rows), start)
+        return block(unit, nests.loop(self.steps, step))
+
+
+def rectangles(op: OpCall) -> tuple[tuple[int, ...], int, int]:
+    """The batch, rows and columns of input 0. Raises ModelError unless it holds matrices of float32
+    or float64."""
+    shape = op.shape(0)
+    if len(shape) < 2:
+        raise op.error(f"{list(shape)} does not hold matrices")
+    if op.dtype(0).name not in ("float32", "float64"):
+        raise op.error(
+            f"a matrix of {op.dtype(0).name}: only float32 and float64 are supported"
+        )
+    return shape[:-2], shape[-2], shape[-1]
+
+
+def flag(op: OpCall, name: str) -> bool:
+    """An attribute that is 0, its default, or 1. Raises ModelError for another value."""
+    value = op.attr(name, 0)
+    if value not in (0, 1):
+        raise op.error(f"{name} is {value!r}, expected 0 or 1")
+    return bool(value)
+
+
+def _types(op: OpCall) -> Sequence[Type]:
+    batch, rows, columns = rectangles(op)
+    width = rows if flag(op, "full") else min(rows, columns)
+    dtype = op.dtype(0)
+    return [(dtype, (*batch, rows, width)), (dtype, (*batch, width, columns))]
+
+
+def _factored(op: OpCall, inputs: Buffers, outputs: Outputs) -> list[Kernel]:
+    (x,) = inputs
+    q, upper = outputs
+    m = LocalColumns(x)
+    h = Reflections(m, m.rows if flag(op, "full") else min(m.rows, m.count))
+
+    def triangle(r: Expr, c: Expr) -> Expr:
+        return Select(r > c, ZERO, m.columns[c, r] * m.scale[0])
+
+    def one(i: Point) -> Stmt:
+        return block(
+            m.fill(i, x),
+            h.reflect(),
+            m.result(i, upper, triangle),
+            block() if q is None else h.orthogonal(),
+            m.result(i, q, lambda r, c: h.turned[c, r]),
+        )
+
+    return m.kernel(op, inputs, outputs, one)
+
+
+def _flops(op: OpCall) -> int:
+    _, rows, columns = rectangles(op)
+    return 4 * op.size(0) * min(rows, columns)
+
+
+register(OpDef("QR", _types, DOMAIN, compute=_factored, flops=_flops))
