@@ -54,10 +54,7 @@ def load(
     from tilewright.frontends.onnx.protos import domain_of
 
     limit = memory_limit_of(memory_limit)
-    if isinstance(source, str | Path):
-        path = Path(source)
-    else:
-        path = None
+    path = Path(source) if isinstance(source, str | Path) else None
     where = str(path) if path is not None else "the model"
     model, data = _parse(source, path, limit, where, mapped)
     _check_versions(model, where)
