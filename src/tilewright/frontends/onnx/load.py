@@ -88,6 +88,22 @@ def load(
         raise error.at(where) from error.__cause__
 
 
+def metadata(source: str | Path | bytes | Any) -> dict[str, Any]:
+    """What the author of a model says of it, under ONNX Runtime's names. Raises as `load` does."""
+    path = Path(source) if isinstance(source, str | Path) else None
+    where = str(path) if path is not None else "the model"
+    model, _ = _parse(source, path, memory_limit_of(None), where, True)
+    return {
+        "producer_name": model.producer_name,
+        "graph_name": model.graph.name,
+        "domain": model.domain,
+        "description": model.doc_string,
+        "graph_description": model.graph.doc_string,
+        "version": model.model_version,
+        "custom_metadata_map": {e.key: e.value for e in model.metadata_props},
+    }
+
+
 def _report(graph: Graph, shapes: Sequence[str], where: str) -> None:
     """Warn about a graph that computes nothing, or other shapes than it declares."""
     if not graph.outputs:
