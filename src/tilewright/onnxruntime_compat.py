@@ -13,17 +13,30 @@ import os
 import warnings
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import InputError, TilewrightWarning
+from tilewright.base.refused import UnsupportedName, refusing
 from tilewright.base.text import did_you_mean, listing
 from tilewright.driver import compile
 
 Array = np.ndarray[Any, Any]
 _PROVIDER: Final = "CPUExecutionProvider"
+# What ONNX Runtime has besides, and what to write instead.
+_ABSENT: Final = {
+    "run_async": "call run in a thread: it releases Python's lock",
+    "end_profiling": "Executable.profile of tw.compile measures each kernel",
+    "get_provider_options": "there is one provider, without options",
+    "set_providers": "there is one provider; tw.compile has targets for devices",
+    "enable_fallback": "leave it out: there is one provider",
+    "get_overridable_initializers": "Executable.defaults of tw.compile has them",
+    "RunOptions": "leave it out: a run has no options",
+    "set_default_logger_severity": "leave it out: there is no log",
+    "set_seed": "leave it out: the operators of random numbers have attributes for it",
+}
 # Types of elements whose names in ONNX Runtime are not NumPy's.
 _TYPES: Final = {"float32": "float", "float64": "double", "bool_": "bool"}
 
@@ -154,6 +167,19 @@ class OrtValue:
         return "cpu"
 
 
+@dataclass(frozen=True)
+class ModelMetadata:
+    """What the author of a model says of it."""
+
+    producer_name: str
+    graph_name: str
+    domain: str
+    description: str
+    graph_description: str
+    version: int
+    custom_metadata_map: dict[str, str]
+
+
 class IOBinding:
     """Inputs and outputs that are given to a session once and used by several runs."""
 
@@ -226,6 +252,7 @@ class InferenceSession:
             )
         _warn_of(providers or ())
         self._options = options
+        self._source = path_or_bytes
         self._executable: Any = _loaded(path_or_bytes, options)
         self._inputs = _arguments(
             self._executable.inputs, getattr(self._executable, "given", None)
@@ -241,6 +268,21 @@ class InferenceSession:
     def get_outputs(self) -> list[NodeArg]:
         """Name, type and shape of each output."""
         return list(self._outputs)
+
+    def disable_fallback(self) -> None:
+        """There is one provider, so nothing falls back to another."""
+
+    def get_modelmeta(self) -> ModelMetadata:
+        """What the author says of the model. Raises InputError for an artifact."""
+        from tilewright.frontends.onnx.load import metadata
+
+        if _is_artifact(self._source):
+            raise InputError(
+                "an artifact has no metadata of its model",
+                where=os.fspath(self._source),  # type: ignore[arg-type]
+                hint="read them from the model",
+            )
+        return ModelMetadata(**metadata(self._source))
 
     def get_providers(self) -> list[str]:
         """What runs the model: the processor."""
@@ -267,6 +309,16 @@ class InferenceSession:
         results = self._call(input_feed)
         return [results[name] for name in wanted or results]
 
+    def run_with_ort_values(
+        self,
+        output_names: Sequence[str] | None,
+        input_dict_ort_values: Mapping[str, OrtValue],
+        run_options: None = None,
+    ) -> list[OrtValue]:
+        """As `run`, from OrtValues to OrtValues."""
+        results = self.run(output_names, input_dict_ort_values, run_options)
+        return [OrtValue(array) for array in results]
+
     def io_binding(self) -> IOBinding:
         """Inputs and outputs to bind, for `run_with_iobinding`."""
         return IOBinding(self)
@@ -278,6 +330,9 @@ class InferenceSession:
         if run_options is not None:
             raise InputError("run_options have no counterpart", hint="leave them out")
         iobinding.run()
+
+    if not TYPE_CHECKING:
+        __getattr__ = refusing("ONNX Runtime", _ABSENT)
 
     def _call(
         self, feed: Mapping[str, Any], out: Mapping[str, Array] | None = None
@@ -296,6 +351,14 @@ class InferenceSession:
         }
 
 
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        if name in _ABSENT:
+            return UnsupportedName("ONNX Runtime", name, _ABSENT[name])
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 def get_available_providers() -> list[str]:
     """The processor alone; `tw.compile` has targets for devices."""
     return [_PROVIDER]
@@ -308,7 +371,7 @@ def get_device() -> str:
 
 def _loaded(source: Any, options: SessionOptions) -> Any:
     given = options.keywords()
-    if isinstance(source, str | os.PathLike) and os.fspath(source).endswith(".tw"):
+    if _is_artifact(source):
         from tilewright.runtime.ranged import load
 
         if not given["fusion"] or given["dims"]:
@@ -319,6 +382,10 @@ def _loaded(source: Any, options: SessionOptions) -> Any:
             )
         return load(source, threads=given["threads"])
     return compile(source, **given)
+
+
+def _is_artifact(source: Any) -> bool:
+    return isinstance(source, str | os.PathLike) and os.fspath(source).endswith(".tw")
 
 
 def _warn_of(providers: Sequence[Any]) -> None:

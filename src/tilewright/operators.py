@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tilewright.base.text import did_you_mean
 from tilewright.compute.build import cast, map_, padded, reduce_
 from tilewright.compute.nodes import CC, PS, PW, Computation
 from tilewright.compute.reducer import Reducer
@@ -47,7 +48,8 @@ def _function(name: str) -> Callable[..., Expr]:
 def __getattr__(name: str) -> Callable[..., Expr]:
     """exp, log, tanh, erf, ...: a scalar function of every name in `expr.functions.FUNCTIONS`."""
     if name not in FUNCTIONS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        hint = did_you_mean(name, (*__all__, *FUNCTIONS))
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}. {hint}")
     return _function(name)
 
 

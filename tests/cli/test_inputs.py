@@ -132,3 +132,10 @@ def test_what_cannot_be_drawn_must_be_given():
 def test_absurd_sizes_are_an_error_of_ours():
     with pytest.raises(MemoryLimitError, match=r"3\.55 PiB"):
         random_array("x", dtypes.float32, (10**9, 10**6), 0)
+
+
+def test_two_files_for_one_input_are_refused(image):
+    with pytest.raises(
+        InputError, match="input 'image' is given 2 times; give one file"
+    ):
+        gather([IMAGE, IDS], [("image", image), ("image", image)])

@@ -32,7 +32,9 @@ def test_several_processors_and_another_system(command, perceptron, tmp_path):
         (["--target-triple", "wasm32-unknown-unknown"], "only a library has one"),
         (["-o", "m.so", "--certify"], "--certify: it is only for artifacts"),
         (["-o", "m.so", "--sanitize"], "--sanitize: it is only for artifacts"),
-        (["-o", "m.so", "--mcpu", "z80"], "unknown processor 'z80'"),
+        (["-o", "m.so", "--mcpu", "z80"], "unknown processor 'z80'; known: native"),
+        (["-o", "m.so", "--mcpu", "cortex-m77"], "did you mean 'cortex-m7'?"),
+        (["-o", "m.tw", "--mcpu", "multi"], "selects among several: name it *.so"),
         (["-o", "m.so", "--target-triple", "z80-none"], "for the triple 'z80-none'"),
         (["-o", "no/m.so"], "does not exist"),
         (["-o", "m.tw", "--mcpu", "riscv64"], "there are no artifacts for 'riscv64'"),
@@ -46,6 +48,19 @@ def test_bad_input(command, perceptron, tmp_path, monkeypatch, options, message)
     found = command("compile", perceptron, *options)
     assert found.code in (1, 2) and message in found.err
     assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("mcpu", "message"),
+    [
+        ("cortex-m4", "not supported for thumbv7em-none-eabihf; write .o, .a"),
+        ("wasm32", "not supported for wasm32-unknown-unknown; write .o, .a, .wasm"),
+    ],
+)
+def test_systems_without_shared_libraries(command, perceptron, tmp_path, mcpu, message):
+    out = tmp_path / "mlp.so"
+    found = command("compile", perceptron, "-o", out, "--mcpu", mcpu)
+    assert found.code == 1 and message in found.err and not out.exists()
 
 
 def test_a_symbolic_dimension(command, symbolic, tmp_path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tilewright.cli import app
+from tilewright.cli import app, options
 from tilewright.cli.options import COMPILE
 
 # Verbs and the compile options that they accept.
@@ -133,3 +133,13 @@ def test_without_jit_every_dimension_has_a_range(command, symbolic, perceptron):
 def test_a_range_is_refused_where_one_value_is_needed(command, symbolic, verb):
     found = command(verb, symbolic, "--dim", "batch=1..3")
     assert found.code == 1 and "1..3, which only run, bench" in found.err, found.err
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 1024])
+def test_more_threads_than_processors_are_noted(count, monkeypatch, capsys):
+    monkeypatch.setattr(options, "affinity", lambda: frozenset({0, 1}))
+    assert options.Threads().convert(str(count), None, None) == count
+    said = (
+        f"tilewright: {count} threads on 2 processors here: they wait for one another"
+    )
+    assert capsys.readouterr().err.strip() == (said if count > 2 else "")

@@ -83,3 +83,11 @@ def test_progress_ends_with_an_error(monkeypatch):
     with pytest.raises(ValueError, match="wrong"), output.progress("compiling m"):
         raise ValueError("wrong")
     assert not events.listening()
+
+
+@pytest.mark.parametrize("name", ["stdout", "stderr"])
+def test_a_closed_stream_is_no_terminal(monkeypatch, name):
+    monkeypatch.setattr(sys, name, None)
+    assert output.facts([("a", "b")]) == "a  b"
+    with output.progress("working"):
+        events.emit("step", name="s", total=2)

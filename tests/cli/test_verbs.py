@@ -363,6 +363,19 @@ def test_check_knows_the_memory_limit(command, perceptron):
     assert found.code == 1 and "memory limit" in found.out + found.err
 
 
+@pytest.mark.parametrize("outside", [False, True])
+def test_check_reports_on_more_weights_than_memory(command, tmp_path, outside):
+    w = np.zeros((600, 600), np.float32)
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
+    x, y = {"x": (TensorProto.FLOAT, [1, 600])}, {"y": (TensorProto.FLOAT, [1, 600])}
+    path = tmp_path / "model.onnx"
+    onnx.save(make(nodes, x, y, {"w": w}), path, save_as_external_data=outside)
+    found = command("check", path, "--memory-limit", "1M")
+    assert found.code == 1 and not found.err
+    assert "weights 1.37 MiB (360 k parameters)" in found.out
+    assert "problem: it needs 1.38 MiB, which exceeds the memory limit" in found.out
+
+
 def test_run_with_shares_of_the_roofline(command, perceptron, monkeypatch):
     from tilewright.cli import roofline
 

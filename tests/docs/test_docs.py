@@ -27,7 +27,9 @@ from pathlib import Path
 
 import pytest
 
+from tilewright.frontends.hf import encoder, families
 from tilewright.schedule.registry import PRIMITIVES
+from tilewright.targets import registry
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -270,3 +272,20 @@ def test_what_the_status_page_says_works_has_a_command() -> None:
     works = [x for x in rows if re.search(r"\| (?:works|partly)\b", x)]
     assert len(works) > 50
     assert not [x for x in works if not command.search(x)]
+
+
+def test_each_target_is_in_the_table_of_options() -> None:
+    (row,) = re.findall(
+        r"^\| `--target cpu` \|.*$", (ROOT / "docs/cli.md").read_text(), re.MULTILINE
+    )
+    missing = [name for name in registry.names() if f"`{name}`" not in row]
+    assert missing == []
+
+
+def test_the_readme_names_the_architectures_of_folders() -> None:
+    (row,) = re.findall(
+        r"^\| language models \|.*$", (ROOT / "README.md").read_text(), re.MULTILINE
+    )
+    for family in (*families.FAMILIES, *encoder.FAMILIES):
+        name = re.sub(r"(ForCausalLM|LMHeadModel|Model)$", "", family)
+        assert re.search(rf"\b{name}\b", row), family

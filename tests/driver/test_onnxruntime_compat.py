@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
+import tilewright as tw
 import tilewright.onnxruntime_compat as ours
 from tests.cli.conftest import make, perceptron_model
-from tilewright.base.errors import InputError, TilewrightError, TilewrightWarning
+from tilewright.base.errors import (
+    InputError,
+    TilewrightError,
+    TilewrightWarning,
+    UnsupportedError,
+)
 
 theirs = pytest.importorskip("onnxruntime")
 X = np.random.default_rng(0).standard_normal((2, 8), dtype=np.float32)
@@ -185,3 +192,53 @@ def test_what_a_model_has_not_is_refused_by_name(session):
         binding.bind_cpu_input("z", X)
     with pytest.raises(InputError, match="device 'cuda'"):
         binding.bind_output("y", "cuda")
+
+
+def described() -> bytes:
+    proto = perceptron_model("batch")
+    proto.producer_name, proto.model_version, proto.domain = "maker", 3, "com.acme"
+    proto.doc_string, proto.graph.doc_string = "a model", "a graph"
+    proto.metadata_props.add(key="names", value="{0: 'cat'}")
+    return bytes(proto.SerializeToString())
+
+
+def test_what_the_author_says_of_a_model(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(described())
+    meta = theirs.InferenceSession(path).get_modelmeta()
+    for source in (path, described()):
+        found = ours.InferenceSession(source).get_modelmeta()
+        for name in vars(found):
+            assert getattr(found, name) == getattr(meta, name), name
+    artifact = tmp_path / "model.tw"
+    tw.compile(path, dims={"batch": 2}).save(artifact)
+    with pytest.raises(InputError, match="an artifact has no metadata"):
+        ours.InferenceSession(artifact).get_modelmeta()
+
+
+def test_ort_values_in_and_out(model: bytes) -> None:
+    (name,) = (v.name for v in ours.InferenceSession(model).get_inputs())
+    (want,) = ours.InferenceSession(model).run(None, {name: X})
+    for runtime in (ours, theirs):
+        session = runtime.InferenceSession(model)
+        value = runtime.OrtValue.ortvalue_from_numpy(X)
+        (found,) = session.run_with_ort_values(None, {name: value})
+        np.testing.assert_allclose(found.numpy(), want, rtol=1e-5)
+
+
+def test_what_is_absent_says_what_to_write_instead(model: bytes) -> None:
+    session: Any = ours.InferenceSession(model)
+    session.disable_fallback()
+    for refused in (lambda: session.run_async(None, {}), lambda: named("RunOptions")()):
+        with pytest.raises(
+            UnsupportedError, match=r"ONNX Runtime's .* is not supported"
+        ):
+            refused()
+    with pytest.raises(AttributeError):
+        session.missing
+    with pytest.raises(AttributeError):
+        named("Missing")
+
+
+def named(name: str) -> Any:
+    return getattr(ours, name)

@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, parser
 
-from tilewright.base.errors import ModelError, TilewrightWarning
+from tilewright.base.errors import ModelError, TilewrightWarning, UnsupportedError
 from tilewright.frontends.onnx import load
 from tilewright.frontends.onnx.export import operation_to_onnx, to_model
 from tilewright.frontends.onnx.host_fallback import make
@@ -272,3 +272,27 @@ def test_a_host_step_survives_json(op_type):
     found = make(op_type, stored)(feeds)
     for a, b in zip(found, want, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    ("op_type", "domain", "words"),
+    [
+        ("Rellu", "", "Did you mean 'Relu'? Else define an operator with"),
+        ("relu", "", "Did you mean 'Relu'?"),
+        ("Gelu", "", "Import opset 20 of its domain"),
+        ("FastGelu", "", "Did you mean the one of domain 'com.microsoft'?"),
+        ("Relu", "com.acme", "Did you mean the one of domain 'ai.onnx'?"),
+        ("Wxyzwxyz", "", ") at node 'n' on (float32[5]). Define an operator with"),
+        ("PaddedAttentio", "", ". Did you mean 'Attention'?"),
+    ],
+)
+def test_an_unknown_operator_has_a_hint(op_type, domain, words):
+    x, y = (
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [5]) for name in "xy"
+    )
+    node = helper.make_node(op_type, ["x"], ["y"], "n", domain=domain)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.acme", 1)]
+    graph = helper.make_graph([node], "g", [x], [y])
+    with pytest.raises(UnsupportedError) as caught:
+        load(helper.make_model(graph, opset_imports=opsets))
+    assert words in str(caught.value)

@@ -11,7 +11,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tilewright.base.errors import TilewrightError
+from tilewright.base.errors import (
+    MemoryLimitError,
+    TilewrightError,
+    TilewrightWarning,
+)
 from tilewright.frontends.onnx import initializers
 from tilewright.frontends.onnx.load import load
 
@@ -53,10 +57,10 @@ def path(tmp_path: Path) -> Path:
 
 
 def outcome(source: Path | bytes, where: str) -> object:
-    """The graph and its constants, or the error without the file's name."""
+    """The graph and its constants, or the error or warning without the file's name."""
     try:
         graph = load(source)
-    except TilewrightError as error:
+    except (TilewrightError, TilewrightWarning) as error:
         return type(error), str(error).replace(where, "the model")
     known = [(v.name, a.dtype, a.tobytes()) for v, a in graph.constants.items()]
     return str(graph), graph.origin, known
@@ -152,3 +156,40 @@ def test_large_data_is_read_in_halves(
     monkeypatch.setattr(os, "preadv", lambda *_: 0)
     with pytest.raises(ValueError, match="ends early"):
         initializers.scan(path)
+
+
+def test_mapped_weights_are_those_that_are_read(path: Path) -> None:
+    onnx.save(model(), path)
+    read, mapped = load(path), load(path, mapped=True)
+    assert str(read) == str(mapped)
+    for a, b in zip(read.constants.values(), mapped.constants.values(), strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_array_equal(a, b)
+    assert {np.memmap} < {type(array) for array in mapped.constants.values()}
+
+
+@pytest.mark.parametrize("outside", [False, True])
+def test_the_memory_limit_does_not_count_mapped_weights(
+    path: Path, outside: bool
+) -> None:
+    onnx.save(model(), path, save_as_external_data=outside, size_threshold=1024)
+    with pytest.raises(MemoryLimitError):
+        load(path, memory_limit=2_000_000)
+    graph = load(path, memory_limit=2_000_000, mapped=True)
+    assert str(graph) == str(load(path))
+
+
+def test_what_is_not_mapped_counts_still(path: Path) -> None:
+    """Numbers of the message itself, and values narrower than a byte, take memory."""
+    narrow = onnx.TensorProto(name="w", data_type=TensorProto.INT4, dims=[4 << 20])
+    narrow.raw_data = bytes(2 << 20)
+    graph = helper.make_graph(
+        [helper.make_node("Shape", ["w"], ["y"])],
+        "g",
+        [],
+        [helper.make_tensor_value_info("y", TensorProto.INT64, [1])],
+        [narrow],
+    )
+    onnx.save(helper.make_model(graph), path)
+    with pytest.raises(MemoryLimitError, match="initializer 'w'"):
+        load(path, memory_limit=1 << 20, mapped=True)

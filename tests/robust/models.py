@@ -28,12 +28,12 @@ def model(
     constants: Mapping[str, object] | None = None,
     opset: int = 21,
 ) -> onnx.ModelProto:
-    """A model; outputs are declared float32 of unknown shape, which nothing relies on."""
+    """A model, whose outputs are declared by their names alone."""
     graph = helper.make_graph(
         nodes,
         "g",
         [info(name, *kind) for name, kind in inputs.items()],
-        [info(name) for name in outputs],
+        [onnx.ValueInfoProto(name=name) for name in outputs],
         [
             numpy_helper.from_array(np.asarray(a), n)
             for n, a in (constants or {}).items()

@@ -4,6 +4,8 @@ Each name of the model below would make a file, or end the text that it is writt
 """
 
 import os
+import subprocess
+import sys
 
 import numpy as np
 import onnx
@@ -101,3 +103,22 @@ def test_names_stay_names(named, tmp_path, capsys):
         )
     said = capsys.readouterr()
     assert "\x1b]0;" not in said.out + said.err
+
+
+@pytest.mark.parametrize("verb", ["explain", "compile"])
+def test_names_of_files_in_a_locale_without_their_letters(tmp_path, verb):
+    """Python then has their bytes as surrogates, which no encoding writes."""
+    path = tmp_path / "日本.onnx"
+    relu = model([node("Relu", ["x"], ["y"])], {"x": (FLOAT, [5])})
+    onnx.save(relu, path)
+    out = tmp_path / ("日.html" if verb == "explain" else "日.so")
+    locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = subprocess.run(
+        [sys.executable, "-m", "tilewright", verb, path, "-o", out],
+        env={**os.environ, **locale},
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    name = "日本.onnx" if verb == "explain" else "日.so"
+    assert name.encode() in out.read_bytes()

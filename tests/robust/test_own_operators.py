@@ -1,14 +1,20 @@
 """Definitions of users: what they read and write is proven inside their tensors, or refused."""
 
+import copy
+import math
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from onnx import helper
 
 import tilewright as tw
 from tests.robust.models import FLOAT, INT64, model, node
+from tilewright import operators
 from tilewright.base.errors import (
     CompileError,
     ExecutionError,
+    InputError,
     TilewrightError,
     VerifyError,
 )
@@ -285,3 +291,59 @@ def test_every_notation_refuses_at_compile_time():
     f[x] = image[x + 1]
     with pytest.raises(TilewrightError):
         f.realize([8])
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (lambda x: np.sin(x), "tilewright.operators.sin"),
+        (lambda x: math.sin(x), "tilewright.operators.sin"),
+        (lambda x: np.exp2(x), "tilewright.operators.exp2"),
+        (lambda x: abs(x), "tilewright.operators.abs"),
+        (lambda x: x**2, "use tilewright.operators.pow, or x * x"),
+        (lambda x: getattr(operators, "sine")(x), "Did you mean 'sin'?"),
+    ],
+    ids="numpy math exp2 abs power spelling".split(),
+)
+def test_functions_of_numbers_name_those_of_expressions(body, words):
+    def compute(call, inputs, outputs):
+        return [map_("f", outputs[0], lambda *i: body(inputs[0][i]))]
+
+    refused(compute, words)
+
+
+def test_numbers_of_numpy_are_operands():
+    def compute(call, inputs, outputs):
+        two = np.float32(2)
+        return [map_("f", outputs[0], lambda *i: two * inputs[0][i] - two)]
+
+    np.testing.assert_array_equal(compiled(compute)(X), 2 * X - 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"traits": "pointwise"}, "not a Trait such as Trait.POINTWISE. Did you mean"),
+        ({"infre": same}, "OpDef has no argument 'infre'. Did you mean 'infer'?"),
+        ({"infer": 3}, "infer is 3, not a function"),
+        ({"compute": 3}, "compute is 3, not a function"),
+        ({"since": "3"}, "since is '3', not an integer"),
+        ({"by_value": 1}, "by_value is 1, not a tuple"),
+        ({"op_type": 3}, "op_type is 3, not a string"),
+    ],
+)
+def test_arguments_of_a_definition_are_checked(arguments, words):
+    with pytest.raises(InputError) as caught:
+        OpDef(**{"op_type": "Mine", "infer": same, **arguments})
+    assert words in str(caught.value)
+
+
+def test_only_definitions_are_registered():
+    with pytest.raises(InputError, match="register takes an OpDef, not 'Mine'"):
+        register("Mine")
+
+
+def test_a_definition_can_be_copied():
+    definition = OpDef("Mine", same)
+    assert replace(definition, since=2).since == 2
+    assert copy.copy(definition).infer is same

@@ -418,3 +418,25 @@ def test_a_writer_pauses_after_each_chunk_of_constants(monkeypatch, tmp_path):
     pauses = []
     bundle.write(model, tmp_path / "m.tw", pause=lambda: pauses.append(1))
     assert len(pauses) == -(-model.held.stored_bytes() // 64) > 0
+
+
+@pytest.mark.parametrize(
+    "content", [b"\x08\x09", b"", "zip"], ids=["onnx", "empty", "zip"]
+)
+@pytest.mark.parametrize("suffix", [".onnx", ".pt2"])
+def test_a_model_is_not_loaded_but_compiled(tmp_path, suffix, content):
+    path = tmp_path / f"model{suffix}"
+    if content == "zip":
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("version", "3")
+    else:
+        path.write_bytes(content)
+    with pytest.raises(ArtifactError) as caught:
+        load(path)
+    said = "the file is a model, not an artifact; tilewright.compile takes models"
+    assert str(caught.value) == f"{path}: {said}"
+
+
+def test_what_is_no_path_is_refused():
+    with pytest.raises(ArtifactError, match="by its path, not a dict"):
+        load({})

@@ -85,10 +85,17 @@ def listing(items: Sequence[str], limit: int = 8) -> str:
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
     """A hint for an unknown name: the nearest known one, else the known ones; None if none is."""
     names = list(known)
-    near = difflib.get_close_matches(name, names, n=1)
-    if near:
-        return f"Did you mean {near[0]!r}?"
+    near = nearest(name, names)
+    if near is not None:
+        return f"Did you mean {near!r}?"
     return f"Known: {listing(sorted(names), 12)}" if names else None
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that an unknown one looks like, whatever the case; None if there is none."""
+    folded = {one.casefold(): one for one in known}
+    near = difflib.get_close_matches(name.casefold(), folded, n=1)
+    return folded[near[0]] if near else None
 
 
 def human_bytes(size: float) -> str:

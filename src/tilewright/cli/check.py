@@ -54,7 +54,7 @@ def command(model: Path, options: CommandOptions, as_json: bool) -> int:
     from tilewright.targets.registry import target
 
     target(options.target, options.mcpu).expect_models()
-    graph = load_graph(model, options.dims, **options.reading())
+    graph = load_graph(model, options.dims, mapped=True, **options.reading())
     names = symbols(graph)
     extents = dict.fromkeys(names, 1) | options.dims
     with progress(f"checking {model.name}"):
@@ -62,6 +62,7 @@ def command(model: Path, options: CommandOptions, as_json: bool) -> int:
             specialize(graph, extents=extents, fallback=OnnxFallback()),
             names,
             OnnxFallback(),
+            memory_limit(options.memory_limit),
         )
     problems = _problems(found, options)
     if as_json:

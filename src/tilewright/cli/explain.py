@@ -84,7 +84,9 @@ def command(
         found = made if before is None else difference.compared(before, made)
         text = page.page(made, before)
         place = output or model.with_suffix(".html")
-    write_whole(place, lambda file: file.write(text.encode()))
+    # The name of a file, read in a locale without its letters, becomes its bytes again.
+    code = text.encode(errors="surrogateescape")
+    write_whole(place, lambda file: file.write(code))
     if as_json:
         dump({"report": str(place), **found})
         return

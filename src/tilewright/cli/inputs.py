@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -105,10 +106,11 @@ def gather(
 
     Floats are normal, integers small and not negative, so that they are valid indices. A symbolic
     extent comes from ``dims``, else from the arrays given, else from ``unless_given``, else it
-    is 1, and a note says so. Raises InputError for a file that cannot be read or
-    a name the model does not have.
+    is 1, and a note says so. Raises InputError for a file that cannot be read, a name the model
+    does not have, and two files for one.
     """
     files = list(files)
+    _check_once(name for name, _ in files)
     pictures.check_used(path for _, path in files)
     drawn = {name: path for name, path in files if pictures.is_picture(path)}
     given = archive_of(archive) if archive is not None else {}
@@ -134,6 +136,15 @@ def gather(
         else _draw(tensor, seed, known)
         for tensor in wanted
     }
+
+
+def _check_once(names: Iterable[str]) -> None:
+    """Raise InputError for a name that is there twice."""
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise InputError(
+                f"input {name!r} is given {count} times", hint="give one file for it"
+            )
 
 
 def _fitting(tensor: InputType, array: Array, known: dict[str, int]) -> Array:

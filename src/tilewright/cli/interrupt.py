@@ -66,7 +66,7 @@ def native_code() -> Iterator[None]:
     def watch() -> None:
         while number := os.read(reading, 1):
             if number[0] == signal.SIGINT and not over.wait(_PATIENCE):
-                cursor = _SHOW_CURSOR if sys.stderr.isatty() else ""
+                cursor = _SHOW_CURSOR if sys.stderr and sys.stderr.isatty() else ""
                 os.write(2, f"{cursor}tilewright: interrupted\n".encode())
                 os._exit(1)
 

@@ -17,7 +17,10 @@ from tilewright.base.dataclass import dataclass
 from tilewright.base.dims_hint import flag_value
 from tilewright.base.errors import InputError
 from tilewright.base.flags import parse_size
+from tilewright.base.text import plural
+from tilewright.cli.output import note
 from tilewright.cli.pictures import pixel_options
+from tilewright.runtime.threads import MAX_THREADS, affinity
 
 T = TypeVar("T")
 Verb = Callable[..., Any]
@@ -182,6 +185,24 @@ class _Mode(click.Choice[str]):
         return super().convert(value, param, ctx)
 
 
+class Threads(click.IntRange):
+    """The value of --threads; more than the machine has processors are noted."""
+
+    def __init__(self) -> None:
+        super().__init__(1, MAX_THREADS)
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        """The number. Raises click.BadParameter."""
+        count = int(super().convert(value, param, ctx))
+        usable = len(affinity())
+        if count > usable:
+            processors = plural(usable, "processor")
+            note(f"{count} threads on {processors} here: they wait for one another")
+        return count
+
+
 def _fallback_option(verb: Verb) -> Verb:
     short = click.option(
         "--no-fallback",
@@ -247,7 +268,7 @@ _COMPILE: Final[tuple[Callable[[Verb], Verb], ...]] = (
     ),
     click.option(
         "--threads",
-        type=click.IntRange(1, 1024),
+        type=Threads(),
         help="Number of threads; default: the available cores.",
     ),
     _fallback_option,

@@ -55,7 +55,7 @@ def facts(pairs: Sequence[tuple[str, str]]) -> str:
 
 def _wrapped(rows: Sequence[Sequence[str]]) -> Sequence[Sequence[str]]:
     """The rows, the last column in as many lines as the terminal needs."""
-    if not sys.stdout.isatty() or not rows:
+    if sys.stdout is None or not sys.stdout.isatty() or not rows:  # None: it is closed
         return rows
     head = columns([row[:-1] for row in rows]).split("\n")
     room = shutil.get_terminal_size().columns - max(map(len, head)) - 2
@@ -95,7 +95,8 @@ def progress(title: str) -> Iterator[None]:
     seconds. Both follow the events of the compiler: each event with a ``total`` is one step of so
     many.
     """
-    show = _bar if sys.stderr.isatty() else _lines
+    is_terminal = sys.stderr is not None and sys.stderr.isatty()
+    show = _bar if is_terminal else _lines
     with show(title) as follow:
         try:
             events.subscribe(follow)

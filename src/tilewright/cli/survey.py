@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -19,6 +20,8 @@ from tilewright.graph.ops.open_extents import TRIM
 from tilewright.graph.ops.registry import OpCall, definition_of
 from tilewright.plan.lower import lower
 from tilewright.runtime.arena import Lifetime, assign_offsets
+
+_PIECE: Final = 1 << 18  # values that are looked at together
 
 
 @dataclass(frozen=True)
@@ -50,11 +53,15 @@ class Survey:
 
 
 def survey(
-    graph: Graph, symbolic: Iterable[str] = (), fallback: FallbackProvider | None = None
+    graph: Graph,
+    symbolic: Iterable[str] = (),
+    fallback: FallbackProvider | None = None,
+    memory: int = sys.maxsize,
 ) -> Survey:
     """The facts of a graph whose symbolic extents are known as far as they can be.
 
-    fallback: knows the types of operators that have no definition.
+    fallback: knows the types of operators that have no definition. memory: bytes of weights that
+    are looked at; the values of more are left in their files.
     """
     plan = lower(graph, channel_last=False)
     native = lower(bound(graph, fallback), channel_last=False)
@@ -64,6 +71,10 @@ def survey(
     counts = Counter(op.qualified for op in everything)
     host = Counter(op.qualified for op in hosted)
     flops, uncounted = _flops(graph)
+    weights = sum(a.nbytes for a in graph.constants.values())
+    hazards = _dtype_hazards(graph)
+    if weights <= memory:
+        hazards += _bad_constants(graph.constants)
     return Survey(
         inputs=tuple(map(str, graph.inputs)),
         outputs=tuple(map(str, graph.outputs)),
@@ -75,11 +86,11 @@ def survey(
         ),
         symbolic=tuple(symbolic),
         parameters=sum(a.size for a in graph.constants.values()),
-        weights=sum(a.nbytes for a in graph.constants.values()),
+        weights=weights,
         activations=_arena(graph),
         flops=flops,
         uncounted=uncounted,
-        hazards=tuple(_hazards(graph)),
+        hazards=tuple(hazards),
     )
 
 
@@ -139,7 +150,7 @@ _HAZARDS: Final[tuple[tuple[Callable[[DType], bool], str], ...]] = (
 )
 
 
-def _hazards(graph: Graph) -> list[str]:
+def _dtype_hazards(graph: Graph) -> list[str]:
     uses: Counter[DType] = Counter()
     for op in graph.operations:
         uses.update({v.dtype for v in op.writes if v.dtype is not None})
@@ -148,7 +159,7 @@ def _hazards(graph: Graph) -> list[str]:
         for applies, follows in _HAZARDS:
             if applies(dtype):
                 found.append(f"{dtype} {follows} ({plural(count, 'operator')})")
-    return found + _bad_constants(graph.constants)
+    return found
 
 
 def _bad_constants(constants: Mapping[Value, np.ndarray[Any, Any]]) -> list[str]:
@@ -157,14 +168,23 @@ def _bad_constants(constants: Mapping[Value, np.ndarray[Any, Any]]) -> list[str]
     for value, array in constants.items():
         if array.dtype.kind != "f" or not array.size:
             continue
-        bad = int(array.size - np.isfinite(array).sum())
+        bad = small = 0
+        tiny = np.finfo(array.dtype).tiny
+        for part in _pieces(array):
+            bad += part.size - int(np.count_nonzero(np.isfinite(part)))
+            small += int(np.count_nonzero((part != 0) & (np.abs(part) < tiny)))
         if bad:
             those = plural(bad, "value that is", "values that are")
             found.append(f"constant {value.name!r} has {those} not finite")
-        tiny = np.finfo(array.dtype).tiny
-        small = int(((array != 0) & (np.abs(array) < tiny)).sum())
         if small:
             found.append(
                 f"constant {value.name!r} has {plural(small, 'subnormal value')}"
             )
     return found
+
+
+def _pieces(array: np.ndarray[Any, Any]) -> Iterator[np.ndarray[Any, Any]]:
+    """The values piece by piece, aligned: asking all at once takes as much memory again."""
+    values = array.reshape(-1)
+    for at in range(0, values.size, _PIECE):
+        yield np.require(values[at : at + _PIECE], requirements="A")

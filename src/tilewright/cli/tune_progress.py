@@ -117,7 +117,7 @@ def shown(as_json: bool, seconds: float | None) -> Iterator[Progress]:
     made: Progress
     if as_json:
         made = _Json(seconds)
-    elif sys.stderr.isatty():
+    elif sys.stderr is not None and sys.stderr.isatty():
         made = _Live(seconds)
     else:
         made = _Lines(seconds)

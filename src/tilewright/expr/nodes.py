@@ -31,7 +31,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
@@ -53,6 +54,12 @@ class Expr(Node):
 
     else:
         dtype = Node.derived
+
+        def __getattr__(self, name: str) -> Any:
+            if name in FUNCTIONS:  # what numpy.sin asks an object for
+                return partial(_refuse_function, name)
+            kind = type(self).__name__
+            raise AttributeError(f"{kind!r} object has no attribute {name!r}")
 
     def __add__(self, other: Any) -> Expr:
         return Add(*pair(self, other))
@@ -157,10 +164,29 @@ class Expr(Node):
             "tilewright.operators where, in te if_then_else), &, |, ~ or eq()"
         )
 
+    def __float__(self) -> float:
+        _refuse_function("sin")
+
+    def __abs__(self) -> Expr:
+        _refuse_function("abs")
+
+    def __pow__(self, other: Any) -> Expr:
+        raise TypeError(
+            "expressions have no **: use tilewright.operators.pow, or x * x"
+        )
+
     def __repr__(self) -> str:
         from tilewright.expr.printer import show
 
         return show(self)
+
+
+def _refuse_function(name: str) -> NoReturn:
+    """Raise TypeError for a function of NumPy's or of `math` that is given an expression."""
+    raise TypeError(
+        "an expression has no number while it is built, so NumPy and math do not take it; use "
+        f"tilewright.operators.{name} and the like (in te and Halide, their functions)"
+    )
 
 
 class Const(Expr):

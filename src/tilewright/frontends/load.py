@@ -40,6 +40,7 @@ def load(
     inputs: Collection[str] = (),
     external_data_roots: Sequence[str | Path] = (),
     standard: bool = False,
+    mapped: bool = False,
 ) -> Graph:
     """The Graph of a model.
 
@@ -48,7 +49,8 @@ def load(
     what the machine has). trust: read a .pt2 as PyTorch does, which runs code from the file.
     inputs: names of inputs that have default values but should remain inputs. external_data_roots:
     folders besides the model's own from which an ONNX model's weights may be read. standard: keep
-    operators as the model has them, for `to_onnx`.
+    operators as the model has them, for `to_onnx`. mapped: leave the weights of an ONNX model in
+    its files, where they take no memory until they are read.
 
     Raises InputError for other `inputs`, ModelError for a broken file, MemoryLimitError for one
     that needs too much memory, UnsupportedError listing all operators that cannot be run.
@@ -70,6 +72,7 @@ def load(
             external_data_roots=external_data_roots,
             inputs=inputs,
             standard=standard,
+            mapped=mapped,
         )
     limit = memory_limit_of(memory_limit)
     checked(path, limit)

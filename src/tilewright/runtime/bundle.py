@@ -51,6 +51,8 @@ _VERIFY_LIMIT: Final = 64 << 20
 _LOCAL_HEADER: Final = struct.Struct("<4s22xHH")
 _ALIGNMENT_FIELD: Final = 0xD935  # the extra field that zipalign defined for padding
 _DATE: Final = (1980, 1, 1, 0, 0, 0)  # the same model makes the same bytes
+_MODELS: Final = (".onnx", ".pt2")
+_MODEL: Final = "tilewright.compile takes models"
 _BROKEN: Final = (
     zipfile.BadZipFile,
     ValueError,
@@ -128,6 +130,12 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> CompiledModel
 
 def opened(path: str | os.PathLike[str], read: Callable[[BinaryIO], T]) -> T:
     """What `read` makes of the file, whose errors are ArtifactErrors that name it."""
+    given: object = path
+    if not isinstance(given, str | bytes | os.PathLike):
+        kind = type(given).__name__
+        raise ArtifactError(
+            f"an artifact is given by its path, not a {kind}", hint=_MODEL
+        )
     try:
         with open(path, "rb", opener=_opened) as file:
             return read(file)
@@ -135,12 +143,18 @@ def opened(path: str | os.PathLike[str], read: Callable[[BinaryIO], T]) -> T:
         raise ArtifactError(
             f"the artifact cannot be read: {error.strerror or error}", where=str(path)
         ) from error
-    except _BROKEN as error:
-        raise _damaged(f"is not an artifact, or is damaged: {error}").at(
-            str(path)
-        ) from error
-    except ArtifactError as error:
-        raise error.at(str(path)) from error.__cause__
+    except (*_BROKEN, ArtifactError) as error:
+        raise _unread(os.fsdecode(path), error) from error.__cause__ or error
+
+
+def _unread(path: str, error: Exception) -> Exception:
+    """The error for a file that is no artifact; one for a model says what to do with that."""
+    if path.endswith(_MODELS):
+        text = "the file is a model, not an artifact"
+        return ArtifactError(text, where=path, hint=_MODEL)
+    if not isinstance(error, ArtifactError):
+        error = _damaged(f"is not an artifact, or is damaged: {error}")
+    return error.at(path)
 
 
 def write_to(

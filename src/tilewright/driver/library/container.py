@@ -37,20 +37,24 @@ def _functions(library: LibraryDescription) -> list[str]:
 
 # By suffix: the function that makes the file, and the object formats that it accepts.
 _MAKERS: Final[Mapping[str, tuple[_Make, Sequence[str]]]] = {
-    ".o": (_object, ("elf", "wasm", "")),
-    ".a": (_archive, ("elf", "wasm")),
+    ".o": (_object, ("elf", "elf32", "wasm", "")),
+    ".a": (_archive, ("elf", "elf32", "wasm")),
     ".so": (_shared, ("elf",)),
     ".wasm": (_module, ("wasm",)),
 }
 SUFFIXES: Final = tuple(_MAKERS)
-_MARKS: Final = {b"\x7fELF": "elf", b"\0asm": "wasm"}
+_MARKS: Final = {
+    b"\x7fELF\x02": "elf",
+    b"\x7fELF\x01": "elf32",  # microcontrollers, which load no libraries
+    b"\0asm\x01": "wasm",
+}
 
 
 def contained(code: bytes, file: str, library: LibraryDescription) -> bytes:
     """The contents of the file. Raises UnsupportedError if the system has no such format."""
     suffix = file[file.rindex(".") :]
     make, formats = _MAKERS[suffix]
-    found = _MARKS.get(code[:4], "")
+    found = _MARKS.get(code[:5], "")
     if found not in formats:
         able = [s for s, (_, formats) in _MAKERS.items() if found in formats]
         raise UnsupportedError(

@@ -112,7 +112,9 @@ class _Tables:
 
     def __init__(self, name: str, functions: Sequence[str]) -> None:
         self.functions = tuple(functions)
-        texts = [text.encode() + b"\0" for text in ("", *functions, name)]
+        # The name of a file may have bytes as surrogates, which become bytes again.
+        coded = [t.encode(errors="surrogateescape") for t in ("", *functions, name)]
+        texts = [code + b"\0" for code in coded]
         self._strings = b"".join(texts)
         starts = [sum(map(len, texts[:n])) for n in range(len(texts))]
         self._names, self._soname = starts[1:-1], starts[-1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
@@ -22,6 +23,7 @@ from tilewright.base.text import plural
 from tilewright.frontends.onnx import functions, tensors
 from tilewright.frontends.onnx.attributes import attribute_value, resolved
 from tilewright.frontends.onnx.bodies import check_bodies
+from tilewright.frontends.onnx.declared import check_default, check_results
 from tilewright.frontends.onnx.external import ExternalData
 from tilewright.frontends.onnx.initializers import NO_DATA, Data
 from tilewright.frontends.onnx.order import check_text, ordered
@@ -31,7 +33,7 @@ from tilewright.frontends.onnx.signature import check_signature
 from tilewright.frontends.onnx.unsupported import Unsupported
 from tilewright.graph.gradient import derivatives
 from tilewright.graph.infer import Typer, check_size
-from tilewright.graph.nodes import Graph, Operation, Shape, Value
+from tilewright.graph.nodes import Graph, Operation, Shape, Value, constant
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import lookup
 from tilewright.graph.renaming import name_outputs
@@ -44,7 +46,8 @@ class ModelContext:
     """Data shared by a whole model.
 
     opsets: domain -> version. local: the model's functions. limit: bytes of memory. standard:
-    whether operators stay unchanged. data: what the main graph's initializers lack.
+    whether operators stay unchanged. data: what the main graph's initializers lack. mapped: whether
+    weights stay in their files. shapes: said of results that are declared otherwise.
     """
 
     opsets: Mapping[str, int]
@@ -52,10 +55,12 @@ class ModelContext:
     external: ExternalData
     limit: int
     standard: bool = False
+    mapped: bool = field(default=False, kw_only=True)
     data: Data = field(default_factory=dict)
     unsupported: Unsupported = field(default_factory=Unsupported)
     fallback: OnnxFallback = field(default_factory=OnnxFallback)
     names: set[str] = field(default_factory=set)
+    shapes: list[str] = field(default_factory=list)
     node_limit: int = field(default_factory=flags.NODE_LIMIT.get)
     depth_limit: int = field(default_factory=flags.DEPTH_LIMIT.get)
     nodes: int = 0
@@ -226,22 +231,31 @@ def _initializers(
     proto: Any, scope: NameScope, free: Collection[str] = (), data: Data = NO_DATA
 ) -> None:
     context = scope.context
-    rules, limit = context.external, context.limit
+    rules = context.external
+    inputs = {info.name: info for info in proto.input}
     reads: list[tuple[str, Callable[[str], Any]]] = []
     for n, t in enumerate(proto.initializer):
-        dense = partial(tensors.to_array, t, rules, limit, raw=data.get(n))
+        raw = data.get(n)
+        in_file = context.mapped and tensors.is_view(t, raw)
+        limit = sys.maxsize if in_file else context.limit
+        dense = partial(tensors.to_array, t, rules, limit, raw=raw)
         reads.append((t.name, dense))
     for t in proto.sparse_initializer:
-        reads.append((t.values.name, partial(tensors.from_sparse, t, rules, limit)))
+        sparse = partial(tensors.from_sparse, t, rules, context.limit)
+        reads.append((t.values.name, sparse))
     for name, read in reads:
         where = f"initializer {name!r}"
         array = read(where)
-        context.count_constant(array, where)
+        if not (context.mapped and isinstance(array, np.memmap)):
+            context.count_constant(array, where)
+        if name in inputs:
+            check_default(inputs[name], constant(name, array), where)
         if name not in free:
             scope.define(name, scope.typer.constant(scope.fresh(name), array), where)
 
 
 def _outputs(proto: Any, scope: NameScope) -> list[Value]:
+    check_results(proto, scope.values, scope.context.shapes.append)
     found = []
     for info in proto.output:
         value = scope.get(info.name, f"output {info.name!r}")

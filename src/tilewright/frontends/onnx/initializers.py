@@ -35,19 +35,24 @@ _NUMBER, _BYTES = 0, 2  # wire types; values of the others have a fixed size
 _FIXED: Final = {1: 8, 5: 4}
 
 
-def scan(path: Path) -> tuple[bytes, Data]:
+def scan(path: Path, mapped: bool = False) -> tuple[bytes, Data]:
     """A model's file without the data of its large initializers, and these data by number.
 
-    Raises ValueError for what is not such a message, or has the data of an initializer twice, and
-    OSError.
+    mapped: leave them in the file, where they may begin at any byte. Raises ValueError for what is
+    not such a message, or has the data of an initializer twice, and OSError.
     """
     with path.open("rb") as file:
         size = file.seek(0, 2)
         file.seek(0)
         scanner = _Scanner(file)
         message = scanner.model(size)
-        _fill(scanner.missing, file.fileno())
-        return message, scanner.data
+        if mapped:
+            whole = np.memmap(file, np.uint8, "r")
+            return message, {n: whole[a : a + s] for n, a, s in scanner.missing}
+        data = {n: empty((s,), np.dtype(np.uint8)) for n, _, s in scanner.missing}
+        places = [(at, data[n]) for n, at, _ in scanner.missing]
+        _fill(places, file.fileno())
+        return message, data
 
 
 def _fill(missing: Sequence[tuple[int, Bytes]], file: int) -> None:
@@ -78,8 +83,7 @@ class _Scanner:
         self._file = file
         self._at = 0
         self._initializers = 0
-        self.data: dict[int, Bytes] = {}
-        self.missing: list[tuple[int, Bytes]] = []  # data with their places
+        self.missing: list[tuple[int, int, int]] = []  # initializer, place, bytes
 
     def model(self, size: int) -> bytes:
         """A ModelProto of `size` bytes."""
@@ -97,13 +101,11 @@ class _Scanner:
         return made
 
     def _raw_data(self, size: int) -> bytes | None:
-        if self._initializers in self.data:
+        if self.missing and self.missing[-1][0] == self._initializers:
             raise ValueError("an initializer has its data twice")
         if size < LEAST:
             return self._taken(size)
-        data = empty((size,), np.dtype(np.uint8))
-        self.missing.append((self._at, data))
-        self.data[self._initializers] = data
+        self.missing.append((self._initializers, self._at, size))
         self._at = self._file.seek(size, 1)
         return None
 

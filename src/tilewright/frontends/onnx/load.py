@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 import warnings
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
@@ -18,7 +19,7 @@ from tilewright.base.errors import (
     TilewrightWarning,
 )
 from tilewright.base.memory import memory_limit as memory_limit_of
-from tilewright.base.text import listing
+from tilewright.base.text import listing, plural
 from tilewright.frontends.extents import KEYS, with_metadata
 from tilewright.frontends.files import check_bytes, checked, read, unreadable
 from tilewright.frontends.onnx.initializers import Data, scan
@@ -35,6 +36,7 @@ def load(
     external_data_roots: Sequence[str | Path] = (),
     inputs: Collection[str] = (),
     standard: bool = False,
+    mapped: bool = False,
 ) -> Graph:
     """The Graph of an ONNX model.
 
@@ -42,7 +44,8 @@ def load(
     TILEWRIGHT_MEMORY_LIMIT, else what the machine has). external_data_roots: folders besides the
     model's own from which weights may be read. inputs: names of inputs that have default values but
     should remain inputs instead of becoming constants. standard: keep operators as the model has
-    them, so that `to_onnx` can write them; otherwise some become internal operators.
+    them, so that `to_onnx` can write them; otherwise some become internal operators. mapped: leave
+    weights in their files: memory_limit does not count them, and the graph has no `origin`.
 
     Raises InputError for other `inputs`, ModelError for a broken file, MemoryLimitError for one
     that needs too much memory, UnsupportedError listing all operators that cannot be run.
@@ -52,42 +55,65 @@ def load(
     from tilewright.frontends.onnx.protos import domain_of
 
     limit = memory_limit_of(memory_limit)
-    if isinstance(source, str | Path):
-        path = Path(source)
-    else:
-        path = None
+    path = Path(source) if isinstance(source, str | Path) else None
     where = str(path) if path is not None else "the model"
-    model, data = _parse(source, path, limit, where)
+    model, data = _parse(source, path, limit, where, mapped)
     _check_versions(model, where)
     defaults = _defaults(model.graph, inputs)
+    has_origin = bool(defaults) and not mapped
     local = {
         (domain_of(f), f.name, getattr(f, "overload", "")): f for f in model.functions
     }
+    external = ExternalData.of(path, external_data_roots)
     context = ModelContext(
         {domain_of(o): int(o.version) for o in model.opset_import},
         local,
-        replace(
-            ExternalData.of(path, external_data_roots), digests=[] if defaults else None
-        ),
+        replace(external, digests=[] if has_origin else None),
         limit,
         standard,
         data,
+        mapped=mapped,
     )
     try:
         with limits.compilation():
             graph = import_graph(model.graph, context, inputs)
         graph = with_metadata(graph, {p.key: p.value for p in model.metadata_props})
+        _report(graph, context.shapes, where)
         kept = (v for name, v in defaults.items() if name not in inputs)
-        if defaults:
-            origin = _digest(model, data, context.external.digests)
-        else:
-            origin = ""
+        digests = context.external.digests
+        origin = _digest(model, data, digests) if has_origin else ""
         named = tuple(context.external.named)
         return replace(graph, files=named, defaults=tuple(kept), origin=origin)
     except RecursionError:
         raise ModelError("subgraphs are nested too deep", where=where) from None
     except (ModelError, MemoryLimitError) as error:
         raise error.at(where) from error.__cause__
+
+
+def metadata(source: str | Path | bytes | Any) -> dict[str, Any]:
+    """What the author of a model says of it, under ONNX Runtime's names. Raises as `load` does."""
+    path = Path(source) if isinstance(source, str | Path) else None
+    where = str(path) if path is not None else "the model"
+    model, _ = _parse(source, path, memory_limit_of(None), where, True)
+    return {
+        "producer_name": model.producer_name,
+        "graph_name": model.graph.name,
+        "domain": model.domain,
+        "description": model.doc_string,
+        "graph_description": model.graph.doc_string,
+        "version": model.model_version,
+        "custom_metadata_map": {e.key: e.value for e in model.metadata_props},
+    }
+
+
+def _report(graph: Graph, shapes: Sequence[str], where: str) -> None:
+    """Warn about a graph that computes nothing, or other shapes than it declares."""
+    if not graph.outputs:
+        _warn(f"{where}: its graph has no outputs, so nothing is computed")
+    if shapes:
+        first, *more = shapes
+        others = f", and {plural(len(more), 'other')} likewise" if more else ""
+        _warn(f"{where}: {first}{others}")
 
 
 def _defaults(graph: Any, inputs: Collection[str]) -> dict[str, Value]:
@@ -144,27 +170,29 @@ def _whole(tensors: Sequence[Any], data: Data) -> Sequence[Any]:
     return found
 
 
-def _message(path: Path, limit: int) -> tuple[bytes, int, Data]:
-    """The message in a file, how many bytes the file has, and the data that `scan` leaves out."""
-    checked(path, limit)
+def _message(path: Path, limit: int, mapped: bool) -> tuple[bytes, int, Data]:
+    """The message in a file, how many bytes reading it takes, and the data that it lacks."""
+    checked(path, sys.maxsize if mapped else limit)
     size = path.stat().st_size if path.is_file() else 0
     if size >= _LARGE:
         # A damaged file is read as it is: the parser says what is wrong.
         with suppress(ValueError):
-            message, data = _scanned(path)
-            return message, size, data
+            message, data = _scanned(path, mapped)
+            return message, len(message) if mapped else size, data
     whole = read(path, limit)
     return whole, len(whole), {}
 
 
-def _scanned(path: Path) -> tuple[bytes, Data]:
+def _scanned(path: Path, mapped: bool) -> tuple[bytes, Data]:
     try:
-        return scan(path)
+        return scan(path, mapped)
     except OSError as error:
         raise unreadable(path, error) from None
 
 
-def _parse(source: Any, path: Path | None, limit: int, where: str) -> tuple[Any, Data]:
+def _parse(
+    source: Any, path: Path | None, limit: int, where: str, mapped: bool
+) -> tuple[Any, Data]:
     """The model, and the data that its initializers lack."""
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
@@ -174,7 +202,7 @@ def _parse(source: Any, path: Path | None, limit: int, where: str) -> tuple[Any,
         model = source
     else:
         if path is not None:
-            message, size, data = _message(path, limit)
+            message, size, data = _message(path, limit, mapped)
         elif isinstance(source, _BYTES):
             message, size = bytes(source), len(source)
         else:
@@ -191,7 +219,8 @@ def _parse(source: Any, path: Path | None, limit: int, where: str) -> tuple[Any,
                 where=where,
                 hint="Fetch or export the file again",
             ) from None
-    if not model.HasField("graph") or not (model.graph.node or model.graph.output):
+    graph = model.graph
+    if not (graph.node or graph.output or graph.input or graph.initializer):
         raise ModelError("not an ONNX model: it has no graph", where=where)
     return model, data
 

@@ -66,10 +66,11 @@ def dtype_to_onnx(dtype: DType) -> int:
     return _tables()[1][dtype]
 
 
-def value_from_onnx(name: str, proto: Any) -> Value:
+def value_from_onnx(name: str, proto: Any, *, negative: bool = False) -> Value:
     """A Value named `name` with the type of a TypeProto (None or empty: unknown).
 
-    Raises ModelError for a negative extent or an unknown element type.
+    negative: whether a negative extent is an unknown one, as some exporters write it. Raises
+    ModelError for one otherwise, and for an unknown element type.
     """
     kinds: list[str] = []
     while proto is not None:
@@ -93,14 +94,16 @@ def value_from_onnx(name: str, proto: Any) -> Value:
         dtype = None
     shape = None
     if tensor.HasField("shape"):
-        shape = tuple(_extent(d, where) for d in tensor.shape.dim)
+        shape = tuple(_extent(d, where, negative) for d in tensor.shape.dim)
     return Value(name, dtype, shape, kind)
 
 
-def _extent(dim: Any, where: str) -> int | str | None:
+def _extent(dim: Any, where: str, negative: bool) -> int | str | None:
     match dim.WhichOneof("value"):
         case "dim_value":
             if dim.dim_value < 0:
+                if negative:
+                    return None
                 raise ModelError(f"an extent is negative: {dim.dim_value}", where=where)
             return int(dim.dim_value)
         case "dim_param":

@@ -71,8 +71,15 @@ def to_array(
         ) from None
 
 
+def is_view(tensor: Any, raw: NDArray[np.uint8] | None) -> bool:
+    """Whether the array of a TensorProto is its data as they are: no copy, in a file or here."""
+    is_outside = tensor.data_location == onnx.TensorProto.EXTERNAL
+    dtype = dtype_from_onnx(tensor.data_type, "")
+    return (is_outside or raw is not None) and not dtype.is_sub_byte
+
+
 def _from_bytes(raw: Array, dtype: DType, shape: tuple[int, ...]) -> Array:
-    if dtype.is_sub_byte or dtype.bits == 6:
+    if dtype.is_sub_byte:
         count = math.prod(shape)
         return _unpack(raw, dtype, count).reshape(shape)
     return raw.view(dtype.numpy).reshape(shape)

@@ -31,6 +31,7 @@ from tilewright.base import limits
 from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import CompileError, InputError, ModelError
+from tilewright.base.text import did_you_mean
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.blocks import BlockCosts
@@ -208,6 +209,22 @@ Gradient = Callable[
 ]
 
 
+_FUNCTION = (Callable, "a function")
+# What each argument of OpDef must be, where it is given.
+_ARGUMENTS: Mapping[str, tuple[Any, str]] = {
+    "op_type": (str, "a string"),
+    "domain": (str, "a string"),
+    "since": (int, "an integer"),
+    "until": (int, "an integer"),
+    "by_value": (tuple, "a tuple of numbers of inputs"),
+    "traits": (Trait, "a Trait such as Trait.POINTWISE"),
+    **dict.fromkeys(
+        ("compute", "reference", "flops", "decompose", "static_value", "gradient"),
+        _FUNCTION,
+    ),
+}
+
+
 @dataclass(frozen=True, eq=False)
 class OpDef:
     """The definition of an operator for the versions since .. until (both included).
@@ -242,6 +259,25 @@ class OpDef:
     traits: Trait = Trait.NONE
     gradient: Gradient | None = None
 
+    def __new__(cls, *args: Any, **named: Any) -> OpDef:
+        for name in named:
+            if name not in cls.__dataclass_fields__:
+                raise InputError(
+                    f"OpDef has no argument {name!r}",
+                    hint=did_you_mean(name, cls.__dataclass_fields__),
+                )
+        return super().__new__(cls)
+
+    def __post_init__(self) -> None:
+        for name, (kind, what) in _ARGUMENTS.items():
+            given = getattr(self, name)
+            if given is not None and not isinstance(given, kind):
+                words = Trait.__members__ if name == "traits" else ()
+                hint = did_you_mean(str(given), words)
+                raise InputError(f"OpDef: {name} is {given!r}, not {what}", hint=hint)
+        if not callable(self.infer):
+            raise InputError(f"OpDef: infer is {self.infer!r}, not a function")
+
     @property
     def qualified(self) -> str:
         """The operator with its domain, as `Operation.qualified`."""
@@ -261,6 +297,8 @@ def register(definition: OpDef, *, replace: bool = False) -> OpDef:
 
     Raises InputError if another definition covers one of its versions.
     """
+    if not isinstance(definition, OpDef):
+        raise InputError(f"register takes an OpDef, not {definition!r}")
     key = (definition.domain, definition.op_type)
     known = _definitions.setdefault(key, [])
     if not replace:

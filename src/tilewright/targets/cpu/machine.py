@@ -11,6 +11,7 @@ from pathlib import Path
 from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import UnsupportedError
+from tilewright.base.text import nearest
 from tilewright.targets.cpu.intrinsics import (
     BLOCK_DOTS,
     DOTS,
@@ -110,6 +111,15 @@ class CpuMachine:
         return ",".join(f"+{f}" for f in self.features)
 
 
+def _known(mcpu: str) -> str:
+    """A hint for an unknown processor; several are for libraries alone."""
+    if mcpu == "multi" or "," in mcpu:
+        return "an artifact is for one; a library selects among several: name it *.so"
+    near = nearest(mcpu, LEVELS)
+    meant = f"did you mean {near!r}? " if near else ""
+    return f"{meant}known: native, {', '.join(LEVELS)}"
+
+
 def machine(mcpu: str = "native", triple: str | None = None) -> CpuMachine:
     """The machine named `mcpu`: "native", a level of x86-64, a core of another architecture.
 
@@ -125,7 +135,7 @@ def machine(mcpu: str = "native", triple: str | None = None) -> CpuMachine:
         raise UnsupportedError(
             f"unknown processor {mcpu!r}",
             code="TW-MCPU",
-            hint=f"known: native, {', '.join(LEVELS)}",
+            hint=_known(mcpu),
         )
     arch, features = LEVELS[name]
     if wanted is not None and wanted != arch:
