@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from tilewright.loops.analysis.access import environment
 from tilewright.loops.nodes import Kernel
-from tilewright.schedule import tree
+from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import part_of, refuse
 from tilewright.schedule.primitives.kinds import bind
 from tilewright.schedule.primitives.reorder import reorder
@@ -39,4 +40,6 @@ def persist(
         kernel, (tiles, block) = split(kernel, loop, blocks, tail="guard")
         kernel, _ = reorder(kernel, block, tiles)
         kernel, _ = bind(kernel, block, axis)
+    f, place = tree.find_loop(kernel, block, "persist")
+    kernel = edit.put(kernel, place, edit.tidy_comparisons(f, environment(kernel.body)))
     return kernel, (block, tiles)

@@ -105,7 +105,8 @@ def _at(s: Stmt, f: For, guards: Sequence[Expr], iteration: Expr, env: Env) -> S
         others = [x for x in needed if x is not g]
         if others and proves(g, refine(env, reduce(And, others))):
             needed = others
-    made: Stmt = _within(needed, edit.rewrite(s, env, values))
+    made = edit.tidy_comparisons(edit.rewrite(s, env, values), env)
+    made = _within(needed, made)
     return simplify_guards(made, env)
 
 
