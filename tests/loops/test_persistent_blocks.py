@@ -181,3 +181,35 @@ def test_blocks_of_a_cluster_have_equally_many_tiles():
     s.annotate(block_loop, CLUSTER, 2)
     with pytest.raises(ScheduleError, match="no cluster of blocks"):
         lowered(s.kernel)
+
+
+UNREAD = """\
+kernel f(x: float32[64, 32]) -> y: float32[2, 2, 32], u: float32[2, 2, 32]:
+  for z in 2 blockIdx.y:
+    alloc a: float32[16, 32] in shared swizzled 128:
+      alloc b: float32[16, 32] in shared swizzled 128:
+        for t in 2:
+          for r in 16:
+            for c in 32:
+              b[r, c] = x[t * 16 + r, c]
+          for j in 32 threadIdx.x:
+            u[z, t, j] = x[t, j]
+          for q in 16:
+            for d in 32:
+              a[q, d] = x[t * 16 + q + 32, d]
+          for i in 32 threadIdx.x:
+            y[z, t, i] = b[z, 31 - i]"""
+
+
+def test_a_wait_stays_where_another_one_would_wait_for_more_instead():
+    """What is copied last is not needed when what is copied first is read, only before the next
+    tile. One wait for both would be enough, but too early."""
+    notes = {"z": {CLUSTER: 2}, "r": {BULK: 1}, "q": {BULK: 1}}
+    kernel = replace(parse(UNREAD.split("\n")), notes=notes)
+    p = lowered(kernel)
+    assert [s.pending for s in found(p, Wait)] == [1, 0]
+    wanted, arrays = given(kernel), given(kernel)
+    interp.run(kernel, wanted)
+    launch_interp.run(p, arrays)
+    for b in kernel.outputs:
+        np.testing.assert_array_equal(arrays[b], wanted[b])
