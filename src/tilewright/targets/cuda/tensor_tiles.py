@@ -174,9 +174,10 @@ class TensorCores:
         compute is scheduled by `in_tiles`.
 
         parameters: `<reduction>.tensor_tile` or `.group_tile`, the tile of a block and its warps,
-        or groups of four; `<operand>.rows`,
-        the layout of a factor's tile; `<reduction>.stages` of `in_tiles`. Raises ScheduleError if a
-        primitive fails.
+        or groups of four; `<operand>.rows`, the layout of a factor's tile; `<reduction>.boxes`,
+        whether one thread copies tiles, and then `.cluster`, the blocks that do so together, and
+        `.persists`, whether a block has several tiles of results; `.stages` of `in_tiles`. Raises
+        ScheduleError if a primitive fails.
         """
         if self.refusal(p):
             in_tiles(s, p, machine, choose)
