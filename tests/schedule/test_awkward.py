@@ -95,6 +95,9 @@ def _of_loop(f: str, parts: int) -> Iterator[Step]:
     yield from (
         Step("pipeline", (f, *lags)) for lags in product((0, 1), repeat=min(parts, 4))
     )
+    yield from (Step("persist", (f, n)) for n in (1, 2, 3))
+    for start, to in ((0, 1), (0, 2), (1, 2), (1, 3)):
+        yield Step("rotate", (f, start, start + 1, to))
     yield Step("annotate", (f, "note", 1))
 
 

@@ -8,10 +8,20 @@ from typing import Any
 from tilewright.base.errors import ScheduleError
 from tilewright.base.names import fresh
 from tilewright.expr.affine import affine, to_expr
-from tilewright.expr.nodes import INDEX, Buffer, Expr, FloorDiv, Load, Mod, Var, const
+from tilewright.expr.nodes import (
+    INDEX,
+    Buffer,
+    Compare,
+    Expr,
+    FloorDiv,
+    Load,
+    Mod,
+    Var,
+    const,
+)
 from tilewright.expr.simplify import simplify
 from tilewright.ir.node import Node, postorder, substitute
-from tilewright.loops.analysis.access import Env, Index
+from tilewright.loops.analysis.access import Env, Index, environment
 from tilewright.loops.analysis.terms import variables
 from tilewright.loops.match import match
 from tilewright.loops.nodes import (
@@ -65,6 +75,20 @@ def tidy(e: Expr, env: Env) -> Expr:
 
 
 Move = Callable[[Index], tuple[Buffer, Index]]
+
+
+def tidy_comparisons(s: Stmt, env: Env) -> Stmt:
+    """The statement with comparisons of indices in linear form, as `rewrite` leaves indices.
+
+    So what a condition says of an index is still seen. env: bounds of the variables bound outside.
+    """
+    env = {**env, **environment(s)}
+    values: dict[Any, Any] = {}
+    for node in postorder(s):
+        if isinstance(node, Compare) and node.lhs.dtype is INDEX:
+            values[node] = type(node)(tidy(node.lhs, env), tidy(node.rhs, env))
+    made: Stmt = substitute(s, values)
+    return made
 
 
 def rewrite(

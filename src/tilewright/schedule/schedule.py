@@ -27,6 +27,7 @@ from tilewright.schedule.primitives import merge as _merge
 from tilewright.schedule.primitives import pack as _pack
 from tilewright.schedule.primitives import pad as _pad
 from tilewright.schedule.primitives import partition_loop as _partition_loop
+from tilewright.schedule.primitives import persist as _persist
 from tilewright.schedule.primitives import pipeline as _pipeline
 from tilewright.schedule.primitives import rename as _rename
 from tilewright.schedule.primitives import reorder as _reorder
@@ -36,6 +37,7 @@ from tilewright.schedule.primitives import (
     reverse_compute_inline as _reverse_compute_inline,
 )
 from tilewright.schedule.primitives import rfactor as _rfactor
+from tilewright.schedule.primitives import rotate as _rotate
 from tilewright.schedule.primitives import set_scope as _set_scope
 from tilewright.schedule.primitives import skip as _skip
 from tilewright.schedule.primitives import slide as _slide
@@ -76,6 +78,8 @@ class Schedule(History):
     set_scope = _set_scope.set_scope
     pipeline = _pipeline.pipeline
     double_buffer = _double_buffer.double_buffer
+    rotate = _rotate.rotate
+    persist = _persist.persist
     vthread = _vthread.vthread
     annotate = _annotate.annotate
     rename = _rename.rename

@@ -2,19 +2,23 @@
 
 Each block has rings of tiles, which boxes fill, and rows that its threads write; a few nests, one
 after another, copy boxes, read tiles and rows backwards, and write over either. Buffers of nests
-that are over may share room. All values are small integers.
+that are over may share room. Some blocks do this several times, for one part of the results after
+another: in buffers of each part or of all, and with copies for the next one before the end of this
+one (`rotate`). All values are small integers.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from dataclasses import field
+from collections.abc import Callable, Sequence
+from dataclasses import field, replace
 from typing import Final
 
 from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import float32
+from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Lt, Var, as_expr, const
+from tilewright.ir.node import substitute
 from tilewright.loops.nodes import (
     BULK,
     CLUSTER,
@@ -26,12 +30,18 @@ from tilewright.loops.nodes import (
     block,
     loop,
 )
+from tilewright.loops.walk import loops_of
+from tilewright.schedule import Schedule
+from tilewright.schedule.edit import without_alloc
+from tilewright.schedule.primitives.pipeline import sequence
+from tilewright.schedule.primitives.rotate import guarded_body
 
 ROWS: Final = 32  # of a tile
 LANES: Final = 32
 BLOCKS: Final = 4
 _BATCH: Final = 2
 _SOURCES: Final = 4
+_PARTS: Final = 3  # of the results of a block, at most
 
 
 _KINDS: Final = ["box", "box", "read", "read", "write", "row", "both"]
@@ -48,6 +58,7 @@ class _Nests:
     x: Buffer
     block: Var = field(default_factory=lambda: Var("b", INDEX))
     batch: Var = field(default_factory=lambda: Var("z", INDEX))
+    part: Var = field(default_factory=lambda: Var("p", INDEX))
     outputs: list[Buffer] = field(default_factory=list)
     boxes: list[str] = field(default_factory=list)
     count: int = 0
@@ -69,7 +80,7 @@ class _Nests:
         row = self.name("r")
         column = self.name("c")
         self.boxes.append(row.name)
-        value = self.x[self.batch, source, row, column]
+        value = self.x[self.batch, source + self.part, row, column]
         store = Store(tile, (slot, row, column), value)
         line = loop(column, LANES, store)
         return loop(row, ROWS, line)
@@ -96,10 +107,10 @@ class _Nests:
         value: Callable[[Expr], Expr],
     ) -> Stmt:
         """What threads read becomes an output."""
-        shape = (_BATCH, BLOCKS, 4, LANES)
+        shape = (_BATCH, BLOCKS, _PARTS, 4, LANES)
         y = Buffer(f"y{len(self.outputs)}", shape, float32)
         self.outputs.append(y)
-        at = (self.batch, self.block, step)
+        at = (self.batch, self.block, self.part, step)
         last = const(LANES - 1)
 
         def store(i: Expr) -> Stmt:
@@ -188,7 +199,7 @@ class _Nests:
         i: Expr,
     ) -> Expr:
         row = self.r.randrange(ROWS)
-        value = self.x[self.batch, k, row, i]
+        value = self.x[self.batch, k + self.part, row, i]
         return value + value
 
     def steps(self) -> Stmt:
@@ -241,24 +252,69 @@ def _buffers(
 
 def random_boxes(r: random.Random) -> Kernel:
     """A kernel of 2 x 4 blocks, of which 2 or 4 may be a cluster."""
-    shape = (_BATCH, _SOURCES, ROWS, LANES)
+    shape = (_BATCH, _SOURCES + _PARTS - 1, ROWS, LANES)
     x = Buffer("x", shape, float32)
     threads = "threadIdx.x" if r.random() < 0.85 else "serial"
     made = _Nests(r, threads, [], [], x)
     body: Stmt = block()
+    held: list[Buffer] = []
     number = r.randint(1, 2)
     for name in "ab"[:number]:
         tiles, rows = _buffers(r, name)
         nest = made.nest(tiles, rows)
-        for b in (*tiles, *rows):
-            nest = Alloc(b, nest)
-        body = block(body, nest)
+        held = [*tiles, *rows]
+        body = block(body, _inside(held, nest))
+    count = r.choice([1, 2, 2, 4])
+    if r.random() < 0.5:
+        some = held if number == 1 and r.random() < 0.5 else []
+        body = _in_parts(made, body, some, count)
+    else:
+        body = substitute(body, {made.part: const(0)})
     whole = loop(made.block, BLOCKS, body, "blockIdx.x")
     whole = loop(made.batch, _BATCH, whole, "blockIdx.y")
-    notes: dict[str, dict[str, object]] = {b: {BULK: 1} for b in made.boxes}
-    count = r.choice([1, 2, 2, 4])
+    outputs = tuple(made.outputs)
+    kernel = _ahead(r, Kernel("f", (x, *outputs), outputs, whole))
+    loops = {f.var.name for f in loops_of(kernel.body)}
+    copied = [n for b in made.boxes for n in (b, f"{b}.pro") if n in loops]
+    notes: dict[str, dict[str, object]] = {b: {BULK: 1} for b in copied}
     if count > 1:
         notes[made.block.name] = {CLUSTER: count}
-    outputs = tuple(made.outputs)
-    params = (x, *outputs)
-    return Kernel("f", params, outputs, whole, notes)
+    return replace(kernel, notes=notes)
+
+
+def _inside(buffers: Sequence[Buffer], s: Stmt) -> Stmt:
+    for b in buffers:
+        s = Alloc(b, s)
+    return s
+
+
+def _in_parts(made: _Nests, body: Stmt, held: Sequence[Buffer], cluster: int) -> Stmt:
+    """One part of a block's results after another; not all blocks have as many. held: buffers that
+    all parts use."""
+    r, number = made.r, made.r.randint(2, _PARTS)
+    if r.random() < 0.5:
+        # All blocks of a cluster do the same.
+        other, count = (made.batch, _BATCH) if cluster > 1 else (made.block, BLOCKS)
+        before = made.part * count + other
+        body = If(Lt(before, const(number * count - 1)), body, None)
+    for b in held:
+        body = without_alloc(body, b)
+    return _inside(held, loop(made.part, number, body))
+
+
+def _ahead(r: random.Random, kernel: Kernel) -> Kernel:
+    """The kernel with copies for the next part before the end of this one, if there are parts and
+    statements that may move."""
+    found = [f for f in loops_of(kernel.body) if f.var.name == "p"]
+    if not found:
+        return kernel
+    s = Schedule(kernel)
+    count = len(sequence(guarded_body(found[0].body)[1]).stmts)
+    for _ in range(8):
+        places = sorted(r.randint(0, count) for _ in range(3))
+        try:
+            s.rotate("p", *places)
+        except ScheduleError:
+            continue
+        break
+    return s.kernel

@@ -119,6 +119,11 @@ def _pipeline(r: random.Random, at: RequestTarget) -> Step:
     return Step("pipeline", (at.loop, *stages))
 
 
+def _rotate(r: random.Random, at: RequestTarget) -> Step:
+    places = sorted(r.randint(0, at.parts) for _ in range(3))
+    return Step("rotate", (at.loop, *places))
+
+
 def _rename(r: random.Random, at: RequestTarget) -> Step:
     name = f"{at.loop}.{r.randint(1, 3)}"
     return Step("rename", (at.loop, name))
@@ -174,6 +179,8 @@ REQUESTS: tuple[Request, ...] = (
     _asks("vthread", LOOP),
     _pipeline,
     _asks("double_buffer", STAGED),
+    _rotate,
+    _asks("persist", LOOP, _number(1, 4)),
     _asks("annotate", LOOP, "note", _number(1, 9)),
     _rename,
     _pack,

@@ -60,17 +60,13 @@ from tilewright.schedule import Schedule
 from tilewright.targets.cuda import cluster_tiles, cost, report
 from tilewright.targets.cuda import tensor_tiles as tensor_tiles_module
 from tilewright.targets.cuda.box_tiles import copies_boxes
-from tilewright.targets.cuda.cost import (
-    TensorTile,
-    best_stages,
-    boxes_pay,
-    time_on_tensor_cores,
-)
+from tilewright.targets.cuda.cost import best_stages, boxes_pay, time_on_tensor_cores
 from tilewright.targets.cuda.device import CudaDevice
 from tilewright.targets.cuda.emit import ptx
 from tilewright.targets.cuda.machine import machine
 from tilewright.targets.cuda.target import Cuda, code_of
 from tilewright.targets.cuda.tensor_choice import GROUPS, tensor_tiles, tiling_of
+from tilewright.targets.cuda.tensor_tiling import TensorTile
 from tilewright.targets.simt.code import PTX, DeviceProgram
 from tilewright.testing.random_kernels import plain
 
@@ -482,6 +478,7 @@ def test_threads_copy_where_the_model_expects_that_to_be_faster(
         stages: int = 1,
         boxes: bool = False,
         cluster: object = None,
+        persists: bool = False,
     ) -> float:
         return in_boxes if boxes else 1.0
 

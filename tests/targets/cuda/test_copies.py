@@ -38,17 +38,12 @@ from tilewright.schedule import Schedule
 from tilewright.schedule.space.patterns import classify
 from tilewright.targets.amdgpu.emit import assembly as amd_assembly
 from tilewright.targets.amdgpu.machine import machine as amd_machine
-from tilewright.targets.cuda.cost import (
-    TensorTile,
-    best_stages,
-    stage_counts,
-    tensor_tiling,
-    together,
-)
+from tilewright.targets.cuda.cost import best_stages, stage_counts, together
 from tilewright.targets.cuda.emit import ptx
 from tilewright.targets.cuda.machine import machine
 from tilewright.targets.cuda.target import Cuda
 from tilewright.targets.cuda.tensor_choice import tensor_tiles
+from tilewright.targets.cuda.tensor_tiling import TensorTile, tensor_tiling
 from tilewright.targets.simt.products import product_of
 
 TURNED = """

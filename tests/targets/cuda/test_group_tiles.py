@@ -16,7 +16,6 @@ from tilewright.loops.passes.block_memory import BlockMemory
 from tilewright.schedule.space.patterns import classify
 from tilewright.targets.cuda import report
 from tilewright.targets.cuda.cost import (
-    TensorTile,
     best_rows,
     best_stages,
     block_bytes,
@@ -34,6 +33,7 @@ from tilewright.targets.cuda.tensor_choice import (
     tiling_of,
 )
 from tilewright.targets.cuda.tensor_tiles import TensorCores, with_one_column
+from tilewright.targets.cuda.tensor_tiling import TensorTile
 from tilewright.targets.simt.products import Product, product_of
 from tilewright.testing.ptx.traffic import AccessKind
 from tilewright.testing.random_kernels import plain

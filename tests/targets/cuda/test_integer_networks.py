@@ -20,16 +20,12 @@ from tilewright.expr.nodes import Buffer, Select, const
 from tilewright.runtime import devices
 from tilewright.schedule.space.patterns import classify
 from tilewright.targets.cuda import report
-from tilewright.targets.cuda.cost import (
-    TensorTile,
-    arrive_later,
-    factor_rows,
-    tensor_tiling,
-)
+from tilewright.targets.cuda.cost import arrive_later, factor_rows
 from tilewright.targets.cuda.emit import ptx
 from tilewright.targets.cuda.machine import machine
 from tilewright.targets.cuda.target import Cuda
 from tilewright.targets.cuda.tensor_tiles import TensorCores, with_one_column
+from tilewright.targets.cuda.tensor_tiling import TensorTile, tensor_tiling
 from tilewright.targets.simt.code import PTX, DeviceProgram
 from tilewright.targets.simt.products import product_of
 from tilewright.testing.ptx import device

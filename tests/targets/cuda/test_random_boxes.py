@@ -69,6 +69,9 @@ def checked(seeds: Iterable[int]) -> Counter[str]:
         check(kernel, p, seed, False)
         check(kernel, p, seed, True)
         (launch,) = p.launches
+        text = str(kernel)
+        seen["parts"] += "for p in" in text
+        seen["ahead"] += "if p + 1 < " in text or ".pro in" in text
         seen["clusters"] += launch.cluster != (1, 1, 1)
         seen["rooms"] += bool(launch.places)
         seen["one thread"] += launch.threads == (1, 1, 1)
@@ -83,14 +86,14 @@ HUNDREDS = [
 ]
 
 
-FEW = range(15, 23)
+FEW = range(16, 22)
 
 
 @pytest.mark.parametrize("seeds", [FEW, *HUNDREDS], ids=str)
 def test_random_boxes_are_there_when_they_are_used(seeds):
     seen = checked(seeds)
     assert seen["refused"] <= 0.3 * len(seeds), seen
-    kinds = ["clusters", "rooms"]
+    kinds = ["clusters", "rooms", "parts", "ahead"]
     if seeds is FEW:
         kinds += ["one thread", "in flight", "both scopes"]
     assert all(seen[kind] for kind in kinds), seen

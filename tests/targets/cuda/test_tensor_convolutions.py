@@ -24,17 +24,13 @@ from tilewright.compute.build import map_, reduce_
 from tilewright.expr.nodes import And, Buffer, Cast, Expr, Select, const
 from tilewright.schedule.space.patterns import classify
 from tilewright.targets.cuda import report
-from tilewright.targets.cuda.cost import (
-    TensorTile,
-    row_layouts,
-    row_sides,
-    tensor_tiling,
-)
+from tilewright.targets.cuda.cost import row_layouts
 from tilewright.targets.cuda.emit import ptx
 from tilewright.targets.cuda.machine import machine
 from tilewright.targets.cuda.target import Cuda
 from tilewright.targets.cuda.tensor_choice import tensor_tiles
 from tilewright.targets.cuda.tensor_tiles import NAME, TensorCores, with_one_column
+from tilewright.targets.cuda.tensor_tiling import TensorTile, row_sides, tensor_tiling
 from tilewright.targets.simt.products import product_of
 from tilewright.testing.random_kernels import plain
 

@@ -31,15 +31,12 @@ from tilewright.runtime import devices
 from tilewright.schedule.space.patterns import classify
 from tilewright.targets.cuda import report
 from tilewright.targets.cuda.cost import (
-    RowLayout,
-    TensorTile,
     best_rows,
     block_bytes,
     fragment_request,
     operand_requests,
     result_requests,
     row_layouts,
-    tensor_tiling,
 )
 from tilewright.targets.cuda.emit import llvm_ir, ptx
 from tilewright.targets.cuda.intrinsics import PRODUCTS
@@ -51,6 +48,7 @@ from tilewright.targets.cuda.tensor_tiles import (
     TensorCores,
     with_one_column,
 )
+from tilewright.targets.cuda.tensor_tiling import RowLayout, TensorTile, tensor_tiling
 from tilewright.targets.simt.code import PTX, DeviceProgram
 from tilewright.targets.simt.cost import shared_bytes
 from tilewright.targets.simt.products import product_of

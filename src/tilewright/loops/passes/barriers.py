@@ -180,14 +180,50 @@ def _meetings(
     commits: dict[Gap, list[str]] = {}
     for of in FLIGHTS:
         mine = [n for n in needs if n.flight == of]
-        some = _waits(mine, scopes)
-        ends = group_ends(tree, of, some) if some else frozenset[Gap]()
-        left = groups_in_flight([_ages(n, some, scopes, ends) for n in mine], some)
+        left, ends = _fewest(tree, of, mine, scopes)
         for gap, pending in left.items():
             waits.setdefault(gap, {})[of] = pending
         for gap in ends if any(left.values()) or of in COMMITTED else ():
             commits.setdefault(gap, []).append(of)
     return Meetings(scopes, waits, commits)
+
+
+def _fewest(
+    tree: Sequences, of: str, needs: Sequence[NeededBarrier], scopes: Mapping[Gap, str]
+) -> tuple[dict[Gap, int], frozenset[Gap]]:
+    """The waits, with the groups that each leaves in flight, and where these end. One is dropped
+    if another one in front of the same barriers is enough, and waits for no more than before."""
+    found = _waits(needs, scopes)
+    left, ends = _in_flight(tree, of, needs, scopes, found)
+    ways = [_up_to_meeting(n, scopes) for n in needs]
+    for gap in sorted(found, key=_inner, reverse=True):
+        rest = left.keys() - {gap}
+        if any(map(rest.isdisjoint, ways)):
+            continue
+        fewer, others = _in_flight(tree, of, needs, scopes, rest)
+        is_later = [pending >= left[at] for at, pending in fewer.items()]
+        if all(is_later):
+            left = fewer
+            ends = others
+    return left, ends
+
+
+def _inner(gap: Gap) -> tuple[int, tuple[int, int]]:
+    """Of gaps, what inner ones have more of, and of such, later ones."""
+    return gap.depth, gap.rank
+
+
+def _in_flight(
+    tree: Sequences,
+    of: str,
+    needs: Sequence[NeededBarrier],
+    scopes: Mapping[Gap, str],
+    waits: Collection[Gap],
+) -> tuple[dict[Gap, int], frozenset[Gap]]:
+    """How many groups these waits leave in flight, and where groups end."""
+    ends = group_ends(tree, of, waits) if waits else frozenset[Gap]()
+    ages = [_ages(n, waits, scopes, ends) for n in needs]
+    return groups_in_flight(ages, waits), ends
 
 
 def _ages(
@@ -196,11 +232,19 @@ def _ages(
     scopes: Mapping[Gap, str],
     ends: Collection[Gap],
 ) -> Ages:
-    """How many groups end up to each wait that serves a need: a wait behind its last barrier does
+    """How many groups end up to each wait that serves a need: one behind its last barrier does
     not. Accumulators are there only when no product is in flight: that no number of groups says."""
-    serving = {gap for gap in waits if _serves(scopes[gap], n)}
     is_own = n.flight == PRODUCTS and not n.scope
-    return groups_ended(n.way, serving, () if is_own else ends)
+    return groups_ended(_up_to_meeting(n, scopes), waits, () if is_own else ends)
+
+
+def _up_to_meeting(n: NeededBarrier, scopes: Mapping[Gap, str]) -> Way:
+    """The way of a need up to its last barrier."""
+    last = 0
+    for at, gap in enumerate(n.way):
+        if gap in scopes and _serves(scopes[gap], n):
+            last = at
+    return n.way[: last + 1]
 
 
 def _check_combined(tree: Sequences) -> None:
@@ -342,9 +386,14 @@ def _carried(
         if by is not None and flight(a):
             most = MOST
         apart = _distance(a, b, outside, by, most)
-        if apart is not None:
-            way = after + whole * (apart - 1) + before
-            yield Dependence(b, way, way if flight(a) else (), flight(a))
+        if apart is None:
+            continue
+        up_to = after + whole * (apart - 1)
+        way: Way = ()
+        if flight(a):
+            skipped = _skipped(a, b, two[level + 1 :], outside, by)
+            way = up_to + tree.before(two, level, skipped)
+        yield Dependence(b, up_to + before, way, flight(a))
 
 
 def _distance(
@@ -363,17 +412,23 @@ def _distance(
 
 
 def _skipped(
-    a: Access, b: Access, steps: Path, same: Collection[For]
+    a: Access,
+    b: Access,
+    steps: Path,
+    same: Collection[For],
+    carrier: For | None = None,
 ) -> dict[gaps.Sequence, int]:
-    """Iterations of each loop around `b` alone, from its first on, that have no conflict with
-    `a`."""
+    """Iterations of each loop around `b` alone, from its first on, that have no conflict with `a`,
+    in an earlier iteration of the carrier if there is one."""
     loops = {s.sequence: s.sequence.owner for s in steps}
     found: dict[gaps.Sequence, int] = {}
     for sequence, f in loops.items():
         if isinstance(f, For) and f.trips:
             found[sequence] = 0
             for n in range(1, min(f.trips, MOST) + 1):
-                if _conflict(a, _first(b, f, n), same) is not None:
+                first = _first(b, f, n)
+                later = carrier is not None
+                if _conflict(a, first, same, carrier, is_later=later) is not None:
                     break
                 found[sequence] = n
     return found
@@ -454,7 +509,8 @@ def _waits(needs: Sequence[NeededBarrier], scopes: Mapping[Gap, str]) -> set[Gap
     found: set[Gap] = set()
     for some in sorted(left, key=len):
         if found.isdisjoint(some):
-            found.add(min(some, key=lambda gap: (gap.depth, gap.rank)))
+            first = min(some, key=_inner)
+            found.add(first)
     return found
 
 
@@ -492,5 +548,6 @@ def _scopes(needs: Sequence[NeededBarrier], gaps: Iterable[Gap]) -> dict[Gap, st
         mine = [gap for gap in need.gaps & scopes.keys() if scopes[gap]]
         weaker = STRENGTH[: STRENGTH.index(need.scope)]
         if all(scopes[gap] in weaker for gap in mine):
-            scopes[min(mine, key=lambda gap: (gap.depth, gap.rank))] = need.scope
+            first = min(mine, key=_inner)
+            scopes[first] = need.scope
     return scopes

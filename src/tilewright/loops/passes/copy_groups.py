@@ -19,7 +19,7 @@ from typing import Final
 
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.analysis.effects import writes
-from tilewright.loops.nodes import Stmt, Store, Unit, Update
+from tilewright.loops.nodes import If, Stmt, Store, Unit, Update
 from tilewright.loops.passes import gaps
 from tilewright.loops.passes.gaps import Gap, Sequences, Way
 from tilewright.loops.passes.in_flight import flight_of
@@ -33,7 +33,7 @@ Ages = Mapping[Gap, int]
 
 def group_ends(tree: Sequences, of: str, waits: Collection[Gap] = ()) -> frozenset[Gap]:
     """The gaps that end groups: each behind adjacent statements that copy, to different buffers, or
-    multiply.
+    multiply. A condition around several groups stays around these.
 
     of: "copies", "bulk" or "products". waits: gaps with a wait for some, which knows ended groups
     only: buffers that differ may share room.
@@ -51,6 +51,9 @@ def _ends(
         is_one = not others
         for one in inner:
             is_one = is_one and not _has_wait(tree, one, waits)
+            if isinstance(part, If) and is_one:
+                ends = list(_ends(tree, one, of, waits))
+                is_one = len(ends) <= 1
         alone = started if is_one else set()
         gap = Gap(sequence, number)
         if group and (not alone or alone & group or gap in waits):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tilewright.loops.nodes import Kernel
@@ -41,7 +42,7 @@ def annotate(
     return replace(kernel, notes=notes), None
 
 
-def check_unmarked(kernel: Kernel, names: tuple[str, ...], primitive_: str) -> None:
+def check_unmarked(kernel: Kernel, names: Sequence[str], primitive_: str) -> None:
     """Raise ScheduleError if one of the loops, which will not exist any more, has notes."""
     for name in names:
         if name in kernel.notes:

@@ -42,7 +42,7 @@ def sequence(s: Stmt) -> _Body:
     return _Body((), (s,))
 
 
-def _inside(buffers: Sequence[Buffer], s: Stmt) -> Stmt:
+def inside(buffers: Sequence[Buffer], s: Stmt) -> Stmt:
     """A statement in the scope of its own buffers."""
     for b in reversed(buffers):
         s = Alloc(b, s)
@@ -105,7 +105,7 @@ def pipelined(
         running = range(t + 1, depth + 1)
         epilogue.append(parts.end(n + t, f".epi{t}", running))
     versions = [parts.versions[b] for b in body.buffers if copies[b] > 1]
-    new = _inside(versions, block(*prologue, steady, *epilogue))
+    new = inside(versions, block(*prologue, steady, *epilogue))
     return edit.put(kernel, place, new)
 
 
@@ -178,7 +178,7 @@ def _check_order(
 def _own_pair(body: _Body, first: Stmt, second: Stmt) -> Pair | None:
     """Two accesses of a buffer that each iteration has for itself, one of each statement."""
     # With what is reallocated in each iteration: `together` asks for it.
-    found = [accesses(_inside(body.buffers, s)) for s in (first, second)]
+    found = [accesses(inside(body.buffers, s)) for s in (first, second)]
     for x, y in product(*found):
         if x.buffer is not y.buffer or x.buffer not in body.buffers:
             continue
@@ -220,7 +220,7 @@ class _Parts:
         """The statements, with the buffers that need no copies allocated around them."""
         new = block(*stmts)
         used = reads(new) | writes(new)
-        return _inside([b for b in self.body.buffers if b in used], new)
+        return inside([b for b in self.body.buffers if b in used], new)
 
     def steady(self, depth: int, trips: int) -> Stmt:
         """The steady-state loop, over the iterations in which every statement runs."""

@@ -20,17 +20,19 @@ from tilewright.expr.nodes import Expr, Load
 from tilewright.schedule.space.patterns import free_dims, reduction_dims
 from tilewright.targets.cuda.cost import (
     FEEDING,
-    RowLayout,
-    TensorTile,
-    TensorTiling,
     arrive_later,
     best_rows,
     operand_requests,
-    tensor_tiling,
     turns_time,
 )
 from tilewright.targets.cuda.intrinsics import COLUMNS, QUADS, ROWS
 from tilewright.targets.cuda.machine import WARP, CudaMachine
+from tilewright.targets.cuda.tensor_tiling import (
+    RowLayout,
+    TensorTile,
+    TensorTiling,
+    tensor_tiling,
+)
 from tilewright.targets.simt.attention import Attention
 from tilewright.targets.simt.attention_cost import EXPONENTIAL
 from tilewright.targets.simt.cost import (

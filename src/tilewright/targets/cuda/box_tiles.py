@@ -16,8 +16,8 @@ from tilewright.loops.walk import loops_of
 from tilewright.schedule import Schedule
 from tilewright.schedule.space.nest import existing
 from tilewright.schedule.tree import find_buffer
-from tilewright.targets.cuda.cost import TensorTiling
 from tilewright.targets.cuda.machine import WARP, CudaMachine
+from tilewright.targets.cuda.tensor_tiling import TensorTiling
 
 
 def copies_boxes(t: TensorTiling, machine: CudaMachine) -> bool:

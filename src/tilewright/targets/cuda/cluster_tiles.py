@@ -15,15 +15,9 @@ from tilewright.compute.nodes import Dim
 from tilewright.loops.nodes import CLUSTER
 from tilewright.schedule import Schedule
 from tilewright.targets.cuda.box_tiles import copies_boxes
-from tilewright.targets.cuda.cost import (
-    ONE_BLOCK,
-    ClusterShape,
-    TensorTiling,
-    best_stages,
-    boxes_pay,
-    time_on_tensor_cores,
-)
+from tilewright.targets.cuda.cost import best_stages, boxes_pay, time_on_tensor_cores
 from tilewright.targets.cuda.machine import CudaMachine
+from tilewright.targets.cuda.tensor_tiling import ONE_BLOCK, ClusterShape, TensorTiling
 
 SHAPES: Final = (ClusterShape(2, 1), ClusterShape(1, 2))
 AXES: Final = 3  # of a grid: loops over more dimensions become one
@@ -61,20 +55,21 @@ def best_cluster(t: TensorTiling, machine: CudaMachine) -> ClusterShape:
     """The cluster with which a product whose tiles are boxes is expected to be fastest."""
 
     def time(cluster: ClusterShape) -> float:
-        stages = best_stages(t, machine, True, cluster)
-        found = time_on_tensor_cores(t, machine, stages, True, cluster)
-        return found or math.inf
+        return box_time(t, machine, cluster) or math.inf
 
     return min(cluster_shapes(t, machine), key=time)
 
 
-def default_time(t: TensorTiling, machine: CudaMachine) -> float | None:
-    """Nanoseconds of a product in these tiles, copied as they are by default; None if they do not
-    fit the machine."""
-    in_boxes = takes_boxes(t, machine)
-    cluster = best_cluster(t, machine) if in_boxes else ONE_BLOCK
-    stages = best_stages(t, machine, in_boxes, cluster)
-    return time_on_tensor_cores(t, machine, stages, in_boxes, cluster)
+def box_time(
+    t: TensorTiling,
+    machine: CudaMachine,
+    cluster: ClusterShape,
+    persists: bool = False,
+) -> float | None:
+    """Nanoseconds of a product whose tiles are boxes, with the best number of these; None if they
+    do not fit the machine."""
+    stages = best_stages(t, machine, True, cluster, persists)
+    return time_on_tensor_cores(t, machine, stages, True, cluster, persists)
 
 
 def note_cluster(

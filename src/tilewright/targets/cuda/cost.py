@@ -13,20 +13,27 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
 
-from tilewright.base.dataclass import dataclass
 from tilewright.base.numbers import ceil_div
-from tilewright.compute.nodes import Dim
-from tilewright.expr.affine import affine
 from tilewright.expr.nodes import Const, Expr, Load, Select
 from tilewright.expr.swizzle import BLOCK, swizzled
 from tilewright.ir.node import postorder
 from tilewright.loops.passes.async_copies import BYTES, copied
 from tilewright.loops.passes.block_memory import ring_bytes
+from tilewright.loops.passes.shared_room import room_for
 from tilewright.targets.cuda.intrinsics import MATRIX_ROW, matrix_loads
 from tilewright.targets.cuda.machine import WARP, CudaMachine
-from tilewright.targets.cuda.tensor_units import MMA, TensorUnit
+from tilewright.targets.cuda.tensor_tiling import (
+    ONE_BLOCK,
+    PART_COLUMNS,
+    ClusterShape,
+    RowLayout,
+    TensorTile,
+    TensorTiling,
+    tensor_tiling,
+)
+from tilewright.targets.cuda.tensor_units import TensorUnit
 from tilewright.targets.simt.cost import (
     LATENCY,
     OWN_REGISTERS,
@@ -42,7 +49,6 @@ from tilewright.targets.simt.cost import (
     tile_steps,
 )
 from tilewright.targets.simt.products import Product
-from tilewright.targets.simt.tiling import DimensionShare, Tiling
 
 FEEDING: Final = 4  # warps that keep the tensor cores of a unit busy: it has four
 # Instructions that put two elements in a word, of a factor whose neighbors along the sum are apart.
@@ -57,178 +63,6 @@ BOX_INSTRUCTIONS: Final = 8
 CLUSTER_SYNC: Final = 100.0
 PADDINGS: Final = (0, 8, 16)  # bytes between rows of a factor's tile that may be tried
 MATRIX_ROWS: Final = 8  # that one turn of `ldmatrix` reads
-RESULT_PADDING: Final = 8  # elements between rows of the results
-COLUMN_PADDING: Final = (
-    4  # and between columns, where these are stored first, if it is divisible
-)
-SIDES: Final = (16, 32, 64, 128)  # rows of a tile along their last dimension
-
-
-class RowLayout(NamedTuple):
-    """The rows of a factor's tile. room: elements between them."""
-
-    room: int
-    is_swizzled: bool = False
-
-
-class ClusterShape(NamedTuple):
-    """Blocks of a cluster, along the rows and along the columns: those along one side share the
-    factor of the other side."""
-
-    rows: int
-    columns: int
-
-    @property
-    def blocks(self) -> int:
-        """How many there are."""
-        return self.rows * self.columns
-
-
-ONE_BLOCK: Final = ClusterShape(1, 1)
-
-
-class TensorTile(NamedTuple):
-    """rows, columns, depth: of a block's tile. row_warps, column_warps: that share the results; of
-    a unit of several warps, how many such units of threads."""
-
-    rows: int
-    columns: int
-    depth: int
-    row_warps: int
-    column_warps: int
-
-
-@dataclass(frozen=True, slots=True)
-class TensorTiling:
-    """A product in such tiles; `plan` has the sides of the block.
-
-    Rows are those of several dimensions, of which the instructions go along the last; a step has
-    one iteration of each sum but `along`.
-    """
-
-    tile: TensorTile
-    plan: Tiling
-    unit: TensorUnit = MMA
-
-    @property
-    def along(self) -> Dim:
-        """The sum that the instructions go along."""
-        return along(self.plan.product)
-
-    @property
-    def threads(self) -> Mapping[str, int]:
-        """Threads of a block, by axis, the fastest first."""
-        t = self.tile
-        axes = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
-        counts = (self.unit.threads, t.row_warps, t.column_warps)
-        return dict(zip(axes, counts, strict=True))
-
-    @property
-    def warps(self) -> int:
-        """Warps of a block."""
-        return math.prod(self.threads.values()) // WARP
-
-    @property
-    def columns_first(self) -> bool:
-        """Whether a block's results are stored by columns, each with its rows."""
-        return has_columns_first(self.plan.product)
-
-    @property
-    def result_row(self) -> tuple[int, int]:
-        """Elements of a block's results along their last dimension, and the room after these. With
-        it the stores of a warp have few bank conflicts."""
-        if not self.columns_first:
-            return self.tile.columns, RESULT_PADDING
-        size = self.plan.shares[self.plan.product.rows[-1]].size
-        return size, max(COLUMN_PADDING * size // self.tile.rows, 1)
-
-    @property
-    def result_steps(self) -> tuple[int, int]:
-        """Elements between neighboring results of a column, and between those of a row."""
-        size, room = self.result_row
-        if not self.columns_first:
-            return size + room, 1
-        return 1, self.tile.rows // size * (size + room)
-
-    @property
-    def factor(self) -> int:
-        """Elements of a factor along the sum in one instruction."""
-        return self.unit.depth // self.plan.product.left.dtype.itemsize
-
-    @property
-    def mine(self) -> tuple[int, int]:
-        """Tiles of units, down and across, of the threads that do these together."""
-        t = self.tile
-        rows, columns = t.rows // t.row_warps, t.columns // t.column_warps
-        return rows // self.unit.rows, columns // self.unit.columns
-
-    @property
-    def units(self) -> int:
-        """Units of tensor cores in a step of a block."""
-        (down, across), tile = self.mine, self.tile
-        teams = tile.row_warps * tile.column_warps
-        return teams * down * across * (tile.depth // self.factor)
-
-    @property
-    def products(self) -> int:
-        """Instructions of tensor cores in a step of a block."""
-        return self.units * self.unit.instructions
-
-
-def has_columns_first(product: Product) -> bool:
-    """Whether neighbors along the last row dimension are the neighbors among the sums."""
-    sides = [d.var for d in (*product.rows, *product.columns)]
-    found = [i for i in product.reduction.outputs[0].index if i in sides]
-    return found[-1] is product.rows[-1].var
-
-
-def along(product: Product) -> Dim:
-    """The sum over channels: that alone is an index of the left factor, the last of such; without
-    one the last of all."""
-    alone = [affine(i).terms for i in product.left.index]
-    found = [d for d in product.sums if ((d.var, 1),) in alone]
-    return (found or product.sums)[-1]
-
-
-def tensor_tiling(
-    product: Product, tile: TensorTile, unit: TensorUnit = MMA
-) -> TensorTiling:
-    """The product in these tiles."""
-    (column,) = product.columns
-    shares = {}
-    by = warp_rows(product, tile, unit)
-    for row, size in row_sides(product, tile).items():
-        own = tile.row_warps if row is by else 1
-        shares[row] = DimensionShare(size, own, "threadIdx.y")
-    shares[column] = DimensionShare(tile.columns, tile.column_warps, "threadIdx.z")
-    shares |= {d: DimensionShare(1, 1, "") for d in product.batch}
-    depths = dict.fromkeys(product.sums, 1) | {along(product): tile.depth}
-    return TensorTiling(tile, Tiling(product, shares, depths), unit)
-
-
-def warp_rows(product: Product, tile: TensorTile, unit: TensorUnit) -> Dim | None:
-    """The rows that the warps of a block share: the outermost dimension that has some for each.
-    Without one, it has no such tiles: accumulators are dealt out along one dimension."""
-    for row, size in row_sides(product, tile).items():
-        if size // (unit.rows if row is product.rows[-1] else 1) >= tile.row_warps:
-            return row
-    return None
-
-
-def row_sides(product: Product, tile: TensorTile) -> dict[Dim, int]:
-    """How many of a tile's rows are along each dimension, outermost first: along the last one what
-    needs the least padding, along the others what is left."""
-    *outer, last = product.rows
-    most = {d: 1 << (d.extent - 1).bit_length() for d in outer}
-    least = tile.rows // math.prod(most.values())
-    possible = [n for n in SIDES if least <= n <= tile.rows]
-    size = min(possible, key=lambda n: (-(-last.extent // n) * n, -n))
-    sides = {last: size}
-    left = tile.rows // size
-    for d in reversed(outer):
-        sides[d] = min(left, most[d])
-        left //= sides[d]
-    return {d: sides[d] for d in product.rows}
 
 
 # -- requests of shared memory
@@ -289,25 +123,20 @@ def _loads(t: TensorTiling, read: Load, room: int) -> int:
 
 
 def result_requests(
-    t: TensorTiling, machine: CudaMachine
+    t: TensorTiling, machine: CudaMachine, persists: bool = False
 ) -> tuple[WarpRequest, WarpRequest]:
     """Requests for a block's results: each warp stores its own in shared memory, then all threads
     load adjacent ones."""
-    down_by, across_by = t.result_steps
+    down_by, across_by = t.result_steps(persists)
     lanes = [WORD * (down_by * (n // 4) + across_by * 2 * (n % 4)) for n in range(WARP)]
     stored = loaded = t.tile.rows * t.tile.columns // WARP
     banks = machine.simt.banks
-    read = [WORD * _result_place(t, n) for n in range(WARP)]
+    size, room = t.part_row(persists)
+    read = [WORD * (n // size * (size + room) + n % size) for n in range(WARP)]
     return (
         WarpRequest("shared", stored, bank_turns(lanes, banks)),
         WarpRequest("shared", loaded, bank_turns(read, banks)),
     )
-
-
-def _result_place(t: TensorTiling, n: int) -> int:
-    """Where a block stores its n-th result, by rows or by columns, whichever are first."""
-    size, room = t.result_row
-    return n // size * (size + room) + n % size
 
 
 def _swizzle(t: TensorTiling, read: Load, rows: RowLayout) -> int:
@@ -358,16 +187,23 @@ def block_bytes(
     machine: CudaMachine,
     stages: int = 1,
     in_boxes: bool = False,
+    persists: bool = False,
 ) -> int:
     """Bytes of a block's shared memory at most: both factors' tiles and the results, which may
-    share room (`loops/passes/shared_room.py`), and the mbarriers of boxes, one for each stage."""
-    size, room = t.result_row
-    results = t.tile.rows * t.tile.columns // size * (size + room) * WORD
+    share room (`loops/passes/shared_room.py`), and the mbarriers of boxes, one for each stage.
+
+    persists: a block has the tiles of its next results while it stores a part of these.
+    """
     rooms = {read: rows.room for read, rows in held.items()}
     tiles = shared_bytes(t.plan, rooms, stages)
+    ring = ring_bytes(stages if in_boxes else 0)
+    size, room = t.part_row(persists)
+    if persists:
+        return tiles + room_for(t.tile.rows * (size + room) * WORD) + ring
+    results = t.tile.rows * t.tile.columns // size * (size + room) * WORD
     own = machine.simt.own_room * t.warps * WARP
     buffers = tiles + results if tiles + results <= own else max(tiles, results)
-    return buffers + ring_bytes(stages if in_boxes else 0)
+    return buffers + ring
 
 
 def factor_rows(t: TensorTiling, machine: CudaMachine) -> dict[Load, RowLayout]:
@@ -393,14 +229,15 @@ def registers(t: TensorTiling) -> int:
 
 
 def stage_counts(
-    t: TensorTiling, machine: CudaMachine, in_boxes: bool = False
+    t: TensorTiling,
+    machine: CudaMachine,
+    in_boxes: bool = False,
+    persists: bool = False,
 ) -> list[int]:
-    """How many tiles of a factor a block may have at once."""
-    return [
-        n
-        for n in STAGES
-        if n == 1 or (t.plan.steps >= n and together(t, machine, n, in_boxes))
-    ]
+    """How many tiles of a factor a block may have at once; several, if it persists."""
+    found = [n for n in STAGES[1:] if t.plan.steps >= n]
+    found = [n for n in found if together(t, machine, n, in_boxes, persists)]
+    return found if persists else [1, *found]
 
 
 def spare_tiles(t: TensorTiling, stages: int) -> int:
@@ -414,13 +251,15 @@ def best_stages(
     machine: CudaMachine,
     in_boxes: bool = False,
     cluster: ClusterShape = ONE_BLOCK,
+    persists: bool = False,
 ) -> int:
     """The number of stages with which a product is expected to be fastest."""
 
     def time(stages: int) -> float:
-        return time_on_tensor_cores(t, machine, stages, in_boxes, cluster) or math.inf
+        how = stages, in_boxes, cluster, persists
+        return time_on_tensor_cores(t, machine, *how) or math.inf
 
-    return min(stage_counts(t, machine, in_boxes), key=time)
+    return min(stage_counts(t, machine, in_boxes, persists), key=time)
 
 
 def _arrive_later(t: TensorTiling, machine: CudaMachine) -> bool:
@@ -462,11 +301,16 @@ def copy_width(
 
 
 def together(
-    t: TensorTiling, machine: CudaMachine, stages: int = 1, in_boxes: bool = False
+    t: TensorTiling,
+    machine: CudaMachine,
+    stages: int = 1,
+    in_boxes: bool = False,
+    persists: bool = False,
 ) -> int:
     """The blocks that a unit runs at once; 0 if it has no room for one."""
     of, threads = machine.simt, t.warps * WARP
-    shared = block_bytes(t, factor_rows(t, machine), machine, stages, in_boxes)
+    held = factor_rows(t, machine)
+    shared = block_bytes(t, held, machine, stages, in_boxes, persists)
     if registers(t) > of.thread_registers or threads > of.block_threads:
         return 0
     return min(
@@ -494,21 +338,23 @@ def time_on_tensor_cores(
     stages: int = 1,
     in_boxes: bool = False,
     cluster: ClusterShape = ONE_BLOCK,
+    persists: bool = False,
 ) -> float | None:
     """Nanoseconds of a product in these tiles; None if they do not fit the machine.
 
     in_boxes: one thread copies the factors' tiles, each by one instruction. cluster: blocks that
-    share these.
+    share these. persists: a block computes one tile of results after another.
     """
     of = machine.simt
-    held = together(t, machine, stages, in_boxes)
+    held = together(t, machine, stages, in_boxes, persists)
     units = of.units // cluster.blocks * cluster.blocks
     if held == 0 or units == 0:
         return None
     waves = ceil_div(t.plan.blocks, units)
     running = min(held, waves)
     meeting = CLUSTER_SYNC if cluster.blocks > 1 else 0.0
-    last = sum(r.requests * r.turns for r in result_requests(t, machine))
+    requests = result_requests(t, machine, persists)
+    stored = turns_time(sum(r.requests * r.turns for r in requests), machine)
     spare = spare_tiles(t, stages)
     step = _step(t, machine, running, in_boxes, cluster)
     if not spare:
@@ -516,10 +362,16 @@ def time_on_tensor_cores(
     if stages > 1 and (in_boxes or _arrive_later(t, machine)):
         arriving = (LATENCY + meeting) / (running * (stages - 1 - spare))
         block = t.plan.steps * (max(step, arriving) + SYNC / running)
-        block += LATENCY / running  # of the first tiles
+        first = LATENCY / running  # of the first tiles
     else:
         block = t.plan.steps * (step + (LATENCY + 2 * SYNC) / running)
-    return waves * (block + turns_time(last, machine)) + of.launch_ns
+        first = 0.0
+    if persists:  # the next results' first tiles arrive while these are stored
+        stored += 2 * SYNC * (t.tile.columns // PART_COLUMNS) / running
+        total = first + (waves - 1) * (block + max(first, stored)) + block + stored
+    else:
+        total = waves * (first + block + stored)
+    return float(total + of.launch_ns)
 
 
 def _step(

@@ -8,14 +8,9 @@ from typing import Final, NamedTuple
 
 from tilewright.expr.nodes import Load
 from tilewright.targets.cuda.cost import (
-    TensorTile,
-    TensorTiling,
     best_stages,
     factor_strides,
-    row_sides,
-    tensor_tiling,
     time_on_tensor_cores,
-    warp_rows,
 )
 from tilewright.targets.cuda.group_intrinsics import (
     GROUP_BLOCK,
@@ -25,6 +20,13 @@ from tilewright.targets.cuda.group_intrinsics import (
     group_depth,
 )
 from tilewright.targets.cuda.machine import CudaMachine
+from tilewright.targets.cuda.tensor_tiling import (
+    TensorTile,
+    TensorTiling,
+    row_sides,
+    tensor_tiling,
+    warp_rows,
+)
 from tilewright.targets.cuda.tensor_units import GROUP_UNITS, MMA, TensorUnit
 from tilewright.targets.simt.products import Product
 

@@ -14,7 +14,7 @@ zeros as they are fetched, and results outside are not stored.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial, reduce
 
@@ -32,16 +32,10 @@ from tilewright.targets.cuda.box_tiles import copies_boxes, fetch_box, note_boxe
 from tilewright.targets.cuda.cluster_tiles import (
     best_cluster,
     cluster_shapes,
-    default_time,
     note_cluster,
     takes_boxes,
 )
 from tilewright.targets.cuda.cost import (
-    ONE_BLOCK,
-    ClusterShape,
-    RowLayout,
-    TensorTile,
-    TensorTiling,
     best_rows,
     best_stages,
     padded_read,
@@ -50,6 +44,15 @@ from tilewright.targets.cuda.cost import (
     stage_counts,
 )
 from tilewright.targets.cuda.machine import WARP, CudaMachine
+from tilewright.targets.cuda.persistent_tiles import (
+    at_once,
+    default_time,
+    fetch_next,
+    persist_blocks,
+    persisting,
+    persists_by_default,
+    results_in_parts,
+)
 from tilewright.targets.cuda.tensor_choice import (
     GROUPS,
     WARPS,
@@ -57,6 +60,15 @@ from tilewright.targets.cuda.tensor_choice import (
     is_turned,
     tensor_tiles,
     tiling_of,
+)
+from tilewright.targets.cuda.tensor_tiling import (
+    ONE_BLOCK,
+    PART_COLUMNS,
+    PART_PADDING,
+    ClusterShape,
+    RowLayout,
+    TensorTile,
+    TensorTiling,
 )
 from tilewright.targets.cuda.tensor_units import (
     GROUP_UNITS,
@@ -162,9 +174,10 @@ class TensorCores:
         compute is scheduled by `in_tiles`.
 
         parameters: `<reduction>.tensor_tile` or `.group_tile`, the tile of a block and its warps,
-        or groups of four; `<operand>.rows`,
-        the layout of a factor's tile; `<reduction>.stages` of `in_tiles`. Raises ScheduleError if a
-        primitive fails.
+        or groups of four; `<operand>.rows`, the layout of a factor's tile; `<reduction>.boxes`,
+        whether one thread copies tiles, and then `.cluster`, the blocks that do so together, and
+        `.persists`, whether a block has several tiles of results; `.stages` of `in_tiles`. Raises
+        ScheduleError if a primitive fails.
         """
         if self.refusal(p):
             in_tiles(s, p, machine, choose)
@@ -256,6 +269,8 @@ class _TensorWork:
     t: TensorTiling
     machine: CudaMachine
     in_boxes: bool = False  # whether one thread copies tiles
+    cluster: ClusterShape = ONE_BLOCK
+    persists: bool = False  # whether a block computes several tiles
 
     def run(self, choose: Choices) -> None:
         s, t = self.s, self.t
@@ -264,11 +279,11 @@ class _TensorWork:
             [f"{p.name}.{d.var.name}" for d in dims]
             for dims in (self.tiled_rows, p.columns)
         )
+        self.copies(choose)
         target, last = results(s, p)
         grid = grid_of(s, t.plan, last)
-        s.compute_at(target, grid[-1], scope="shared")
-        s.storage_align(target, self.rank(target) - 2, *t.result_row)
-        held = self.accumulators(target)
+        tile_rows = [f"{last[d]}.i" for d in self.tiled_rows]
+        held, stored = self.results(target, grid[-1], last)
         steps, inner = self.steps()
         nest = self.nest()
         zero = s.decompose_reduction(held, nest[0])
@@ -276,41 +291,78 @@ class _TensorWork:
         single = [loop for loop in nest if loop not in (*rows, column)]
         s.reorder(*single, *steps, *rows, column, inner)
         outer = reduce(s.fuse, steps)
-        cluster = self.copies(choose)
         fetched = [self.fetch(read, outer, choose) for read in (p.left, p.right)]
         self.by_warps([zeros[row] for row in rows], zeros[column])
         product = self.by_warps(rows, column, inner)
-        *stored_rows, stored_column = self.axes(held)
+        *stored_rows, stored_column = stored
         store = self.by_warps(stored_rows, stored_column, stored=True)
         left, right, out = _dtypes(p)
         intrinsic = product_intrinsic(left, right, out, t.unit)
         assert intrinsic is not None
         s.tensorize(product, intrinsic.name)
-        s.tensorize(store, store_intrinsic(out, t.unit).name)
-        tile_rows = [f"{last[d]}.i" for d in self.tiled_rows]
-        self.by_threads(tile_rows, f"{last[p.columns[0]]}.i")
-        possible = stage_counts(t, self.machine, self.in_boxes)
-        best = best_stages(t, self.machine, self.in_boxes, cluster)
+        columns = min(t.unit.columns, self.columns(stored=True))
+        s.tensorize(store, store_intrinsic(out, t.unit._replace(columns=columns)).name)
+        self.by_threads(tile_rows, self.last_column(last))
+        how = t, self.machine, self.in_boxes
+        possible = stage_counts(*how, self.persists)
+        best = best_stages(*how, self.cluster, self.persists)
         stages = choose(f"{p.name}.stages", possible, best)
         if stages > 1:
             spare = spare_tiles(t, stages)
             fetch_ahead(s, outer, fetched, self.machine.simt, stages, spare)
+        if self.persists:
+            count = at_once(t, self.machine, stages, self.cluster)
+            tiles = persist_blocks(s, t, last, grid, self.cluster, count)
+            fetch_next(s, tiles, fetched)
         if self.in_boxes:
             note_boxes(s, fetched)
-        bind_blocks(s, grid)
-        note_cluster(s, t, last, cluster)
+        if not self.persists:
+            bind_blocks(s, grid)
+            note_cluster(s, t, last, self.cluster)
 
-    def copies(self, choose: Choices) -> ClusterShape:
-        """Choose whether one thread copies tiles, and for which blocks; the cluster of these."""
+    def results(
+        self, target: str, loop: str, last: Mapping[Dim, str]
+    ) -> tuple[str, list[str]]:
+        """A block's accumulators, and the loops that store these in shared memory. loop: the
+        innermost one over blocks."""
+        s = self.s
+        if not self.persists:
+            s.compute_at(target, loop, scope="shared")
+            s.storage_align(target, self.rank(target) - 2, *self.t.result_row)
+            held = self.accumulators(target)
+            return held, self.axes(f"{held}.w")
+        s.compute_at(target, loop, scope="warp")
+        (row,) = (f"{last[d]}.i" for d in self.tiled_rows)
+        column = f"{last[self.t.plan.product.columns[0]]}.i"
+        part = results_in_parts(s, target, row, column)
+        s.storage_align(part, self.rank(part) - 2, PART_COLUMNS, PART_PADDING)
+        return target, self.axes(f"{part}.r")
+
+    def last_column(self, last: Mapping[Dim, str]) -> str:
+        """The loop over columns of a block at the reader of its results, or of a part of these."""
+        column = f"{last[self.t.plan.product.columns[0]]}.i"
+        return f"{column}.i" if self.persists else column
+
+    def columns(self, stored: bool) -> int:
+        """Columns of the threads of a unit: all of theirs, or of what they store at a time."""
+        tile = self.t.tile
+        whole = tile.columns // tile.column_warps
+        return PART_COLUMNS if stored and self.persists else whole
+
+    def copies(self, choose: Choices) -> None:
+        """Choose whether one thread copies tiles, for which blocks, and whether these persist."""
         t, name = self.t, self.t.plan.product.name
         able = (True, False) if copies_boxes(t, self.machine) else (False,)
         pays = takes_boxes(t, self.machine)
         self.in_boxes = choose(f"{name}.boxes", able, pays)
         if not self.in_boxes:
-            return ONE_BLOCK
+            return
         shapes = cluster_shapes(t, self.machine)
         best = best_cluster(t, self.machine)
-        return ClusterShape(*choose(f"{name}.cluster", shapes, best))
+        self.cluster = ClusterShape(*choose(f"{name}.cluster", shapes, best))
+        how = t, self.machine, self.cluster
+        usual = persists_by_default(*how)
+        self.persists = choose(f"{name}.persists", persisting(*how), usual)
 
     @property
     def tiled_rows(self) -> list[Dim]:
@@ -345,10 +397,12 @@ class _TensorWork:
             self.s.transform_layout(held, _permutation(order))
         return held
 
-    def axes(self, held: str) -> list[str]:
-        """The loops that store a block's accumulators, of rows and of the column."""
+    def axes(self, loops: str) -> list[str]:
+        """The loops that store a block's accumulators, of rows and of the column. loops: how their
+        names begin, in front of the number of an index."""
         dims = (*self.tiled_rows, *self.t.plan.product.columns)
-        return [f"{held}.w{self.place(held, d)}" for d in dims]
+        name = loops.rpartition(".")[0]
+        return [f"{loops}{self.place(name, d)}" for d in dims]
 
     def place(self, name: str, dim: Dim) -> int:
         """Which index of a buffer of results is along a dimension."""
@@ -392,7 +446,7 @@ class _TensorWork:
         self, rows: Sequence[str], column: str, along: str = "", stored: bool = False
     ) -> str:
         """Rows and columns dealt out to warps, in tiles of an instruction; the nest of one."""
-        s, t, tile = self.s, self.t, self.t.tile
+        s, t = self.s, self.t
         warps, downs = [], []
         for dim, loop in zip(self.tiled_rows, rows, strict=True):
             warp, down = s.split(loop, t.plan.shares[dim].each)
@@ -400,8 +454,9 @@ class _TensorWork:
             downs.append(down)
         downs[-1:] = s.split(downs[-1], t.unit.rows)
         *downs, row = downs
-        column_warp, column = s.split(column, tile.columns // tile.column_warps)
-        across, column = s.split(column, t.unit.columns)
+        columns_ = self.columns(stored)
+        column_warp, column = s.split(column, columns_)
+        across, column = s.split(column, min(t.unit.columns, columns_))
         columns = [column]
         if t.unit.in_blocks and not stored:
             columns = list(s.split(column, t.factor))
@@ -422,11 +477,12 @@ class _TensorWork:
         ones."""
         s, tile = self.s, self.t.tile
         parts = []
-        if self.t.columns_first:
-            s.reorder(column, *tile_rows)
-            row, own = s.split(
-                reduce(s.fuse, [column, *tile_rows]), self.t.unit.threads
-            )
+        if self.t.columns_first or self.persists:
+            loops = [*tile_rows, column]
+            if self.t.columns_first:
+                loops = [column, *tile_rows]
+                s.reorder(*loops)
+            row, own = s.split(reduce(s.fuse, loops), self.t.unit.threads)
         else:
             s.reorder(*tile_rows, column)
             row = reduce(s.fuse, tile_rows)

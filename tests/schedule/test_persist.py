@@ -1,0 +1,184 @@
+"""persist and rotate: blocks with several tiles, which fetch the next one before this one ends."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tilewright.base.errors import ScheduleError
+from tilewright.loops.interp import run
+from tilewright.loops.nodes import Kernel
+from tilewright.loops.parser import parse
+from tilewright.loops.walk import loops_of
+from tilewright.schedule import Schedule
+
+TILES = """\
+kernel f(x: int32[7, 4], z: int32[4]) -> y: int32[7, 4]:
+  for t in 7:
+    alloc a: int32[4]:
+      alloc s: int32[4]:
+        for i in 4:
+          a[i] = x[t, i]
+        for j in 4:
+          s[j] = a[j] + z[j]
+        for k in 4:
+          y[t, k] = s[k] + s[k]"""
+
+
+def kernel(text: str = TILES) -> Kernel:
+    return parse(text.split("\n"))
+
+
+def changed(*pairs: tuple[str, str]) -> Kernel:
+    """The kernel with other lines."""
+    text = TILES
+    for old, new in pairs:
+        assert old in text
+        text = text.replace(old, new)
+    return kernel(text)
+
+
+# -- persist
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 3, 7])
+def test_each_block_has_every_so_manieth_tile(blocks, check_same):
+    s = Schedule(kernel())
+    block, tiles = s.persist("t", blocks)
+    check_same(kernel(), s, exact=True)
+    found = {f.var.name: f for f in loops_of(s.kernel.body)}
+    assert (found[block].kind, found[block].trips) == ("blockIdx.x", blocks)
+    assert (found[tiles].kind, found[tiles].trips) == ("serial", -(-7 // blocks))
+
+
+def test_it_prints_as_it_is_documented(golden):
+    s = Schedule(kernel())
+    s.persist("t", 3, "blockIdx.y")
+    golden("schedule_persist", repr(s.kernel))
+
+
+@pytest.mark.parametrize("blocks", [0, -1, 8])
+def test_a_block_has_a_tile(blocks):
+    with pytest.raises(ScheduleError, match=r"persist: .* blocks have no tile each"):
+        Schedule(kernel()).persist("t", blocks)
+
+
+def test_tiles_that_depend_on_one_another_are_refused():
+    """In the order of the program: exchanged, they would read what is not there yet."""
+    before = changed(("y[t, k] = s[k]", "y[t, k] = y[(t + 6) % 7, k] + s[k]"))
+    with pytest.raises(ScheduleError, match="persist: reorder: "):
+        Schedule(before).persist("t", 3)
+
+
+def test_blocks_that_share_an_element_are_refused():
+    """Each of one tile: their order stays, but they are at the same time."""
+    before = changed(("y[t, k] = s[k]", "y[0, k] = s[k]"))
+    with pytest.raises(ScheduleError, match="persist: "):
+        Schedule(before).persist("t", 7)
+
+
+# -- rotate
+
+
+def test_the_next_tile_is_fetched_before_the_last_statement(check_same, golden):
+    s = Schedule(kernel())
+    s.rotate("t", 0, 1, 2)
+    check_same(kernel(), s, exact=True)
+    golden("schedule_rotate", repr(s.kernel))
+
+
+@pytest.mark.parametrize("blocks", [2, 3, 7])
+def test_tiles_of_a_block(blocks, check_same):
+    """What split leaves around a tile is asked of the next one, and of nothing twice."""
+    s = Schedule(kernel())
+    _, tiles = s.persist("t", blocks)
+    s.rotate(tiles, 0, 1, 2)
+    check_same(kernel(), s, exact=True)
+    guards = repr(s.kernel).count("if ")
+    assert guards == {2: 2, 3: 2, 7: 0}[blocks]
+
+
+def test_several_statements_move(check_same):
+    s = Schedule(kernel())
+    s.rotate("t", 0, 2, 3)
+    check_same(kernel(), s, exact=True)
+    s = Schedule(changed(("s[j] = a[j] + z[j]", "s[j] = z[j]")))
+    before = s.kernel
+    s.rotate("t", 1, 2, 3)
+    check_same(before, s, exact=True)
+
+
+@pytest.mark.parametrize(
+    ("places", "why"),
+    [
+        ((0, 0, 2), "are not in order among its 3 statements"),
+        ((0, 2, 1), "are not in order"),
+        ((0, 1, 4), "are not in order"),
+        ((-1, 1, 2), "are not in order"),
+        ((0, 1, 1), "both use a, which an iteration has for itself"),
+        ((1, 2, 3), "both use a, which an iteration has for itself"),
+    ],
+)
+def test_what_has_to_stay_stays(places, why):
+    with pytest.raises(ScheduleError, match=f"rotate: .*{why}"):
+        Schedule(kernel()).rotate("t", *places)
+
+
+def test_the_loop_is_serial_and_has_an_iteration():
+    s = Schedule(kernel())
+    s.parallel("t")
+    with pytest.raises(ScheduleError, match="rotate: the loop is parallel"):
+        s.rotate("t", 0, 1, 2)
+    with pytest.raises(ScheduleError, match="of 0 iterations"):
+        Schedule(changed(("for t in 7", "for t in 0"))).rotate("t", 0, 1, 2)
+
+
+CARRIED = changed(("a[i] = x[t, i]", "a[i] = y[(t + 6) % 7, i]"))
+
+
+def test_what_the_last_statement_wrote_is_not_read_before_it():
+    """It is an error that results show: the same program, rotated by hand."""
+    with pytest.raises(ScheduleError, match=r"it must follow: .*y"):
+        Schedule(CARRIED).rotate("t", 0, 1, 2)
+    s = Schedule(kernel())
+    s.rotate("t", 0, 1, 2)
+    text = repr(s.kernel).replace("x[t + 1, i]", "y[(t + 7) % 7, i]")
+    text = text.replace("x[0, i.pro]", "y[6, i.pro]")
+    assert text != repr(s.kernel)
+    found = []
+    for program in (CARRIED, kernel(text)):
+        rng = np.random.default_rng(0)
+        arrays = {b: rng.integers(1, 9, b.shape, np.int32) for b in program.params}
+        run(program, arrays)
+        found.append(arrays[program.outputs[0]])
+    assert not np.array_equal(*found)
+
+
+def test_what_an_earlier_statement_writes_is_not_read_before_it():
+    before = changed(
+        (
+            "for i in 4:\n          a[i] = x[t, i]",
+            "for i in 4:\n          y[t, i] = z[i]",
+        ),
+        ("a[j] + z[j]", "y[t, j] + z[j]"),
+    )
+    with pytest.raises(ScheduleError, match=r"it must follow: .*y"):
+        Schedule(before).rotate("t", 1, 2, 3)
+
+
+@pytest.mark.parametrize("condition", ["t % 2 < 1", "3 < t", "z[t % 4] < z[0]"])
+def test_a_condition_that_may_hold_again_is_refused(condition):
+    """The next tile is fetched where this one is: not if this one is left out."""
+    lines = TILES.split("\n")
+    text = "\n".join(
+        [*lines[:2], f"    if {condition}:", *("  " + x for x in lines[2:])]
+    )
+    with pytest.raises(ScheduleError, match="may hold after it did not"):
+        Schedule(kernel(text)).rotate("t", 0, 1, 2)
+
+
+def test_loops_with_notes_are_not_copied():
+    s = Schedule(kernel())
+    s.annotate("i", "async", 1)
+    with pytest.raises(ScheduleError, match="the loop has the notes async"):
+        s.rotate("t", 0, 1, 2)
