@@ -18,7 +18,7 @@ from tilewright.loops.nodes import Alloc, For, Kernel, Stmt
 from tilewright.loops.passes.on_buffers import on_buffers
 from tilewright.loops.walk import StatementPlace, loops_of, walk
 
-_WRITTEN_OUT = ("unroll", "vector")
+WRITTEN_OUT = ("unroll", "vector")
 
 
 def promote(kernel: Kernel, most: int) -> Kernel:
@@ -47,10 +47,10 @@ def _fits(place: StatementPlace, s: Alloc, most: int) -> bool:
     b = s.buffer
     if not place.loops or b.scope != "global" or not b.static:
         return False
-    return b.size * b.dtype.itemsize <= most and _is_constant(b, s.body)
+    return b.size * b.dtype.itemsize <= most and is_constant(b, s.body)
 
 
-def _is_constant(b: Buffer, body: Stmt) -> bool:
+def is_constant(b: Buffer, body: Stmt) -> bool:
     """Whether every index of a buffer is a constant once the loops in `body` are written out."""
     loops = loops_of(body)
     if any(f.kind == "parallel" for f in loops):
@@ -61,4 +61,4 @@ def _is_constant(b: Buffer, body: Stmt) -> bool:
 
 
 def _is_written_out(f: For) -> bool:
-    return f.trips == 1 or (f.trips is not None and f.kind in _WRITTEN_OUT)
+    return f.trips == 1 or (f.trips is not None and f.kind in WRITTEN_OUT)

@@ -32,6 +32,7 @@ from tilewright.targets.cpu.emit import ONLY_CALLS, emit_module
 from tilewright.targets.cpu.frame_layout import plan_memory
 from tilewright.targets.cpu.lone_lanes import STORE, without_lone_lanes
 from tilewright.targets.cpu.machine import CpuMachine
+from tilewright.targets.cpu.roll_functions import roll_functions
 from tilewright.targets.cpu.row_vectors import row_vectors
 from tilewright.targets.llvm import backend
 from tilewright.targets.permitted import Permissions
@@ -141,7 +142,8 @@ def finished(kernel: Kernel, machine: CpuMachine, sanitized: bool = False) -> Ke
     kernel = row_vectors(dead_fills(kernel), machine)
     kernel = write_out(keep_sums(kernel, most))
     kernel = align_rows(steady(copies_across(kernel, machine.transpose)))
-    return promote(unroll_scatters(kernel), cost_model(machine).spilled * most)
+    kernel = promote(unroll_scatters(kernel), cost_model(machine).spilled * most)
+    return roll_functions(kernel)
 
 
 def written(
