@@ -1,5 +1,6 @@
 """Ranges of shapes on the command line: compiled to one artifact, run at other extents."""
 
+import numpy as np
 import onnx
 import pytest
 
@@ -46,11 +47,34 @@ def test_a_range_has_a_step(command, folder, tmp_path):
     assert "n has no single value, but 4..70..4" in said
 
 
-@pytest.mark.parametrize(("dim", "rows"), [(["--dim", "n=7"], 7), ([], 20)])
-def test_the_artifact_runs_at_any_extent(command, folder, dim, rows):
-    done = command("run", folder / "m.tw", *dim, "--json")
-    assert done.code == 0, done.err
+def test_the_artifact_runs_at_any_extent(command, folder):
+    done = command("run", folder / "m.tw", "--dim", "n=7", "--json")
+    assert done.code == 0 and "assumed" not in done.err
+    assert done.json["outputs"]["y"]["shape"] == [7, 6]
+
+
+@pytest.mark.parametrize(
+    ("args", "rows"),
+    [
+        (("m.tw",), 20),
+        (("m.onnx", "--dim", "n=2..9", "--no-jit"), 9),
+        (("m.onnx", "--dim", "n=2..9"), 9),
+    ],
+)
+def test_a_run_says_which_extents_it_assumes(command, folder, args, rows):
+    name, *more = args
+    done = command("run", folder / name, *more, "--json")
     assert done.json["outputs"]["y"]["shape"] == [rows, 6]
+    said = f"'n' is not given: assumed {rows}, the greatest of its range; --dim n=N"
+    assert done.err.count(said) == 1
+
+
+def test_arrays_give_the_extents_of_a_run(command, folder, tmp_path):
+    np.save(tmp_path / "x.npy", np.zeros((3, 6), np.float32))
+    x = f"x={tmp_path / 'x.npy'}"
+    done = command("run", folder / "m.tw", "--input", x, "--json")
+    assert done.json["outputs"]["y"]["shape"] == [3, 6], done.err
+    assert "assumed" not in done.err
 
 
 def test_the_artifact_is_timed_at_any_extent(command, folder):

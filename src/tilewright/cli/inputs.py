@@ -105,9 +105,9 @@ def gather(
     """An array for each input: from ``files`` (.npy, pictures) or ``archive`` (.npz), or random.
 
     Floats are normal, integers small and not negative, so that they are valid indices. A symbolic
-    extent comes from ``dims``, else from the arrays given, else from ``unless_given``, else it
-    is 1, and a note says so. Raises InputError for a file that cannot be read, a name the model
-    does not have, and two files for one.
+    extent comes from ``dims``, else from the arrays given; else it is as in ``unless_given``, the
+    greatest of its range, or 1, and a note says so. Raises InputError for a file that cannot be
+    read, a name the model does not have, and two files for one.
     """
     files = list(files)
     _check_once(name for name, _ in files)
@@ -129,11 +129,10 @@ def gather(
             given[tensor.name] = pictures.read(drawn[tensor.name], tensor, known)
         if tensor.name in given:
             given[tensor.name] = _fitting(tensor, given[tensor.name], known)
-    known = {**unless_given, **known}
     return {
         tensor.name: given[tensor.name]
         if tensor.name in given
-        else _draw(tensor, seed, known)
+        else _draw(tensor, seed, known, unless_given)
         for tensor in wanted
     }
 
@@ -218,7 +217,9 @@ def _unreadable(path: Path, error: Exception, expected: str) -> InputError:
     )
 
 
-def _draw(tensor: InputType, seed: int, known: dict[str, int]) -> Array:
+def _draw(
+    tensor: InputType, seed: int, known: dict[str, int], greatest: Mapping[str, int]
+) -> Array:
     if tensor.dtype is None or tensor.shape is None or tensor.dtype.is_string:
         kind = (
             "string"
@@ -231,17 +232,26 @@ def _draw(tensor: InputType, seed: int, known: dict[str, int]) -> Array:
             hint=f"Give it: --input {tensor.name}=FILE.npy",
         )
     shape = tuple(
-        _extent(tensor.name, axis, dim, known) for axis, dim in enumerate(tensor.shape)
+        _extent(tensor.name, axis, dim, known, greatest)
+        for axis, dim in enumerate(tensor.shape)
     )
     return random_array(tensor.name, tensor.dtype, shape, seed)
 
 
-def _extent(name: str, axis: int, dim: int | str | None, known: dict[str, int]) -> int:
+def _extent(
+    name: str,
+    axis: int,
+    dim: int | str | None,
+    known: dict[str, int],
+    greatest: Mapping[str, int],
+) -> int:
+    """An extent; one that nothing gives is assumed, noted, and from then on known."""
     if isinstance(dim, int):
         return dim
     key = dim if dim is not None else f"{name}.{axis}"
     if key not in known:
+        known[key] = greatest.get(key, 1)
+        which = ", the greatest of its range" if key in greatest else ""
         how = f"; --dim {dim}=N changes it" if dim is not None else ""
-        note(f"dimension {key!r} is not given: assumed 1{how}")
-        known[key] = 1
+        note(f"dimension {key!r} is not given: assumed {known[key]}{which}{how}")
     return known[key]
