@@ -308,7 +308,7 @@ def test_no_two_nodes_have_one_name():
 
 ROWS = "agraph (float[rows, n] x, float[m, 2] y) => (float[rows, n] z) { z = Neg(x) }"
 MADE_FOR = {
-    "tilewright.ranges": '{"rows": [2, 8, 2], "n": [0, null, 1]}',
+    "tilewright.ranges": '{"rows": [2, 8, 2, 2], "n": [2, null, 1, 0]}',
     "tilewright.conditions": '[[">", "rows", ["+", "m", 1]]]',
 }
 
@@ -321,7 +321,7 @@ def made_for(**held: str):
 
 def test_extents_for_which_a_model_is_made_go_there_and_back() -> None:
     graph = load(made_for(**MADE_FOR), standard=True)
-    assert graph.ranges == {"rows": (2, 8, 2), "n": (0, None, 1)}
+    assert graph.ranges == {"rows": (2, 8, 2, 2), "n": (2, None, 1, 0)}
     assert [str(c) for c in graph.conditions] == ["rows > (m + 1)"]
     written = tw.to_onnx(graph)
     assert {p.key: p.value for p in written.metadata_props} == MADE_FOR
@@ -356,13 +356,15 @@ def test_extents_for_which_a_model_is_not_made_are_refused() -> None:
         ({"tilewright.conditions": "{}"}, "conditions does not say"),
         ({"tilewright.conditions": "[" * 100_000}, "conditions does not say"),
         ({"tilewright.conditions": "[" + "1," * 600_000 + "1]"}, "it is too long"),
-        ({"tilewright.ranges": '{"rows": [2, 1, 1]}'}, r"'rows' is \[2, 1, 1\]"),
-        ({"tilewright.ranges": '{"rows": [-1, 1, 1]}'}, "'rows' is"),
-        ({"tilewright.ranges": '{"rows": [1, 2, 0]}'}, "'rows' is"),
-        ({"tilewright.ranges": '{"rows": [1, 2.5, 1]}'}, "'rows' is"),
-        ({"tilewright.ranges": '{"rows": [true, 2, 1]}'}, "'rows' is"),
+        ({"tilewright.ranges": '{"rows": [2, 1, 1, 0]}'}, r"'rows' is \[2, 1, 1, 0\]"),
+        ({"tilewright.ranges": '{"rows": [0, 1, 1, -1]}'}, "'rows' is"),
+        ({"tilewright.ranges": '{"rows": [1, 2, 0, 1]}'}, "'rows' is"),
+        ({"tilewright.ranges": '{"rows": [1, 2.5, 1, 1]}'}, "'rows' is"),
+        ({"tilewright.ranges": '{"rows": [true, 2, 1, 1]}'}, "'rows' is"),
+        ({"tilewright.ranges": '{"rows": [1, 2, 1, 2]}'}, "'rows' is"),
+        ({"tilewright.ranges": '{"rows": [1, 2, 1]}'}, "'rows' is"),
         ({"tilewright.ranges": '{"rows": 2}'}, "'rows' is 2"),
-        ({"tilewright.ranges": '{"other": [1, 2, 1]}'}, "no input has a dimension 'other'"),
+        ({"tilewright.ranges": '{"other": [1, 2, 1, 1]}'}, "no input has a dimension 'other'"),
         ({"tilewright.conditions": '[["<", "o", 2]]'}, "no input has a dimension 'o'"),
         ({"tilewright.conditions": '[["exec", "rows"]]'}, "has the function 'exec'"),
         ({"tilewright.conditions": '[["<", "rows", null]]'}, "has the part 'None'"),

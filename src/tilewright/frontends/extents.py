@@ -1,10 +1,10 @@
 """The extents for which a model is made, in the metadata of ONNX: it has no other place for them.
 
 `tilewright.ranges` holds, by the name of a dimension of the inputs, the least and the greatest
-extent (null: without bound) and what divides it, `{"rows": [2, 64, 2]}`; `tilewright.conditions`
-what else is true of extents, as lists of a function and its operands,
-`[[">", "rows", ["*", 2, "columns"]]]`: `runtime/conditions.py` has the functions. Other runtimes
-ignore both.
+extent (null: without bound), what divides it, and the least one that calls may have,
+`{"rows": [2, 64, 2, 2]}`; `tilewright.conditions` what else is true of extents, as lists of a
+function and its operands, `[[">", "rows", ["*", 2, "columns"]]]`: `runtime/conditions.py` has the
+functions. Other runtimes ignore both.
 """
 
 from __future__ import annotations
@@ -15,15 +15,13 @@ from dataclasses import replace
 from typing import Any, Final
 
 from tilewright.base.errors import ModelError
-from tilewright.graph.nodes import Graph, Value
+from tilewright.graph.nodes import ExtentRange, Graph, Value
 from tilewright.runtime.conditions import ExtentCondition
 
 RANGES: Final = "tilewright.ranges"
 CONDITIONS: Final = "tilewright.conditions"
 KEYS: Final = (RANGES, CONDITIONS)
 _LONGEST: Final = 1 << 20  # characters of either
-
-Range = tuple[int, int | None, int]
 
 
 def metadata_of(graph: Graph) -> dict[str, str]:
@@ -34,7 +32,7 @@ def metadata_of(graph: Graph) -> dict[str, str]:
 
 def metadata(
     names: Collection[str],
-    ranges: Mapping[str, Range],
+    ranges: Mapping[str, ExtentRange],
     conditions: Sequence[ExtentCondition],
 ) -> dict[str, str]:
     """The same of the dimensions in `names`."""
@@ -86,16 +84,15 @@ def _parsed(texts: Mapping[str, str], key: str, default: Any) -> Any:
         raise _malformed(key, str(error)) from None
 
 
-def _range(name: str, given: Any) -> Range:
-    """The least and the greatest extent, and what divides it."""
-    if isinstance(given, list) and len(given) == 3:
-        least, most, step = given
-        whole = all(type(n) is int for n in (least, step)) and type(most) in (
-            int,
-            type(None),
-        )
-        if whole and least >= 0 and step >= 1 and (most is None or most >= least):
-            return least, most, step
+def _range(name: str, given: Any) -> ExtentRange:
+    """A range as `metadata` writes it."""
+    if isinstance(given, list) and len(given) == len(ExtentRange._fields):
+        found = ExtentRange(*given)
+        least, most, step, accepted = found
+        whole = all(type(n) is int for n in (least, step, accepted))
+        ends = most is None or type(most) is int and most >= least
+        if whole and ends and 0 <= accepted <= least and step >= 1:
+            return found
     raise _malformed(RANGES, f"{name[:80]!r} is {str(given)[:80]}")
 
 

@@ -61,7 +61,7 @@ def import_program(program: Any, settings: ImportSettings) -> Graph:
 
 def limits_of(
     program: Any, names: Mapping[str, str]
-) -> tuple[dict[str, tuple[int, int | None, int]], tuple[ExtentCondition, ...]]:
+) -> tuple[dict[str, ExtentRange], tuple[ExtentCondition, ...]]:
     """The ranges and conditions of a program's extents, as a Graph has them.
 
     names: for PyTorch's symbols, where the graph has others. Raises as `conditions`.
