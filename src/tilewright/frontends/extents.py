@@ -90,7 +90,7 @@ def _range(name: str, given: Any) -> ExtentRange:
         found = ExtentRange(*given)
         least, most, step, accepted = found
         whole = all(type(n) is int for n in (least, step, accepted))
-        ends = most is None or type(most) is int and most >= least
+        ends = most is None or (type(most) is int and most >= least)
         if whole and ends and 0 <= accepted <= least and step >= 1:
             return found
     raise _malformed(RANGES, f"{name[:80]!r} is {str(given)[:80]}")
