@@ -72,7 +72,7 @@ def persistent(
     ("case", "tile", "cluster", "stages", "blocks"),
     [
         (half(180, 264, 200), ONE, ONE_BLOCK, 3, 3),
-        (turned(300, 130, 256), ONE, ONE_BLOCK, 4, 2),
+        (turned(300, 130, 256), ONE, ONE_BLOCK, 4, 4),
         (rounded(190, 264, 256), ONE, ONE_BLOCK, 2, 5),
         (half(248, 256, 200), ONE, DOWN, 3, 4),
         (half(188, 512, 264), ONE, ACROSS, 3, 4),
