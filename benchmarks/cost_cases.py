@@ -314,6 +314,7 @@ CASES: Final[Mapping[str, Case]] = {
     "chained_row": Case("layer_norm"),
     "many_rows": Case("softmax_few"),
     "row_blocks": Case("softmax"),
+    "fetched": Case("softmax_large"),
     "window_rows": Case("pooling"),
     "window_results": Case("pooling_channels"),
     "window_vectors": Case("pooling_channels"),

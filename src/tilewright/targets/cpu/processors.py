@@ -81,6 +81,7 @@ KNOWN: Final[tuple[CoreKind, ...]] = (
             "far_bytes": 20,
             "exchanged": 1.0,
             "cold_byte": 0.09,
+            "fetched": 4096,
         },
     ),
 )

@@ -14,6 +14,7 @@ from tilewright.expr.nodes import Buffer, Load
 from tilewright.schedule import Schedule
 from tilewright.schedule.space.choices import Choices
 from tilewright.schedule.space.nest import (
+    AHEAD,
     VECTORS,
     divisors,
     existing,
@@ -250,10 +251,10 @@ def _in_flight(c: Computation, extent: int, lanes: int, at: Context) -> int:
 def _fetches(
     computations: Sequence[Computation], rows: int, costs: CostModel
 ) -> dict[Computation, int]:
-    """Computations with functions of long rows of large data, read before: bytes to the next row.
+    """How many bytes ahead what Computations read of large data is fetched.
 
-    That row can be prefetched meanwhile; hardware does not while the current row comes from the
-    cache.
+    Functions of long rows that were read before: the next row. Hardware does not fetch it while the
+    current row comes from the cache. Where there are none, see `_fetched_first`.
     """
     seen: set[Buffer] = set()
     found: dict[Computation, int] = {}
@@ -265,11 +266,40 @@ def _fetches(
                 pitch = (stride(address(a), dims[-1].var) or 0) * itemsize
             else:
                 pitch = 0
-            large = a.buffer.size * itemsize >= costs.large * costs.machine.l2
-            if a.buffer in seen and large and pitch * costs.quarter >= costs.machine.l1:
+            long = pitch * costs.quarter >= costs.machine.l1
+            if a.buffer in seen and long and _is_large(a.buffer, costs):
                 found[c] = pitch
         seen |= set(c.inputs)
-    return found
+    return found or _fetched_first(computations, costs)
+
+
+def _fetched_first(
+    computations: Sequence[Computation], costs: CostModel
+) -> dict[Computation, int]:
+    """What reads the only large tensor first, as far ahead as the processor gains by.
+
+    Rows that others are made of wait for both, until they come from beyond the last cache. Two
+    tensors are fetched side by side anyway.
+    """
+    made = {o.tensor for c in computations for o in c.outputs}  # a row of it, nearby
+    read = {b for c in computations for b in c.inputs} - made
+    large = [b for b in read if _is_large(b, costs)]
+    if len(large) != 1:
+        return {}
+    result = _bytes(computations[-1].outputs[0].tensor)
+    size = _bytes(large[0])
+    if size <= result < costs.machine.l3 - size:
+        return {}
+    first = next(c for c in computations if large[0] in c.inputs)
+    return {first: max(n for n in AHEAD if n <= costs.fetched)}
+
+
+def _is_large(b: Buffer, costs: CostModel) -> bool:
+    return _bytes(b) >= costs.large * costs.machine.l2
+
+
+def _bytes(b: Buffer) -> int:
+    return b.size * b.dtype.itemsize
 
 
 def _row_dims(
