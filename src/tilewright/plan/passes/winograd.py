@@ -70,8 +70,9 @@ def _transform(
     form = _best(step, forms, around)
     if form is None:
         return None
-    name = f"{step.name} F({form.tile},{WINDOW})"
-    events.emit("winograd", stage=name, tile=form.tile)
+    tile = form.tile
+    name = f"{step.name} F({tile},{WINDOW})"
+    events.emit("winograd", stage=name, tile=tile)
     found: list[Step] = []
     for c in form.before:
         around.moved[c.inputs[0]] = c.outputs[0].tensor
@@ -192,8 +193,11 @@ def _best(group: FusionGroup, forms: WinogradForms, around: _Around) -> _Form | 
     least = math.inf
     text = canonical(group.computations, ())
     for tile in forms.tiles:
-        known = around.expected.get((text, tile), 0.0)
-        if known is None or known >= least:
+        key = (text, tile)
+        known = around.expected.get(key, 0.0)
+        if known is None:
+            continue
+        if known >= least:
             continue
         parts = _transformed(group, around, tile)
         if parts is None:
@@ -201,9 +205,9 @@ def _best(group: FusionGroup, forms: WinogradForms, around: _Around) -> _Form | 
         if not all(map(around.is_whole, parts[1].inputs)):
             continue
         form = _channels_last(tile, parts, around.moved)
-        if (text, tile) not in around.expected:
-            around.expected[text, tile] = forms.cost(form.group)
-        expected = around.expected[text, tile]
+        if key not in around.expected:
+            around.expected[key] = forms.cost(form.group)
+        expected = around.expected[key]
         copies = form.before or form.behind
         pays = not copies or _products(parts) >= forms.moved_products
         if expected is not None and pays and expected < least:
