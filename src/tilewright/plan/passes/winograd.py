@@ -18,6 +18,7 @@ from operator import mul
 from tilewright.base import events
 from tilewright.base.dataclass import dataclass
 from tilewright.compute.build import map_
+from tilewright.compute.canonical import canonical
 from tilewright.compute.channel_groups import by_group
 from tilewright.compute.nodes import Computation
 from tilewright.compute.transforms import identity_dims, inline, order_dims, relayout
@@ -69,8 +70,9 @@ def _transform(
     form = _best(step, forms, around)
     if form is None:
         return None
-    name = f"{step.name} F({form.tile},{WINDOW})"
-    events.emit("winograd", stage=name, tile=form.tile)
+    tile = form.tile
+    name = f"{step.name} F({tile},{WINDOW})"
+    events.emit("winograd", stage=name, tile=tile)
     found: list[Step] = []
     for c in form.before:
         around.moved[c.inputs[0]] = c.outputs[0].tensor
@@ -143,7 +145,8 @@ def open_forms(
 class _Around:
     """The context of a group: constants, outputs of the model, writers and readers.
 
-    done: the steps before it. moved: tensors with an existing channel-last copy.
+    done: the steps before it. moved: tensors with an existing channel-last copy. expected: by the
+    canonical text of a group and a tile, the cost of its form, which names do not change.
     """
 
     constants: set[Buffer]
@@ -151,6 +154,7 @@ class _Around:
     flow: DefUse
     done: set[Step] = field(default_factory=set)
     moved: dict[Buffer, Buffer] = field(default_factory=dict)
+    expected: dict[tuple[str, int], float | None] = field(default_factory=dict)
 
     def is_whole(self, tensor: Buffer) -> bool:
         """Whether all writes to a tensor have happened, so that a copy of it stays correct.
@@ -187,14 +191,23 @@ def _best(group: FusionGroup, forms: WinogradForms, around: _Around) -> _Form | 
         return None
     best: _Form | None = None
     least = math.inf
+    text = canonical(group.computations, ())
     for tile in forms.tiles:
+        key = (text, tile)
+        known = around.expected.get(key, 0.0)
+        if known is None:
+            continue
+        if known >= least:
+            continue
         parts = _transformed(group, around, tile)
         if parts is None:
             continue
         if not all(map(around.is_whole, parts[1].inputs)):
             continue
         form = _channels_last(tile, parts, around.moved)
-        expected = forms.cost(form.group)
+        if key not in around.expected:
+            around.expected[key] = forms.cost(form.group)
+        expected = around.expected[key]
         copies = form.before or form.behind
         pays = not copies or _products(parts) >= forms.moved_products
         if expected is not None and pays and expected < least:

@@ -1,0 +1,91 @@
+"""The cost of a Winograd form is asked for once for convolutions that are equal but for names."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from unittest.mock import Mock
+
+import pytest
+
+from tilewright.base.dtypes import float32
+from tilewright.compute.build import map_, padded, reduce_
+from tilewright.compute.nodes import Computation
+from tilewright.expr.nodes import Buffer, Expr
+from tilewright.plan.nodes import FusionGroup, Step
+from tilewright.plan.passes import winograd
+from tilewright.plan.passes.winograd import WinogradForms, transform_convolutions
+
+FILTERS = [Buffer(f"w{n}", (5, 4, 3, 3), float32) for n in range(2)]
+
+
+def layer(n: int, side: int = 6, scale: float = 2.0) -> FusionGroup:
+    """A convolution of its own tensors, and a map behind it."""
+    x = Buffer(f"x{n}", (4, side, side), float32)
+    t, y = (Buffer(f"{name}{n}", (5, side, side), float32) for name in "ty")
+    filters = FILTERS[n]
+
+    def value(k: Expr, i: Expr, j: Expr, c: Expr, a: Expr, b: Expr) -> Expr:
+        return padded(x, (c, i + a - 1, j + b - 1), 0.0) * filters[k, c, a, b]
+
+    conv = reduce_(f"conv{n}", t, (4, 3, 3), "add", value)
+    return FusionGroup(f"layer{n}", (conv, map_(f"map{n}", y, lambda *i: t[i] * scale)))
+
+
+class Costs:
+    """Counts what is asked; costs: by the points of a tile, None for a form that is not taken."""
+
+    def __init__(self, costs: dict[int, float | None]) -> None:
+        self.costs = costs
+        self.asked: list[int] = []
+
+    def __call__(
+        self, group: Sequence[Computation], constants: Collection[Buffer] = ()
+    ) -> float | None:
+        points = len(group[1].outputs)
+        self.asked.append(points)
+        return self.costs[points]
+
+
+def made(steps: Sequence[Step], costs: Costs) -> list[int]:
+    """The points of the tile of each layer, 0 for one that stays."""
+    forms = WinogradForms((2, 4), costs, moved_products=0)
+    keep = {b for s in steps for b in s.writes if b.name.startswith("y")}
+    after = transform_convolutions(steps, forms, set(FILTERS), keep)
+    layers = [s for s in after if s.name.startswith("layer")]
+    groups = [s for s in layers if not s.name.endswith((".in", ".out"))]
+    return [
+        len(s.computations[1].outputs) if len(s.computations) > 2 else 0
+        for s in groups
+        if isinstance(s, FusionGroup)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("costs", "tiles", "forms"),
+    [
+        ({16: 1.0, 36: 2.0}, 16, 3),
+        ({16: 2.0, 36: 1.0}, 36, 4),
+        ({16: None, 36: 1.0}, 36, 3),
+        ({16: None, 36: None}, 0, 2),
+    ],
+)
+def test_equal_layers_have_one_answer_for_each_tile(
+    costs: dict[int, float | None],
+    tiles: int,
+    forms: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """forms: how many are made; the second layer's only where they may be the cheapest yet."""
+    form = Mock(wraps=winograd._transformed)
+    monkeypatch.setattr(winograd, "_transformed", form)
+    asked = Costs(costs)
+    assert made([layer(0), layer(1)], asked) == [tiles, tiles]
+    assert asked.asked == [16, 36]
+    assert form.call_count == forms
+
+
+@pytest.mark.parametrize("change", [{"side": 8}, {"scale": 3.0}])
+def test_layers_that_differ_have_their_own(change: dict[str, int]) -> None:
+    asked = Costs({16: 1.0, 36: 2.0})
+    assert made([layer(0), layer(1, **change)], asked) == [16, 16]
+    assert asked.asked == [16, 36, 16, 36]
