@@ -128,7 +128,7 @@ def summary(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
 @click.option(
     "--list",
     "which",
-    type=click.Choice(("first", "drawn", "again", "others")),
+    type=click.Choice(("first", "drawn", "again", "others", "fields")),
     default="first",
 )
 @click.option("--folder", type=click.Path(path_type=Path), default="zoo_files")

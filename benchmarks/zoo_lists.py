@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from benchmarks.zoo_fields import FIELDS
 from benchmarks.zoo_models import AGAIN, DRAWN, ENTRIES, Entry
 from benchmarks.zoo_others import OTHERS
 
@@ -13,6 +14,7 @@ LISTS: Final[Mapping[str, tuple[Entry, ...]]] = {
     "drawn": DRAWN,
     "again": AGAIN,
     "others": OTHERS,
+    "fields": FIELDS,
 }
 
 

@@ -58,6 +58,12 @@ MEANINGS: Sequence[ChoiceMeaning] = (
         "tiled",
     ),
     ChoiceMeaning(
+        "turn.<buffer>",
+        "whether an operand that windows share is copied with the vectors' axis last",
+        YES_NO,
+        "tiled",
+    ),
+    ChoiceMeaning(
         "inline.<buffer>",
         "whether a map is recomputed wherever it is read",
         YES_NO,

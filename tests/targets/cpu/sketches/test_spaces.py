@@ -22,6 +22,7 @@ from tests.targets.cpu.sketches.test_interleaved import grouped
 from tests.targets.cpu.sketches.test_register_transpose import permuted
 from tests.targets.cpu.sketches.test_scans import running
 from tests.targets.cpu.sketches.test_sketches import product, softmax
+from tests.targets.cpu.sketches.test_turned import few_results
 from tests.targets.cpu.sketches.test_windows import parts
 from tests.targets.cpu.sketches.test_winograd import layer
 from tilewright.base.dtypes import float32
@@ -129,6 +130,7 @@ def total(n: int) -> Program:
 PROGRAMS: dict[str, Callable[[], Program]] = {
     "product": lambda: of(product(12, 17, 40)),
     "convolution": convolution,
+    "few results": lambda: of(few_results()),
     "groups": grouped_product,
     "winograd": filtered,
     "attention": scores,

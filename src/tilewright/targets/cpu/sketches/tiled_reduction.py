@@ -68,10 +68,11 @@ def tiled(
     """See the module's docstring.
 
     parameters: those of `vector`, `plan`, `interleaved`, `split_tiles` and `dot`; `pad.<buffer>`,
-    copy an input with its padding first; `pack.<buffer>`, copy an operand in the order it is read,
-    `pack.<buffer>.<loop>`, the same of the read along a loop if the kernel has several,
-    `pack.<buffer>.tiles`, in tiles with the parameters of `transpose`; `<reduction>.apart`, whether
-    each of the batch has its own copy; `<reduction>.unroll`, steps that are written out;
+    copy an input with its padding first; `turn.<buffer>`, copy one whose vectors are strided with
+    their axis last; `pack.<buffer>`, copy an operand in the order it is read,
+    `pack.<buffer>.<loop>`, the same of the read along a loop if the kernel has several; of these
+    copies, `pack.<buffer>.tiles`, in tiles with the parameters of `transpose`; `<reduction>.apart`,
+    whether each of the batch has its own copy; `<reduction>.unroll`, steps that are written out;
     `<reduction>.prefetch` of the columns; `<reduction>.parallel`, `<reduction>.shared`,
     `<copy>.shared`.
     """
@@ -90,6 +91,7 @@ def tiled(
     copies: list[str] = []
     if d is None and not apart:
         s, copies = _stage_padding(s, r, p, None, at, choose)
+        _stage_turned(s, r, p, at, choose)
     target, names = results(s, pattern)
     lanes_last(s, r, p.vector, target)
     outer, inner = split_tiles(s, p, names, pattern, at, choose)
@@ -215,6 +217,42 @@ def _stage_padding(
             if anchor is not None:
                 place(s, new, at.costs.stack)
     return s, copies
+
+
+def _stage_turned(
+    s: Schedule, r: Computation, p: TilePlan, at: Context, choose: Choices
+) -> None:
+    """Copy columns whose vectors are strided, with the vectors' axis last, if windows share them.
+
+    In the order in which it is read, each element would be copied once for each window that it is
+    in: 81 times for 9x9 windows of an image with channels last, whose few results are rows.
+    """
+    guarded = {a.buffer for a in _guarded(r, p)}
+    for buffer in dict.fromkeys(a.buffer for a in p.columns):
+        axis = _turned_axis(buffer, r, p.vector)
+        if axis is None or buffer in at.constants or buffer in guarded:
+            continue
+        if not choose(f"turn.{buffer.name}", (True, False), True):
+            continue
+        new = s.cache_read(buffer.name, None, "global")
+        rank = len(buffer.shape)
+        move_last(s, new, axis, rank)
+        nest = [f"{new}.r{n}" for n in range(rank)]
+        _copy_fast(s, nest, f"pack.{buffer.name}", buffer, at, choose)
+
+
+def _turned_axis(buffer: Buffer, r: Computation, vector: Dim) -> int | None:
+    """The axis along which vectors read a buffer, one element per lane, if that is not its last and
+    its elements are read in several places each; None else."""
+    found = [a for a in r.accesses if a.buffer is buffer]
+    (a, *others) = found
+    axes = [n for n, i in enumerate(a.index) if uses(i, vector.var)]
+    read = math.prod(d.extent for d in r.dims if any(uses(i, d.var) for i in a.index))
+    if others or len(axes) != 1 or read <= buffer.size:
+        return None
+    if stride(affine(a.index[axes[0]]), vector.var) != 1:
+        return None
+    return axes[0] if stride(address(a), vector.var) != 1 else None
 
 
 def _share_copy(
