@@ -22,6 +22,11 @@ ACTIVATIONS = (
 
 
 CASES = {
+    "hypotenuses": (
+        torch.hypot,
+        T([3.0, 0.0, -0.0, 3e30, 1e-30, torch.inf, torch.nan, -torch.inf, torch.nan]),
+        T([-4.0, 0.0, 2.0, 4e30, 1e-30, 1.0, torch.inf, torch.inf, 1.0]),
+    ),
     "unary": (lambda a: [getattr(torch, n)(a) for n in UNARY], SPECIAL),
     "activations": (lambda a: [getattr(F, n)(a) for n in ACTIVATIONS], SPECIAL),
     # At infinity PyTorch gives NaN for these two.

@@ -33,56 +33,112 @@ class LocalColumns:
     Entries are divided by the largest one, `scale`, so that no square of one overflows.
     """
 
-    def __init__(self, x: Buffer) -> None:
+    def __init__(
+        self,
+        x: Buffer,
+    ) -> None:
         *self.batch, self.rows, self.count = x.shape
         self.nests = LoopNests()
         self.local: list[Buffer] = []
-        self.columns = self.buffer("columns", self.count, self.rows)
+        self.columns = self.buffer(
+            "columns",
+            self.count,
+            self.rows,
+        )
         self.scale = self.cell("scale")
         self.held = self.cell("held")
         self.other = self.cell("other")
 
     def buffer(self, name: str, *shape: int) -> Buffer:
         """A local array of float64."""
-        made = Buffer(name, tuple(max(n, 1) for n in shape), float64)
+        made = Buffer(
+            name,
+            tuple(max(n, 1) for n in shape),
+            float64,
+        )
         self.local.append(made)
         return made
 
-    def cell(self, name: str) -> Buffer:
+    def cell(
+        self,
+        name: str,
+    ) -> Buffer:
         """A local variable."""
         return self.buffer(name, 1)
 
-    def set(self, cell: Buffer, value: Expr) -> Stmt:
+    def set(
+        self,
+        cell: Buffer,
+        value: Expr,
+    ) -> Stmt:
         """Assign a local variable."""
-        return Store(cell, (const(0),), value)
+        return Store(
+            cell,
+            (const(0),),
+            value,
+        )
 
-    def fill(self, i: Point, x: Buffer) -> Stmt:
+    def fill(
+        self,
+        i: Point,
+        x: Buffer,
+    ) -> Stmt:
         """Copy matrix `i`, divided by its scale."""
 
-        def given(c: Expr, r: Expr) -> Expr:
+        def given(
+            c: Expr,
+            r: Expr,
+        ) -> Expr:
             return cast(x[(*i, r, c)], float64)
 
-        def look(c: Expr, r: Expr) -> Stmt:
+        def look(
+            c: Expr,
+            r: Expr,
+        ) -> Stmt:
             return self.set(self.scale, Max(self.scale[0], call("abs", given(c, r))))
 
-        def entry(c: Expr, r: Expr) -> Stmt:
-            return Store(self.columns, (c, r), given(c, r) / self.scale[0])
+        def entry(
+            c: Expr,
+            r: Expr,
+        ) -> Stmt:
+            return Store(
+                self.columns,
+                (c, r),
+                given(c, r) / self.scale[0],
+            )
 
         extents = (self.count, self.rows)
         scale = self.scale[0]
         return block(
             self.set(self.scale, ZERO),
             self.nests.over(extents, look),
-            self.set(self.scale, Select(scale.eq(0), ONE, scale)),
+            self.set(
+                self.scale,
+                Select(
+                    scale.eq(0),
+                    ONE,
+                    scale,
+                ),
+            ),
             self.nests.over(extents, entry),
         )
 
-    def sum(self, cell: Buffer, count: int, term: Callable[[Expr], Expr]) -> Stmt:
+    def sum(
+        self,
+        cell: Buffer,
+        count: int,
+        term: Callable[[Expr], Expr],
+    ) -> Stmt:
         """The sum of `count` terms in a local variable."""
         add = reducer("add", float64)
 
         def step(n: Expr) -> Stmt:
-            return Update((cell,), ((const(0),),), (term(n),), add)
+            return Update(
+                (cell,),
+                ((const(0),),),
+                (term(n),),
+                add,
+            )
 
         return block(self.set(cell, ZERO), self.nests.loop(count, step))
 
@@ -98,7 +154,15 @@ class LocalColumns:
         whole = self.nests.rows(
             self.batch, work, lambda *i: allocated(self.local, one(i))
         )
-        return [kernel(op.name, inputs, outputs, whole, self.nests.notes)]
+        return [
+            kernel(
+                op.name,
+                inputs,
+                outputs,
+                whole,
+                self.nests.notes,
+            )
+        ]
 
     def result(
         self, i: Point, out: Buffer | None, value: Callable[[Expr, Expr], Expr]
@@ -107,8 +171,15 @@ class LocalColumns:
         if out is None:
             return block()
 
-        def entry(r: Expr, c: Expr) -> Stmt:
-            return Store(out, (*i, r, c), cast(value(r, c), out.dtype))
+        def entry(
+            r: Expr,
+            c: Expr,
+        ) -> Stmt:
+            return Store(
+                out,
+                (*i, r, c),
+                cast(value(r, c), out.dtype),
+            )
 
         return self.nests.over(out.shape[-2:], entry)
 
@@ -117,11 +188,19 @@ class Reflections:
     """Householder's reflections of the columns: the vectors below the diagonal, whose first entries
     are 1, and their factors."""
 
-    def __init__(self, columns: LocalColumns, width: int) -> None:
+    def __init__(
+        self,
+        columns: LocalColumns,
+        width: int,
+    ) -> None:
         self.of = columns
         self.steps = min(columns.rows, columns.count)
         self.factors = columns.buffer("factors", self.steps)
-        self.turned = columns.buffer("turned", width, columns.rows)
+        self.turned = columns.buffer(
+            "turned",
+            width,
+            columns.rows,
+        )
         self.width = width
 
     def reflect(self) -> Stmt:
@@ -162,16 +241,33 @@ class Reflections:
 
         return nests.loop(self.steps, step)
 
-    def _apply(self, k: Expr, target: Buffer, c: Expr) -> Stmt:
+    def _apply(
+        self,
+        k: Expr,
+        target: Buffer,
+        c: Expr,
+    ) -> Stmt:
         """Reflect column `c` of `target` by vector `k`."""
         columns, held = self.of.columns, self.of.held[0]
 
         def vector(r: Expr) -> Expr:
-            behind = Select(r > k, columns[k, r], ZERO)
-            return Select(r.eq(k), ONE, behind)
+            behind = Select(
+                r > k,
+                columns[k, r],
+                ZERO,
+            )
+            return Select(
+                r.eq(k),
+                ONE,
+                behind,
+            )
 
         def change(r: Expr) -> Stmt:
-            return Store(target, (c, r), target[c, r] - held * vector(r))
+            return Store(
+                target,
+                (c, r),
+                target[c, r] - held * vector(r),
+            )
 
         rows = self.of.rows
         return block(
@@ -184,12 +280,30 @@ class Reflections:
         """The product of the reflections, by columns, in `turned`; the last is applied first."""
         nests = self.of.nests
 
-        def start(c: Expr, r: Expr) -> Stmt:
-            return Store(self.turned, (c, r), Select(c.eq(r), ONE, ZERO))
+        def start(
+            c: Expr,
+            r: Expr,
+        ) -> Stmt:
+            return Store(
+                self.turned,
+                (c, r),
+                Select(
+                    c.eq(r),
+                    ONE,
+                    ZERO,
+                ),
+            )
 
         def step(t: Expr) -> Stmt:
             k = self.steps - 1 - t
-            return nests.loop(self.width, lambda c: self._apply(k, self.turned, c))
+            return nests.loop(
+                self.width,
+                lambda c: self._apply(
+                    k,
+                    self.turned,
+                    c,
+                ),
+            )
 
         unit = nests.over((self.width, self.of.rows), start)
         return block(unit, nests.loop(self.steps, step))
@@ -208,7 +322,10 @@ def rectangles(op: OpCall) -> tuple[tuple[int, ...], int, int]:
     return shape[:-2], shape[-2], shape[-1]
 
 
-def flag(op: OpCall, name: str) -> bool:
+def flag(
+    op: OpCall,
+    name: str,
+) -> bool:
     """An attribute that is 0, its default, or 1. Raises ModelError for another value."""
     value = op.attr(name, 0)
     if value not in (0, 1):
@@ -223,14 +340,25 @@ def _types(op: OpCall) -> Sequence[Type]:
     return [(dtype, (*batch, rows, width)), (dtype, (*batch, width, columns))]
 
 
-def _factored(op: OpCall, inputs: Buffers, outputs: Outputs) -> list[Kernel]:
+def _factored(
+    op: OpCall,
+    inputs: Buffers,
+    outputs: Outputs,
+) -> list[Kernel]:
     (x,) = inputs
     q, upper = outputs
     m = LocalColumns(x)
     h = Reflections(m, m.rows if flag(op, "full") else min(m.rows, m.count))
 
-    def triangle(r: Expr, c: Expr) -> Expr:
-        return Select(r > c, ZERO, m.columns[c, r] * m.scale[0])
+    def triangle(
+        r: Expr,
+        c: Expr,
+    ) -> Expr:
+        return Select(
+            r > c,
+            ZERO,
+            m.columns[c, r] * m.scale[0],
+        )
 
     def one(i: Point) -> Stmt:
         return block(

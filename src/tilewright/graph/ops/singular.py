@@ -41,26 +41,63 @@ _EPSILON: Final = float(np.finfo(np.float64).eps)
 class JacobiColumns(LocalColumns):
     """Columns that are rotated in pairs, with the product of all rotations, by columns."""
 
-    def __init__(self, x: Buffer) -> None:
+    def __init__(
+        self,
+        x: Buffer,
+    ) -> None:
         super().__init__(x)
-        self.vectors = self.buffer("vectors", self.count, self.count)
+        self.vectors = self.buffer(
+            "vectors",
+            self.count,
+            self.count,
+        )
         self.lengths = self.buffer("lengths", self.count)
         self.sine = self.cell("sine")
         self.cosine = self.cell("cosine")
         self.product = self.cell("product")
         self.finite = self.cell("finite")  # 0, or NaN
-        self.best = Buffer("best", (1,), INDEX)
-        self.sweep = Buffer("sweep", (1,), INDEX)
-        self.rotated = Buffer("rotated", (1,), INDEX)
+        self.best = Buffer(
+            "best",
+            (1,),
+            INDEX,
+        )
+        self.sweep = Buffer(
+            "sweep",
+            (1,),
+            INDEX,
+        )
+        self.rotated = Buffer(
+            "rotated",
+            (1,),
+            INDEX,
+        )
         self.local += [self.best, self.sweep, self.rotated]
 
-    def start(self, i: Point, x: Buffer) -> Stmt:
+    def start(
+        self,
+        i: Point,
+        x: Buffer,
+    ) -> Stmt:
         """Fill the columns and no rotation; look for entries that are not finite."""
 
-        def unit(c: Expr, r: Expr) -> Stmt:
-            return Store(self.vectors, (c, r), Select(c.eq(r), ONE, ZERO))
+        def unit(
+            c: Expr,
+            r: Expr,
+        ) -> Stmt:
+            return Store(
+                self.vectors,
+                (c, r),
+                Select(
+                    c.eq(r),
+                    ONE,
+                    ZERO,
+                ),
+            )
 
-        def look(r: Expr, c: Expr) -> Stmt:
+        def look(
+            r: Expr,
+            c: Expr,
+        ) -> Stmt:
             lost = cast(x[(*i, r, c)], float64) * ZERO
             return self.set(self.finite, self.finite[0] + lost)
 
@@ -71,39 +108,87 @@ class JacobiColumns(LocalColumns):
             self.nests.over((self.rows, self.count), look),
         )
 
-    def sweeps(self, pair: Callable[[Expr, Expr], Stmt]) -> Stmt:
+    def sweeps(
+        self,
+        pair: Callable[[Expr, Expr], Stmt],
+    ) -> Stmt:
         """All pairs of columns in turn, until `pair` rotates none of them."""
 
-        def one(p: Expr, q: Expr) -> Stmt:
-            return If(q > p, pair(p, q), None)
+        def one(
+            p: Expr,
+            q: Expr,
+        ) -> Stmt:
+            return If(
+                q > p,
+                pair(p, q),
+                None,
+            )
 
         again = both(self.rotated[0] > 0, self.sweep[0] < SWEEPS)
         every = block(
-            Store(self.rotated, (const(0),), const(0)),
-            Store(self.sweep, (const(0),), self.sweep[0] + 1),
+            Store(
+                self.rotated,
+                (const(0),),
+                const(0),
+            ),
+            Store(
+                self.sweep,
+                (const(0),),
+                self.sweep[0] + 1,
+            ),
             self.nests.over((self.count, self.count), one),
         )
         return block(
-            Store(self.rotated, (const(0),), const(1)),
-            Store(self.sweep, (const(0),), const(0)),
+            Store(
+                self.rotated,
+                (const(0),),
+                const(1),
+            ),
+            Store(
+                self.sweep,
+                (const(0),),
+                const(0),
+            ),
             While(again, every),
         )
 
-    def rotation(self, p: Expr, q: Expr, product: Expr) -> Stmt:
+    def rotation(
+        self,
+        p: Expr,
+        q: Expr,
+        product: Expr,
+    ) -> Stmt:
         """The sine and cosine by which a product of two columns becomes 0. p, q: of one with
         itself."""
         slope = (q - p) / (product * 2.0)
         size = call("abs", slope) + call("sqrt", slope * slope + ONE)
-        tangent = Select(slope < 0, -ONE, ONE) / size
+        tangent = (
+            Select(
+                slope < 0,
+                -ONE,
+                ONE,
+            )
+            / size
+        )
         held = self.held[0]
         return block(
-            Store(self.rotated, (const(0),), const(1)),
+            Store(
+                self.rotated,
+                (const(0),),
+                const(1),
+            ),
             self.set(self.held, tangent),
             self.set(self.cosine, ONE / call("sqrt", held * held + ONE)),
             self.set(self.sine, self.cosine[0] * held),
         )
 
-    def rotate(self, target: Buffer, p: Expr, q: Expr, along: int = 1) -> Stmt:
+    def rotate(
+        self,
+        target: Buffer,
+        p: Expr,
+        q: Expr,
+        along: int = 1,
+    ) -> Stmt:
         """Rotate two rows of `target`, or two columns (`along` 0), of an array of columns."""
         sine, cosine, held = self.sine[0], self.cosine[0], self.held[0]
 
@@ -111,8 +196,16 @@ class JacobiColumns(LocalColumns):
             first, second = ((k, n) if along else (n, k) for k in (p, q))
             return block(
                 self.set(self.held, target[first]),
-                Store(target, first, cosine * held - sine * target[second]),
-                Store(target, second, sine * held + cosine * target[second]),
+                Store(
+                    target,
+                    first,
+                    cosine * held - sine * target[second],
+                ),
+                Store(
+                    target,
+                    second,
+                    sine * held + cosine * target[second],
+                ),
             )
 
         return self.nests.loop(target.shape[along], entry)
@@ -125,35 +218,86 @@ class JacobiColumns(LocalColumns):
             def compare(c: Expr) -> Stmt:
                 pair = (lengths[c], lengths[best])
                 better = pair[0] > pair[1] if falling else pair[0] < pair[1]
-                chosen = Select((c > k) & better, c, best)
-                return Store(self.best, (const(0),), chosen)
+                chosen = Select(
+                    (c > k) & better,
+                    c,
+                    best,
+                )
+                return Store(
+                    self.best,
+                    (const(0),),
+                    chosen,
+                )
 
             swaps = [
-                nests.loop(b.shape[1], lambda n, b=b: self._swap(b, (k, n), (best, n)))
+                nests.loop(
+                    b.shape[1],
+                    lambda n, b=b: self._swap(
+                        b,
+                        (k, n),
+                        (best, n),
+                    ),
+                )
                 for b in moved
             ]
-            swap = block(self._swap(lengths, (k,), (best,)), *swaps)
-            first = Store(self.best, (const(0),), k)
-            return block(first, nests.loop(self.count, compare), swap)
+            swap = block(
+                self._swap(
+                    lengths,
+                    (k,),
+                    (best,),
+                ),
+                *swaps,
+            )
+            first = Store(
+                self.best,
+                (const(0),),
+                k,
+            )
+            return block(
+                first,
+                nests.loop(self.count, compare),
+                swap,
+            )
 
         return nests.loop(self.count, step)
 
-    def values(self, i: Point, out: Buffer | None) -> Stmt:
+    def values(
+        self,
+        i: Point,
+        out: Buffer | None,
+    ) -> Stmt:
         """Write the lengths in the scale of the matrix, if they are wanted; NaN if it is lost."""
         if out is None:
             return block()
 
         def value(k: Expr) -> Stmt:
             found = self.lengths[k] * self.scale[0] + self.finite[0]
-            return Store(out, (*i, k), cast(found, out.dtype))
+            return Store(
+                out,
+                (*i, k),
+                cast(found, out.dtype),
+            )
 
         return self.nests.loop(self.count, value)
 
-    def _swap(self, target: Buffer, a: Point, b: Point) -> Stmt:
+    def _swap(
+        self,
+        target: Buffer,
+        a: Point,
+        b: Point,
+    ) -> Stmt:
         return block(
             self.set(self.held, target[a]),
-            Store(target, a, target[b]),
-            Store(target, b, self.held[0]),
+            Store(
+                target,
+                a,
+                target[b],
+            ),
+            Store(
+                target,
+                b,
+                self.held[0],
+            ),
         )
 
 
@@ -163,10 +307,17 @@ def _orthogonalized(m: JacobiColumns) -> Stmt:
     p_length, q_length, product = m.held[0], m.other[0], m.product[0]
     smallest = const(_EPSILON * max(m.rows, 1) ** 0.5, float64)
 
-    def dot(cell: Buffer, a: Expr, b: Expr) -> Stmt:
+    def dot(
+        cell: Buffer,
+        a: Expr,
+        b: Expr,
+    ) -> Stmt:
         return m.sum(cell, m.rows, lambda r: columns[a, r] * columns[b, r])
 
-    def pair(p: Expr, q: Expr) -> Stmt:
+    def pair(
+        p: Expr,
+        q: Expr,
+    ) -> Stmt:
         lengths = call("sqrt", p_length) * call("sqrt", q_length)
         rotation = block(
             m.rotation(p_length, q_length, product),
@@ -204,7 +355,11 @@ def _svd_types(op: OpCall) -> Sequence[Type]:
     ]
 
 
-def _svd(op: OpCall, inputs: Buffers, outputs: Outputs) -> list[Kernel]:
+def _svd(
+    op: OpCall,
+    inputs: Buffers,
+    outputs: Outputs,
+) -> list[Kernel]:
     """The left vectors by columns, the singular values, and the right vectors by rows."""
     (x,) = inputs
     left, values, right = outputs
@@ -216,7 +371,10 @@ def _svd(op: OpCall, inputs: Buffers, outputs: Outputs) -> list[Kernel]:
         """The signs of the reflected columns."""
         return Store(m.lengths, (k,), Select(m.columns[k, k] < 0, -ONE, ONE))
 
-    def signed(r: Expr, c: Expr) -> Expr:
+    def signed(
+        r: Expr,
+        c: Expr,
+    ) -> Expr:
         behind = c >= m.count
         within = Select(behind, const(0), c)
         sign = Select(behind, ONE, m.lengths[within])
@@ -238,7 +396,11 @@ def _eigen_types(op: OpCall) -> Sequence[Type]:
     return [(op.dtype(0), op.shape(0)[:-1]), (op.dtype(0), op.shape(0))]
 
 
-def _eigen(op: OpCall, inputs: Buffers, outputs: Outputs) -> list[Kernel]:
+def _eigen(
+    op: OpCall,
+    inputs: Buffers,
+    outputs: Outputs,
+) -> list[Kernel]:
     """The eigenvalues, rising, and the vectors by columns."""
     (x,) = inputs
     values, vectors = outputs
@@ -246,7 +408,10 @@ def _eigen(op: OpCall, inputs: Buffers, outputs: Outputs) -> list[Kernel]:
     a, lost = m.columns, m.finite[0]
     smallest = const(_EPSILON / 4, float64)  # of entries that are at most 1
 
-    def pair(p: Expr, q: Expr) -> Stmt:
+    def pair(
+        p: Expr,
+        q: Expr,
+    ) -> Stmt:
         rotation = block(
             m.rotation(a[p, p], a[q, q], a[p, q]),
             m.rotate(a, p, q),

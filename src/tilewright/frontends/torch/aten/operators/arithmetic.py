@@ -322,6 +322,17 @@ def _atan2(c: AtenCall) -> Value:
     return _negative(y).chosen(-angle, angle).value
 
 
+@rule("aten.hypot")
+def _hypotenuse(c: AtenCall) -> Value:
+    """By the quotient of the lengths, whose square cannot overflow; infinite if one of them is."""
+    a, b = (abs(x) for x in operands(c))
+    longest = a.op("Max", b)
+    share = longest.equals(0).chosen(0, a.op("Min", b) / longest)
+    found = longest * (1 + share * share).op("Sqrt")
+    endless = a.op("IsInf") | b.op("IsInf")
+    return endless.chosen(math.inf, found).value
+
+
 def _negative(x: TensorTerm) -> TensorTerm:
     """Whether the sign is set; a zero has the sign of its reciprocal."""
     signed = x.equals(0).chosen(x.op("Reciprocal"), x)
