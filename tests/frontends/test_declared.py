@@ -90,13 +90,12 @@ def peer_refuses(proto: Any) -> bool:
     [
         (model(tensor("y", FLOAT, [7])), "'y' is declared as float32[7], but is float32[5]"),
         (model(tensor("y", FLOAT, [5, 1])), "float32[5, 1]"),
-        (model(tensor("y", FLOAT, [])), "float32[]"),
         (model(tensor("y", FLOAT, [7, 1]), "n"), "float32[7, 1], but is float32[n]"),
         (model(tensor("y", FLOAT, [5]), inner=tensor("z", FLOAT, [7])), "'z' is declared"),
         (branches(tensor("a", FLOAT, [7])), "'a' is declared"),
         (model(tensor("x", INT, [5])), "'x' is declared as int32[5], but is float32[5]"),
     ],
-    ids=["extent", "rank", "scalar", "rank of symbols", "inside", "branch", "passed on"],
+    ids=["extent", "rank", "rank of symbols", "inside", "branch", "passed on"],
 )  # fmt: skip
 def test_another_shape_is_reported(proto: Any, words: str) -> None:
     assert not peer_refuses(proto)
@@ -133,6 +132,7 @@ def test_another_element_type_is_refused(proto: Any, words: list[str]) -> None:
     [
         model(tensor("y", FLOAT, [5])),
         model(tensor("y", FLOAT, None)),
+        model(tensor("y", FLOAT, [])),
         model(tensor("y", FLOAT, ["n"])),
         model(tensor("y", FLOAT, [-1])),
         model(tensor("y", FLOAT, ["other"]), "n"),
@@ -141,7 +141,7 @@ def test_another_element_type_is_refused(proto: Any, words: list[str]) -> None:
         with_default(tensor("w", FLOAT, ["n"])),
         with_default(tensor("w", FLOAT, None)),
     ],
-    ids="same none name negative names fixed untyped default default-none".split(),
+    ids="same none scalar name negative names fixed untyped default default-none".split(),
 )
 def test_what_may_be_the_same_is_accepted_in_silence(proto: Any) -> None:
     assert not peer_refuses(proto)

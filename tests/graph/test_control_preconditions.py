@@ -60,7 +60,7 @@ def loop(
 
 def scan(inputs: str, body: str, attributes: str = "") -> str:
     return (
-        f"({inputs}) => (float[a] y, float[b, c] z) "
+        f"({inputs}) => (float y, float z) "
         f"{{ y, z = Scan<num_scan_inputs = 1{attributes}, body = {body}>(x, w) }}"
     )
 

@@ -30,9 +30,10 @@ MODELS = {
 
 
 def build(text):
+    kind = "int64" if "SequenceLength" in text else "float"
     return onnx.parser.parse_model(
         f"""<ir_version: 8, opset_import: ["": 17]>
-        g (float[3, 3] a, float[3, 3] b, bool flag) => (float[] y)
+        g (float[3, 3] a, float[3, 3] b, bool flag) => ({kind}[] y)
         <int64 zero = {{0}}, int64 one = {{1}}, int64 two = {{2}}, int64 minus = {{-1}},
          int64[2] sizes = {{2, 1}}>
         {{ {text.replace(chr(92) + "n", chr(10))} }}"""

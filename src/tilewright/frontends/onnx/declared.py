@@ -3,7 +3,8 @@
 As in ONNX Runtime: a result of another element type, or a sequence instead of a tensor, is an
 error, and so is an initializer that differs from the input whose default it is. Another shape of a
 result is reported, and the inferred one holds; so is another type of an input or an initializer
-that the graph hands out unchanged.
+that the graph hands out unchanged. A shape without axes is not: it is what exporters and quantizers
+write where they do not know the rank.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def check_results(
                 where=f"tensor {info.name!r}",
                 hint="Correct the declaration, or put a Cast before it",
             )
-        if is_other or not _agree(said.shape, found.shape):
+        if is_other or (said.shape and not _agree(said.shape, found.shape)):
             report(
                 f"{info.name!r} is declared as {said.type_text}, but is {found.type_text}"
             )
