@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 import tilewright as tw
 from tilewright.base import events
 from tilewright.driver import open_code, position_blocks
+from tilewright.driver import positions as driver_positions
 from tilewright.driver.block_counts import BlockCounts
 from tilewright.driver.options import Options
 from tilewright.driver.part_assembly import PartedWork
@@ -22,7 +23,6 @@ from tilewright.graph.infer import specialize
 from tilewright.graph.interp import evaluate
 from tilewright.loops.nodes import For, Kernel
 from tilewright.loops.walk import loops_of
-from tilewright.plan import positions as plan_positions
 from tilewright.targets.cpu.cost import CostModel
 
 Layer = tuple[str, dict[str, Any], tuple[int, ...]]
@@ -104,7 +104,7 @@ def test_results_are_right_at_all_sizes(
 def test_windows_that_are_moved_apart_are_right_at_all_sizes(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plan_positions, "PIECE", 0)  # no piece is short
+    monkeypatch.setattr(driver_positions, "TOGETHER", 1)  # no piece is short
     told = right_at_all_sizes(name, monkeypatch)
     assert told and not any("rectangle" in t for t in told), name
 

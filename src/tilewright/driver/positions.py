@@ -32,6 +32,7 @@ from tilewright.driver.part_assembly import (
     scheduled_part,
 )
 from tilewright.driver.position_blocks import assembled, prod_of
+from tilewright.driver.units import TOGETHER
 from tilewright.expr.nodes import (
     INDEX,
     Buffer,
@@ -46,7 +47,6 @@ from tilewright.loops.passes.hoist import HoistedKernel
 from tilewright.plan.nodes import FusionGroup, OpenExtent
 from tilewright.plan.normalize import KernelSignature, kernel_signature
 from tilewright.plan.positions import (
-    PIECE,
     Positions,
     PositionWindow,
     in_rectangles,
@@ -76,7 +76,7 @@ def by_positions(
     for n, group in enumerate(forms):
         made = positions(group.computations, kernel.params, constants)
         if made is not None:
-            made = in_rectangles(made)
+            made = in_rectangles(made, TOGETHER)
             maker = PositionKernels(kernel, group, made, constants, target, sizes)
             found.append((n - len(forms), maker))
     if not found:
@@ -334,7 +334,8 @@ class PositionKernels:
         """
         parts, costs = self.parts(count).values(), self.target.open_costs
         moved = sum(
-            prod(b.shape[:-1]) * ceil_div(b.shape[-1], PIECE) * PIECE for b in parts
+            prod(b.shape[:-1]) * ceil_div(b.shape[-1], TOGETHER) * TOGETHER
+            for b in parts
         )
         beyond = sum(b.size * b.dtype.itemsize for b in parts) - costs.nearest
         return moved * costs.passed_ns + max(0, beyond) * costs.near_ns

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from tilewright.base.dataclass import dataclass
 from tilewright.compute.guards import read_or_constant
@@ -35,8 +35,6 @@ from tilewright.expr.nodes import (
 from tilewright.expr.reads import reads_memory
 from tilewright.expr.simplify import simplify
 from tilewright.ir.node import Node, postorder
-
-PIECE: Final = 16  # contiguous elements that are moved well: a vector, or a cache line
 
 # What windows that are read as one have in common.
 WindowKey = tuple[Computation, Buffer, Const | None, tuple[tuple[int | None, int], ...]]
@@ -249,7 +247,7 @@ def positions(
         return None
 
 
-def in_rectangles(found: Positions) -> Positions:
+def in_rectangles(found: Positions, together: int) -> Positions:
     """The positions with `boxes`, if moving windows apart would take as long as multiplying them:
 
     no reduction reads all of a window again for each result of the same position: convolutions of
@@ -257,8 +255,11 @@ def in_rectangles(found: Positions) -> Positions:
     short pieces that lie side by side with those of the next positions, as the rows of an image
     whose channels are first
     a position is one point, and windows move forward with it
+
+    together: contiguous elements of which fewer are a short piece.
     """
-    if not (_read_once(found) or any(map(_in_short_pieces, found.windows))):
+    short = any(_in_short_pieces(w, together) for w in found.windows)
+    if not (short or _read_once(found)):
         return found
     points = max(found.steps.values())
     axes = [a for w in found.windows for a in w.axes if a.dim is not None]
@@ -278,10 +279,10 @@ def _read_once(found: Positions) -> bool:
     return True
 
 
-def _in_short_pieces(window: PositionWindow) -> bool:
+def _in_short_pieces(window: PositionWindow, together: int) -> bool:
     """Whether contiguous elements of a window are few, and those of neighbors follow on them."""
     last = window.axes[-1]
-    return last.dim is not None and last.length < PIECE
+    return last.dim is not None and last.length < together
 
 
 class _NoPositions(Exception):
