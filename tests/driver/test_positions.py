@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,14 +13,17 @@ from onnx import TensorProto, helper, numpy_helper
 import tilewright as tw
 from tilewright.base import events
 from tilewright.driver import open_code, position_blocks
+from tilewright.driver import positions as driver_positions
+from tilewright.driver.block_counts import BlockCounts
 from tilewright.driver.options import Options
 from tilewright.driver.part_assembly import PartedWork
-from tilewright.driver.positions import by_positions
+from tilewright.driver.positions import PositionKernels, by_positions
 from tilewright.driver.sources import import_model
 from tilewright.graph.infer import specialize
 from tilewright.graph.interp import evaluate
 from tilewright.loops.nodes import For, Kernel
 from tilewright.loops.walk import loops_of
+from tilewright.targets.cpu.cost import CostModel
 
 Layer = tuple[str, dict[str, Any], tuple[int, ...]]
 MODELS: dict[str, list[Layer]] = {
@@ -78,27 +83,46 @@ def model(layers: list[Layer]) -> Any:
     )
 
 
-# squares of tiles, positions, windows without weights, rectangles of positions
+# squares of tiles, rectangles of positions, windows without weights
 @pytest.mark.representatives("Winograd", "borders", "a pooling", "depthwise")
 @pytest.mark.parametrize("name", MODELS)
 def test_results_are_right_at_all_sizes(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Verified kernels, at the ends of the ranges and at odd sizes, on one and two threads."""
+    """Images have their channels first, so that positions of the first layer are rectangles."""
+    told = right_at_all_sizes(name, monkeypatch)
+    # Positions of a pooling share nothing that would be read less often.
+    assert any("rectangle" in t for t in told) == (name != "a pooling"), name
+    if name == "Winograd":
+        assert any(t["points"] == 4 for t in told)
+
+
+@pytest.mark.representatives("dilated")
+@pytest.mark.parametrize(
+    "name", ["strides", "dilated", "borders", "a stem", "one border"]
+)
+def test_windows_that_are_moved_apart_are_right_at_all_sizes(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver_positions, "TOGETHER", 1)  # no piece is short
+    told = right_at_all_sizes(name, monkeypatch)
+    assert told and not any("rectangle" in t for t in told), name
+
+
+def right_at_all_sizes(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> list[dict[str, Any]]:
+    """What is told of the model's kernels of positions.
+
+    Verified kernels, at the ends of the ranges and at odd sizes, on one and two threads.
+    """
     monkeypatch.setenv("TILEWRIGHT_DEBUG", "1")
     source = model(MODELS[name])
     dims = {"n": (1, 2), "h": (17, 22), "w": (18, 21)}
     how: Any = {"jit": False, "cache": False, "threads": 2}
     with events.record() as log:
         exe: Any = tw.compile(source, dims=dims, **how)
-    counts = [e.fields["at_a_time"] for e in log if e.kind == "positions"]
-    # Positions of a pooling share nothing that would be read less often.
-    assert any(counts) == (name != "a pooling"), name
     assert not any(e.kind == "kept-whole" for e in log), name
-    found = [e for e in log if e.kind == "positions" and "rectangle" in e.fields]
-    assert bool(found) == (name in ("depthwise", "groups")), name
-    if name == "Winograd":  # in squares of tiles
-        assert any(found[-1:] == [4] for found in counts)
     graph = import_model(source, (), Options.of({}))
     for n, h, w in ((1, 17, 18), (2, 22, 21), (1, 19, 21), (2, 17, 19), (1, 22, 18)):
         sized = specialize(graph, {"n": n, "h": h, "w": w})
@@ -108,6 +132,7 @@ def test_results_are_right_at_all_sizes(
         found = exe(x)
         assert found.shape == want.shape, (n, h, w)
         np.testing.assert_allclose(found, want, rtol=2e-4, atol=2e-4)
+    return [e.fields for e in log if e.kind == "positions"]
 
 
 @pytest.mark.parametrize(
@@ -295,3 +320,57 @@ def test_rectangles_are_as_large_as_sizes_gain_by(
         tw.compile(model(layers), dims=dims, **how)
     (found,) = (e.fields["rectangle"] for e in log if e.kind == "positions")
     assert found == rectangle
+
+
+STEM: list[Layer] = [("Conv", {"pads": [1] * 4, "strides": [2, 2]}, (32, 3, 3, 3))]
+
+
+class _ChosenError(Exception):
+    """A rectangle was chosen: what makes its kernels, and the number of positions."""
+
+
+def rectangle_of_stem(
+    monkeypatch: pytest.MonkeyPatch, **costs: float
+) -> tuple[PositionKernels, int]:
+    """What makes the rectangles of a stem over large images, and how many positions each has.
+
+    costs: other than the target's, of a machine with registers of 64 bytes.
+    """
+    choose, own = PositionKernels.one_box, CostModel.open.fget  # type: ignore[attr-defined]
+
+    def told(maker: PositionKernels, counts: Sequence[int]) -> BlockCounts:
+        raise _ChosenError(maker, choose(maker, counts).counts[0])
+
+    with monkeypatch.context() as m:
+        m.setattr(PositionKernels, "one_box", told)
+        m.setattr(CostModel, "open", property(lambda at: replace(own(at), **costs)))
+        m.setattr(open_code, "workers", lambda *_: 1)
+        dims = {"h": (64, 256), "w": (64, 256)}
+        how: Any = {"jit": False, "cache": False, "threads": 1, "mcpu": "x86-64-v4"}
+        with pytest.raises(_ChosenError) as error:
+            tw.compile(of_one_image(STEM), dims=dims, **how)
+    maker, count = error.value.args
+    return maker, count
+
+
+def test_each_rectangle_begins_as_a_kernel_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, few = rectangle_of_stem(monkeypatch)
+    _, many = rectangle_of_stem(monkeypatch, call_ns=0.0)
+    assert few > many
+
+
+def test_what_it_takes_to_move_a_rectangle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of 17 and 8 elements as whole pieces of 16, and bytes beyond the first cache."""
+    maker, _ = rectangle_of_stem(monkeypatch)
+    shapes = [b.shape for b in maker.parts(64).values()]
+    assert shapes == [(1, 3, 17, 17), (1, 32, 8, 8)]
+    costs = maker.target.open_costs
+    pieces = (3 * 17 * 32 + 32 * 8 * 16) * costs.passed_ns
+    size = (3 * 17 * 17 + 32 * 8 * 8) * 4
+    assert size < costs.nearest and maker.moving(64) == pytest.approx(pieces)
+    small = replace(costs, nearest=size - 1000)
+    monkeypatch.setattr(CostModel, "open", property(lambda _: small))
+    moved = pieces + 1000 * costs.near_ns
+    assert maker.moving(64) == pytest.approx(moved)

@@ -17,10 +17,10 @@ from tilewright.frontends.load import load
 from tilewright.graph.infer import specialize
 
 CONVOLUTION: list[Any] = [
-    ("Conv", {"pads": [1] * 4}, (16, 16, 3, 3)),
+    ("Conv", {}, (16, 16, 1, 16)),  # of long pieces of rows: no rectangles
     ("GlobalAveragePool", {}, ()),
 ]
-SIZES = {"n": 1, "h": (9, 14), "w": (8, 14, 2)}
+SIZES = {"n": 1, "h": (9, 14), "w": (18, 24, 2)}
 HOW: Any = {"jit": False, "threads": 1, "cache": False}
 
 
@@ -35,7 +35,7 @@ def test_a_convolution_runs_by_positions_and_a_pooling_whole() -> None:
     by, whole = found["positions"], found["whole"]
     assert (
         by.sources
-        and by.parts[0] == "shared code for h 9 to 14, w 8 to 14 in steps of 2"
+        and by.parts[0] == "shared code for h 9 to 14, w 18 to 24 in steps of 2"
     )
     assert "so many at a time: " in by.parts[1]
     assert by.refused == ("units (not-parted): its units are not alike",)

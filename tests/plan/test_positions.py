@@ -87,7 +87,7 @@ def depthwise(load: Expr | None = None) -> Computation:
 def test_what_windows_of_a_rectangle_share_is_read_once() -> None:
     made = found(depthwise(), relu())
     assert made is not None and not made.boxes
-    made = in_rectangles(made)
+    made = in_rectangles(made, 16)
     assert made.boxes
     (window,) = made.windows
     assert made.shape(window, (1, 2, 4)) == (1, 2 + 2, 4 + 2, 16)
@@ -111,13 +111,45 @@ APART: dict[str, Computation] = {
 def test_windows_that_stay_apart(name: str) -> None:
     made = found(APART[name], relu())
     assert made is not None, name
-    assert not in_rectangles(made).boxes
+    assert not in_rectangles(made, 16).boxes
+
+
+IMAGE = Buffer("image", (N, 8, H + 2, W + 15), float32)
+COLUMNS = Buffer("columns", (3, 16, 8, 16), float32)
+
+
+def of_image(width: int, column: Expr = L + Q) -> Positions | None:
+    """The positions of a convolution by so many columns of an image whose channels are first."""
+    c = convolution()
+    dims = tuple(replace(d, size=width) if d.var is Q else d for d in c.dims)
+    value = Load(IMAGE, (B, C, K + P, column)) * Load(COLUMNS, (P, Q, C, J))
+    c = replace(c, dims=dims, outputs=(replace(c.outputs[0], value=value),))
+    return positions((c, relu()), (IMAGE, COLUMNS, Y), (COLUMNS,))
+
+
+@pytest.mark.parametrize(
+    ("width", "column", "boxes"),
+    [
+        (1, L, True),
+        (3, L + Q, True),
+        (15, L * 2 + Q, True),
+        (16, L + Q, False),  # long pieces
+        (3, const(9) - L + Q, False),  # a window that moves backwards
+        (3, Q, False),  # the same columns for all positions
+    ],
+    ids=str,
+)
+def test_short_pieces_that_neighbors_share_make_rectangles(
+    width: int, column: Expr, boxes: bool
+) -> None:
+    made = of_image(width, column)
+    assert made is not None and in_rectangles(made, 16).boxes == boxes
 
 
 def test_windows_of_groups_make_rectangles() -> None:
     """Each of four channels reads what the others of its group do, and no other's."""
     made = found(depthwise(Load(X2, (B, K + P, L + Q, J // 4))), relu())
-    assert made is not None and in_rectangles(made).boxes
+    assert made is not None and in_rectangles(made, 16).boxes
 
 
 def test_windows_of_tiles_stay_apart() -> None:
@@ -125,7 +157,7 @@ def test_windows_of_tiles_stay_apart() -> None:
     made = found(depthwise(), relu())
     assert made is not None
     several = replace(made, steps=dict.fromkeys(made.steps, 2))
-    assert not in_rectangles(several).boxes
+    assert not in_rectangles(several, 16).boxes
 
 
 def test_windows_of_one_tensor_are_one() -> None:

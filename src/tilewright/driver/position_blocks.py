@@ -19,6 +19,7 @@ from tilewright.expr.affine import affine, to_expr
 from tilewright.expr.nodes import (
     INDEX,
     Buffer,
+    Const,
     Expr,
     Load,
     Min,
@@ -265,6 +266,18 @@ class _WindowCopy:
         places = _places(self.first, tiles)
         return [t * const(g, INDEX) for t, g in zip(places, self.grid, strict=True)]
 
+    def _outside(self) -> Const | None:
+        """What is copied for elements that are not in the tensor; None: those are left out.
+
+        Rows of a rectangle are copied in vectors, whose elements are selected one by one: anything
+        will do, as no result that is kept reads it.
+        """
+        given, last = self.window.outside, self.window.axes[-1]
+        vectors = self.blocks.positions.boxes and last.dim is not None
+        if given is None and vectors:
+            return const(0, self.window.tensor.dtype)
+        return given
+
     def _scattered(self) -> Stmt:
         """The results of a rectangle, position by position, within their tensor."""
         dims = self.blocks.positions.dims[self.window.of]
@@ -294,7 +307,7 @@ class _WindowCopy:
             at = const(a.least, INDEX) + within
             if a.dim is not None:
                 at = at + first[a.dim] * const(a.stride, INDEX)
-                if self.window.outside is None:
+                if self._outside() is None:
                     (at,) = _linear((at,))
                     inside += [at < as_expr(extent, INDEX), at >= const(0, INDEX)]
             there.append(at)
@@ -359,7 +372,7 @@ class _WindowCopy:
             return Store(tensor, _linear(there), Load(local, mine))
         there = _linear(there)
         value: Expr = Load(tensor, there)
-        outside = self.window.outside
+        outside = self._outside()
         if outside is not None:
             axes = zip(there, tensor.extents, self.window.axes, strict=True)
             conditions = [
@@ -400,7 +413,9 @@ def _parallel(
 def _shared(
     nest: Stmt,
 ) -> Stmt:
-    """The copies of some positions, each by any thread."""
+    """The copies of some positions, each by any thread; a condition is tested by each."""
+    if isinstance(nest, If):
+        return If(nest.condition, _shared(nest.then), None)
     assert isinstance(nest, For)
     return For(nest.var, nest.extent, "parallel", nest.body)
 

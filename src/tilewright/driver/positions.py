@@ -7,7 +7,8 @@ along each axis: only the last positions of all are fewer.
 
 Depthwise convolutions multiply each element as often as that would move it, and those of groups not
 much more often. There the positions of a block are a rectangle, and what their windows share is
-moved once; rectangles at the edges are computed whole.
+moved once; rectangles at the edges are computed whole. So it is where windows are a few elements of
+each row of an image, as in a first layer.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import field, replace
 from itertools import takewhile
-from math import isqrt
+from math import isqrt, prod
 from typing import Any, Final
 
 from tilewright.base import events
@@ -31,6 +32,7 @@ from tilewright.driver.part_assembly import (
     scheduled_part,
 )
 from tilewright.driver.position_blocks import assembled, prod_of
+from tilewright.driver.units import TOGETHER
 from tilewright.expr.nodes import (
     INDEX,
     Buffer,
@@ -74,7 +76,7 @@ def by_positions(
     for n, group in enumerate(forms):
         made = positions(group.computations, kernel.params, constants)
         if made is not None:
-            made = in_rectangles(made)
+            made = in_rectangles(made, TOGETHER)
             maker = PositionKernels(kernel, group, made, constants, target, sizes)
             found.append((n - len(forms), maker))
     if not found:
@@ -299,8 +301,10 @@ class PositionKernels:
     ) -> BlockCounts:
         """The rectangle that takes the least time on average over sizes.
 
-        Those at the edges are computed whole, and what a rectangle reads is moved once.
+        Those at the edges are computed whole, what a rectangle reads is moved once, and each begins
+        as a kernel does.
         """
+        begun = self.target.open_costs.call_ns
         ends = map(self.ends_of, self.positions.counts)
         lines = [
             {least + (most - least) * n // (SIZES - 1) for n in range(SIZES)}
@@ -308,7 +312,7 @@ class PositionKernels:
         ]
 
         def cost(count: int) -> float:
-            return self.block_cost(count) + self.moving(count)
+            return self.block_cost(count) + self.moving(count) + begun
 
         def average(count: int) -> float:
             taken = math.log(cost(count))
@@ -323,9 +327,18 @@ class PositionKernels:
         self,
         count: int,
     ) -> float:
-        """The nanoseconds that it takes to move what so many positions read and write."""
-        parts = self.parts(count).values()
-        return sum(b.size for b in parts) * self.target.open_costs.passed_ns
+        """The nanoseconds that it takes to move what so many positions read and write.
+
+        A short piece takes as long as a whole one; what the first cache does not keep comes back
+        from the second.
+        """
+        parts, costs = self.parts(count).values(), self.target.open_costs
+        moved = sum(
+            prod(b.shape[:-1]) * ceil_div(b.shape[-1], TOGETHER) * TOGETHER
+            for b in parts
+        )
+        beyond = sum(b.size * b.dtype.itemsize for b in parts) - costs.nearest
+        return moved * costs.passed_ns + max(0, beyond) * costs.near_ns
 
     def decline(
         self,

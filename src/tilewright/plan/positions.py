@@ -247,24 +247,42 @@ def positions(
         return None
 
 
-def in_rectangles(found: Positions) -> Positions:
+def in_rectangles(found: Positions, together: int) -> Positions:
     """The positions with `boxes`, if moving windows apart would take as long as multiplying them:
 
     no reduction reads all of a window again for each result of the same position: convolutions of
-    groups, depthwise ones the foremost, read the channels of one group
+    groups, depthwise ones the foremost, read the channels of one group; or a window is read in
+    short pieces that lie side by side with those of the next positions, as the rows of an image
+    whose channels are first
     a position is one point, and windows move forward with it
+
+    together: contiguous elements of which fewer are a short piece.
     """
-    for c, node in found.read:
-        load = node.then if isinstance(node, Select) else node
-        inside = {v for i in load.index for v in postorder(i)}  # type: ignore[attr-defined]
-        own = (d.var for d in c.dims if d.combine == CC and d.size != 1)
-        if not c.is_map and any(v not in inside for v in own):
-            return found
+    short = any(_in_short_pieces(w, together) for w in found.windows)
+    if not (short or _read_once(found)):
+        return found
     points = max(found.steps.values())
     axes = [a for w in found.windows for a in w.axes if a.dim is not None]
     if points > 1 or any(a.stride < 1 for a in axes):
         return found
     return replace(found, boxes=True)
+
+
+def _read_once(found: Positions) -> bool:
+    """Whether each result of a position has an own part of each window."""
+    for c, node in found.read:
+        load = node.then if isinstance(node, Select) else node
+        inside = {v for i in load.index for v in postorder(i)}  # type: ignore[attr-defined]
+        own = (d.var for d in c.dims if d.combine == CC and d.size != 1)
+        if not c.is_map and any(v not in inside for v in own):
+            return False
+    return True
+
+
+def _in_short_pieces(window: PositionWindow, together: int) -> bool:
+    """Whether contiguous elements of a window are few, and those of neighbors follow on them."""
+    last = window.axes[-1]
+    return last.dim is not None and last.length < together
 
 
 class _NoPositions(Exception):

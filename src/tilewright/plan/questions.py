@@ -75,7 +75,8 @@ class OpenCosts:
     that justifies a kernel for another number of positions. kept: bytes of weights, at most, that
     the second cache keeps from one block to the next. near_ns, far_ns: nanoseconds that a block
     takes per byte of these, and of others. passed_ns: nanoseconds that an element takes that is
-    copied. cores: that share the work.
+    copied. call_ns: those that a kernel takes besides its work. nearest: bytes that the first
+    cache keeps. cores: that share the work.
     """
 
     many_units: int
@@ -89,6 +90,8 @@ class OpenCosts:
     near_ns: float
     far_ns: float
     passed_ns: float
+    call_ns: float
+    nearest: int
     cores: int
 
 

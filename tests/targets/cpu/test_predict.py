@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
@@ -10,10 +11,13 @@ import pytest
 from benchmarks.predictions import model, predicted
 from tilewright.base.dtypes import DType, bfloat16, float32, int8, int32, uint8
 from tilewright.compute.build import cast, reduce_
-from tilewright.expr.nodes import Buffer
+from tilewright.compute.nodes import Computation, Dim, Output
+from tilewright.compute.reducer import reducer
+from tilewright.compute.winograd import winograd
+from tilewright.expr.nodes import INDEX, Buffer, Load, Var
 from tilewright.targets.cpu.cost import cost_model
 from tilewright.targets.cpu.machine import machine
-from tilewright.targets.cpu.predict import predicted_time
+from tilewright.targets.cpu.predict import predicted_time, predicted_work
 from tilewright.targets.cpu.sketches import Context
 
 MACHINES = ["x86-64-v3", "x86-64-v4", "sapphirerapids"]
@@ -91,3 +95,29 @@ def test_dot_products_have_their_own_rate() -> None:
         product_ns(bfloat16, bfloat16, float32, "znver4", depth) for depth in (65, 66)
     )
     assert odd == pytest.approx(even, rel=0.005)  # the last pair is half empty
+
+
+@pytest.mark.parametrize("mcpu", MACHINES)
+def test_work_is_that_of_one_core(mcpu: str) -> None:
+    """Cores that share a kernel read its weights each, which a block on one core does not."""
+    b, k, p, q, c, j = (Var(name, INDEX) for name in "bkpqcj")
+    sizes = [(b, 16), (k, 16), (j, 64)]
+    summed = [(p, 3), (q, 3), (c, 64)]
+    dims = [Dim(v, n) for v, n in sizes] + [Dim(v, n, "pw") for v, n in summed]
+    x, w, y = (
+        Buffer(name, shape, float32)
+        for name, shape in (
+            ("x", (18, 18, 64)),
+            ("w", (3, 3, 64, 64)),
+            ("y", (16, 16, 64)),
+        )
+    )
+    value = Load(x, (b + p, k + q, c)) * Load(w, (p, q, c, j))
+    out = Output(y, (b, k, j), value)
+    conv = Computation("conv", tuple(dims), (out,), reducer("add", float32))
+    parts = winograd(conv, 2)
+    assert parts is not None
+    one, two = (replace(machine(mcpu), cores=n) for n in (1, 2))
+    works = [predicted_work(parts, Context(m, (w,))) for m in (one, two)]
+    assert works[0] == works[1]
+    assert predicted_work(parts, Context(one, (w,))) > 0

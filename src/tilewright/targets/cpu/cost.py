@@ -282,6 +282,11 @@ class CostModel(KernelCosts):
         return int(self.full * self.machine.l2)
 
     @property
+    def nearest(self) -> int:
+        """Bytes that the first cache keeps."""
+        return self.machine.l1
+
+    @property
     def near_ns(self) -> float:
         """Nanoseconds that are left to wait for a byte from the second cache."""
         return self.exposed_traffic / (self.second_bytes * self.machine.clock)

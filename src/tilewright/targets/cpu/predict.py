@@ -9,6 +9,7 @@ thing, these numbers can be added up over a network: `python -m benchmarks.predi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tilewright.compute.nodes import Computation
 from tilewright.schedule.space.patterns import KernelPattern, classify, parts
@@ -34,7 +35,8 @@ def predicted_time(computations: Sequence[Computation], at: Context) -> float:
 def predicted_work(computations: Sequence[Computation], at: Context) -> float:
     """Expected nanoseconds of the arithmetic of these as one kernel, on one core, for comparing
     kernels that differ in their extents alone."""
-    cycles = sum(RULES[p.name].cycles(p, at) for p in _pieces(computations))
+    alone = replace(at, machine=replace(at.machine, cores=1))
+    cycles = sum(RULES[p.name].cycles(p, alone) for p in _pieces(computations))
     return cycles / at.machine.clock
 
 
