@@ -280,7 +280,7 @@ def test_outputs_that_nothing_computes_have_no_task() -> None:
 
 def test_operators_without_an_expansion_are_listed_at_once() -> None:
     graph = model(
-        "g (float[n] x) => (int64[1,m] y, int64[1,k] z) { y = NonZero(x) z = NonZero(y) }"
+        "g (float[n] x) => (int64[1,m] y, int64[2,k] z) { y = NonZero(x) z = NonZero(y) }"
     )
     for opaque in (False, True):  # their sizes are not known
         with pytest.raises(UnsupportedError, match="2 operators have no expansion"):
