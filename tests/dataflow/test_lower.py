@@ -141,7 +141,7 @@ EXPANSIONS = [*PRODUCTS, "direct", "rows", "winograd"]
 def test_a_convolution_by_every_expansion(expansion: str, attributes: str) -> None:
     body = f"g (float[1,3,8,8] x) => (float[1,4,?,?] y) {{ y = Conv <{attributes}> (x, w) }}"
     graph = model(body.replace("float[1,4,?,?]", "float[n,m,h,v]"), w=(4, 3, 3, 3))
-    if expansion == "winograd" and "pads = [1" not in attributes:
+    if expansion == "winograd" and "dilations" in attributes:
         with pytest.raises(InputError, match="no expansion 'winograd' of a conv"):
             agree(graph, {"conv": expansion})
     else:
