@@ -23,11 +23,7 @@ def _own(c: AtenCall, op_type: str, x: Value, count: int, **how: int) -> list[Va
     return c.build.ops(op_type, x, count=count, domain="tilewright", **how)
 
 
-def _constant(
-    c: AtenCall,
-    name: str,
-    matrix: Any,
-) -> Value:
+def _constant(c: AtenCall, name: str, matrix: Any) -> Value:
     """The same matrix, or vector, for each matrix of the batch of an argument."""
     batch = c.of(name).shape[:-2]
     if not all(type(n) is int for n in batch):
@@ -41,11 +37,7 @@ def _constant(
 # -- singular values
 
 
-def _svd(
-    c: AtenCall,
-    name: str,
-    full: bool,
-) -> list[Value]:
+def _svd(c: AtenCall, name: str, full: bool) -> list[Value]:
     """The left vectors by columns, the values, the right vectors by rows."""
     rows, columns = extents(c, name)
     fewer = min(rows, columns)
@@ -55,14 +47,7 @@ def _svd(
             np.zeros(0),
             np.eye(columns if full else 0, columns),
         )
-        return [
-            _constant(
-                c,
-                name,
-                part,
-            )
-            for part in parts
-        ]
+        return [_constant(c, name, part) for part in parts]
     x = c.tensor(name)
     if rows >= columns:
         return _own(c, "SVD", x, 3, full=int(full))
@@ -72,11 +57,7 @@ def _svd(
 
 @rule("aten.linalg_svd", "aten._linalg_svd")
 def _factors(c: AtenCall) -> Several:
-    left, values, right = _svd(
-        c,
-        "A",
-        bool(c["full_matrices"]),
-    )
+    left, values, right = _svd(c, "A", bool(c["full_matrices"]))
     if c["compute_uv"] is False:
         shape = c.node.meta["val"]
         none = [np.zeros(tuple(shape[n].shape), c.dtype.numpy) for n in (0, 2)]
@@ -94,11 +75,7 @@ def _pseudoinverse(c: AtenCall) -> Value:
     """By the values above a threshold; by the absolute eigenvalues of symmetric matrices."""
     rows, columns = extents(c, "self")
     if not rows or not columns:
-        return _constant(
-            c,
-            "self",
-            np.zeros((columns, rows)),
-        )
+        return _constant(c, "self", np.zeros((columns, rows)))
     if c["hermitian"]:
         values, left = _eigen(c, "self", lower=True)
         right = transposed(c, left)
@@ -107,21 +84,13 @@ def _pseudoinverse(c: AtenCall) -> Value:
         left, values, right = _svd(c, "self", full=False)
         order = TensorTerm(c, values)
     largest = TensorTerm(c, c.op("ReduceMax", order.value, c.ints(-1), keepdims=1))
-    kept = order > _threshold(
-        c,
-        largest,
-        max(rows, columns),
-    )
+    kept = order > _threshold(c, largest, max(rows, columns))
     inverse = kept.chosen(1.0 / TensorTerm(c, values), 0)
     scaled = TensorTerm(c, left) * c.unsqueeze(inverse.value, -2)
     return transposed(c, scaled.op("MatMul", right).value)
 
 
-def _threshold(
-    c: AtenCall,
-    largest: TensorTerm,
-    size: int,
-) -> TensorTerm:
+def _threshold(c: AtenCall, largest: TensorTerm, size: int) -> TensorTerm:
     """The larger one of two tolerances; the relative one is 0 by default beside an absolute one."""
     dtype = c.dtype
     epsilon = size * float(np.finfo(dtype.numpy).eps)
@@ -146,38 +115,18 @@ def _threshold(
 # -- eigenvalues
 
 
-def _eigen(
-    c: AtenCall,
-    name: str,
-    lower: bool,
-) -> list[Value]:
+def _eigen(c: AtenCall, name: str, lower: bool) -> list[Value]:
     """The eigenvalues, rising, and the vectors by columns, by one triangle of the matrices."""
     rows, columns = extents(c, name)
     if rows != columns:
         raise c.refuse(f"its matrices are {rows} x {columns}")
     if not rows:
-        return [
-            _constant(
-                c,
-                name,
-                np.zeros(shape),
-            )
-            for shape in ((0,), (0, 0))
-        ]
+        return [_constant(c, name, np.zeros(shape)) for shape in ((0,), (0, 0))]
     x = c.tensor(name)
     half = c.op("Trilu", x, upper=int(not lower))
     beside = c.op("Trilu", x, c.ints(-1 if lower else 1), upper=int(not lower))
-    whole = c.op(
-        "Add",
-        half,
-        transposed(c, beside),
-    )
-    return _own(
-        c,
-        "SymmetricEigen",
-        whole,
-        2,
-    )
+    whole = c.op("Add", half, transposed(c, beside))
+    return _own(c, "SymmetricEigen", whole, 2)
 
 
 def _lower(c: AtenCall) -> bool:
@@ -186,11 +135,7 @@ def _lower(c: AtenCall) -> bool:
 
 @rule("aten._linalg_eigh")
 def _eigenvalues_and_vectors(c: AtenCall) -> Several:
-    values, vectors = _eigen(
-        c,
-        "A",
-        _lower(c),
-    )
+    values, vectors = _eigen(c, "A", _lower(c))
     if c["compute_v"] is False:
         none = np.zeros(tuple(c.node.meta["val"][1].shape), c.dtype.numpy)
         return [values, c.build.constant(none)]
@@ -199,11 +144,7 @@ def _eigenvalues_and_vectors(c: AtenCall) -> Several:
 
 @rule("aten.linalg_eigh", "aten.linalg_eigvalsh")
 def _eigenvalues(c: AtenCall) -> Value | list[Value]:
-    found = _eigen(
-        c,
-        "self",
-        _lower(c),
-    )
+    found = _eigen(c, "self", _lower(c))
     return found[0] if "vals" in c.name else found
 
 
@@ -217,16 +158,8 @@ def _orthogonal_factors(c: AtenCall) -> Sequence[Value]:
     full = mode == "complete"
     if not rows or not columns:
         width = rows if full else 0
-        q = _constant(
-            c,
-            "A",
-            np.eye(rows, width),
-        )
-        r = _constant(
-            c,
-            "A",
-            np.zeros((width, columns)),
-        )
+        q = _constant(c, "A", np.eye(rows, width))
+        r = _constant(c, "A", np.zeros((width, columns)))
     else:
         q, r = _own(c, "QR", c.tensor("A"), 2, full=int(full))
     if mode == "r":
