@@ -40,29 +40,36 @@ def _constant(c: AtenCall, name: str, matrix: Any) -> Value:
 def _svd(c: AtenCall, name: str, full: bool) -> list[Value]:
     """The left vectors by columns, the values, the right vectors by rows."""
     rows, columns = extents(c, name)
-    fewer = min(rows, columns)
-    if not fewer:
-        parts = (
-            np.eye(rows, rows if full else 0),
-            np.zeros(0),
-            np.eye(columns if full else 0, columns),
-        )
+    if not min(rows, columns):
+        left = np.eye(rows, rows if full else 0)
+        right = np.eye(columns if full else 0, columns)
+        parts = (left, np.zeros(0), right)
         return [_constant(c, name, part) for part in parts]
     x = c.tensor(name)
-    if rows >= columns:
-        return _own(c, "SVD", x, 3, full=int(full))
-    right, values, left = _own(c, "SVD", transposed(c, x), 3, full=int(full))
-    return [transposed(c, left), values, transposed(c, right)]
+    wide = rows < columns
+    if wide:
+        x = transposed(c, x)
+    found = _own(c, "SVD", x, 3, full=int(full))
+    if not wide:
+        return found
+    first, values, last = found
+    return [transposed(c, last), values, transposed(c, first)]
 
 
 @rule("aten.linalg_svd", "aten._linalg_svd")
 def _factors(c: AtenCall) -> Several:
     left, values, right = _svd(c, "A", bool(c["full_matrices"]))
     if c["compute_uv"] is False:
-        shape = c.node.meta["val"]
-        none = [np.zeros(tuple(shape[n].shape), c.dtype.numpy) for n in (0, 2)]
-        return [c.build.constant(none[0]), values, c.build.constant(none[1])]
+        left = _empty(c, 0)
+        right = _empty(c, 2)
     return [left, values, right]
+
+
+def _empty(c: AtenCall, result: int) -> Value:
+    """In place of a result that is not computed: zeros in its shape."""
+    about = c.node.meta["val"][result]
+    zeros = np.zeros(tuple(about.shape), c.dtype.numpy)
+    return c.build.constant(zeros)
 
 
 @rule("aten.linalg_svdvals")
@@ -83,7 +90,7 @@ def _pseudoinverse(c: AtenCall) -> Value:
     else:
         left, values, right = _svd(c, "self", full=False)
         order = TensorTerm(c, values)
-    largest = TensorTerm(c, c.op("ReduceMax", order.value, c.ints(-1), keepdims=1))
+    largest = order.op("ReduceMax", c.ints(-1), keepdims=1)
     kept = order > _threshold(c, largest, max(rows, columns))
     inverse = kept.chosen(1.0 / TensorTerm(c, values), 0)
     scaled = TensorTerm(c, left) * c.unsqueeze(inverse.value, -2)
@@ -101,9 +108,9 @@ def _threshold(c: AtenCall, largest: TensorTerm, size: int) -> TensorTerm:
     if c.has("rtol"):
         relative = given("rtol")
     elif c.has("atol"):
-        relative = (given("atol") > 0).chosen(
-            0, TensorTerm(c, c.number(epsilon, dtype))
-        )
+        is_given = given("atol") > 0
+        default = TensorTerm(c, c.number(epsilon, dtype))
+        relative = is_given.chosen(0, default)
     else:
         return largest * epsilon
     found = relative * largest
@@ -121,10 +128,14 @@ def _eigen(c: AtenCall, name: str, lower: bool) -> list[Value]:
     if rows != columns:
         raise c.refuse(f"its matrices are {rows} x {columns}")
     if not rows:
-        return [_constant(c, name, np.zeros(shape)) for shape in ((0,), (0, 0))]
+        values = _constant(c, name, np.zeros(0))
+        vectors = _constant(c, name, np.zeros((0, 0)))
+        return [values, vectors]
     x = c.tensor(name)
-    half = c.op("Trilu", x, upper=int(not lower))
-    beside = c.op("Trilu", x, c.ints(-1 if lower else 1), upper=int(not lower))
+    upper = int(not lower)
+    half = c.op("Trilu", x, upper=upper)
+    next_to_it = c.ints(-1 if lower else 1)
+    beside = c.op("Trilu", x, next_to_it, upper=upper)
     whole = c.op("Add", half, transposed(c, beside))
     return _own(c, "SymmetricEigen", whole, 2)
 
@@ -137,8 +148,7 @@ def _lower(c: AtenCall) -> bool:
 def _eigenvalues_and_vectors(c: AtenCall) -> Several:
     values, vectors = _eigen(c, "A", _lower(c))
     if c["compute_v"] is False:
-        none = np.zeros(tuple(c.node.meta["val"][1].shape), c.dtype.numpy)
-        return [values, c.build.constant(none)]
+        vectors = _empty(c, 1)
     return [values, vectors]
 
 
