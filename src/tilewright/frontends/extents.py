@@ -63,9 +63,8 @@ def with_metadata(graph: Graph, given: Mapping[str, str]) -> Graph:
     about = {n for c in found for n in c.names} | set(ranges)
     for name in sorted(about - names):
         raise _malformed("its metadata", f"no input has a dimension {name[:80]!r}")
-    return replace(
-        graph, ranges={n: _range(n, r) for n, r in ranges.items()}, conditions=found
-    )
+    checked = {name: _range(name, said) for name, said in ranges.items()}
+    return replace(graph, ranges=checked, conditions=found)
 
 
 def dimensions(inputs: Iterable[Value]) -> set[str]:
