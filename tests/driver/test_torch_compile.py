@@ -229,6 +229,23 @@ def test_what_a_graph_draws_is_drawn_by_torch():
     assert not torch.equal(found[0][0][0], found[0][1][0])
 
 
+def test_a_recurrent_layer_that_pytorch_is_told_to_capture():
+    class Reader(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.GRU(3, 4)
+
+        def forward(self, x):
+            return self.layer(x)[0]
+
+    module, x = Reader(), torch.randn(5, 2, 3)
+    wanted = gradients(module, module, x)
+    with torch._dynamo.config.patch(allow_rnn=True):
+        run = torch.compile(module, backend=backend, fullgraph=True)
+        found = gradients(module, run, x)
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-6)
+
+
 DRAWN = {
     "integers": lambda x: x + torch.randint(-3, 9, x.shape),
     "integers like": lambda x: x + torch.randint_like(x, 9),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, Final
 
 from tilewright.frontends.torch.aten.complex_numbers import complex_rule_of
+from tilewright.frontends.torch.aten.further import FURTHER
 from tilewright.frontends.torch.aten.operators.random import is_random
 from tilewright.frontends.torch.aten.rules import name_of, rule_of
 
@@ -53,7 +55,16 @@ def _table(refused: Collection[Any]) -> Any:
             continue
         if target not in table and (not _is_known(target) or target in refused):
             table[target] = function
+    for name, function in FURTHER.items():
+        table[_named(name)] = function
     return table
+
+
+def _named(name: str) -> Any:
+    """The operator of a name such as `aten.add.Tensor`."""
+    import torch
+
+    return attrgetter(name)(torch.ops)
 
 
 def _is_known(target: Any) -> bool:
