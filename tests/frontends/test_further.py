@@ -123,6 +123,50 @@ def test_a_bilinear_layer_and_its_gradients():
     check(program, given, function(*given))
 
 
+BAGS = {
+    "sums": {"mode": "sum"},
+    "means": {"mode": "mean", "padding_idx": 1},
+    "all offsets": {"mode": "mean", "include_last_offset": True},
+    "factors": {"mode": "sum", "padding_idx": 1, "per_sample_weights": x(8)},
+}
+
+
+@pytest.mark.parametrize("name", BAGS)
+def test_bags_of_embeddings_are_trained(name):
+    """The second bag is empty, and a row is twice in one."""
+    how = BAGS[name]
+    offsets = [0, 3, 3, 5, *([8] if "include_last_offset" in how else [])]
+
+    def function(weight, factors):
+        given = {**how, "per_sample_weights": factors}
+        rows = torch.tensor([0, 1, 1, 5, 2, 6, 0, 1])
+        return F.embedding_bag(rows, weight, torch.tensor(offsets), **given)
+
+    weight = x(7, 3, seed=1).requires_grad_()
+    factors = how.get("per_sample_weights")
+    leaves = [weight, *([] if factors is None else [factors.requires_grad_()])]
+    found = []
+    for f in (torch.compile(function, backend=backend), function):
+        y = f(weight, factors)
+        found.append([y, *torch.autograd.grad(y.square().sum(), leaves)])
+    torch.testing.assert_close(*found)
+
+
+@pytest.mark.parametrize("how", [{"mode": "max"}, {"scale_grad_by_freq": True}])
+def test_other_bags_are_left_to_torch(how):
+    def function(weight):
+        rows, offsets = torch.tensor([0, 1, 1, 5]), torch.tensor([0, 3])
+        return F.embedding_bag(rows, weight, offsets, **how)
+
+    weight, found = x(7, 3).requires_grad_(), []
+    run = torch.compile(function, backend=backend)
+    for f in (run, function):
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "PyTorch runs a graph.*embedding_bag")
+            found.append(torch.autograd.grad(f(weight).square().sum(), weight))
+    torch.testing.assert_close(*found)
+
+
 def test_a_sum_of_sizes():
     """PyTorch writes a sum of three extents as a function of its own."""
 

@@ -9,6 +9,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+_MEAN: Final = 1
+_BAGS: Final = (0, _MEAN)  # modes of bags of embeddings that have a derivative here
 # By the operators' names.
 FURTHER: Final[dict[str, Callable[..., Any]]] = {}
 
@@ -183,3 +185,73 @@ def _trilinear(
     for tensor, missing in ((a, expand1), (b, expand2), (c, expand3)):
         operands += [tensor, [n for n in axes if n not in missing]]
     return torch.einsum(*operands, [n for n in axes if n not in sumdim])
+
+
+@_means("aten._embedding_bag.default")
+def _embedding_bag(weight: Any, indices: Any, offsets: Any, *how: Any) -> Any:
+    """Sums and means of rows of a table, which are trained; their gradient needs nothing else.
+
+    Maxima, sparse gradients, and gradients by frequency keep PyTorch's kernels.
+    """
+    import torch
+
+    # mode, sparse, per_sample_weights, include_last_offset and padding_idx follow.
+    by_frequency, mode, sparse = [*how, *(False, 0, False)[len(how) :]][:3]
+    if mode not in _BAGS or sparse or by_frequency:
+        return NotImplemented
+    found = torch.ops.aten._embedding_bag_forward_only(weight, indices, offsets, *how)
+    nothing = indices.new_zeros(0)
+    return found[0], nothing, nothing, nothing
+
+
+@_means("aten._embedding_bag_backward.default")
+def _embedding_bag_gradient(
+    gradient: Any,
+    indices: Any,
+    offsets: Any,
+    bags: Any,
+    sizes: Any,
+    places: Any,
+    rows: Any,
+    by_frequency: bool,
+    mode: int,
+    sparse: bool,
+    factors: Any,
+    padding: int = -1,
+) -> Any:
+    """Each row of the table gets the gradients of the bags it is in; `padding` is in none."""
+    if mode not in _BAGS or sparse or by_frequency:
+        return NotImplemented
+    bag = _bag_of_each(indices, offsets)
+    share = (indices != padding).to(gradient.dtype)
+    if mode == _MEAN:
+        held = gradient.new_zeros(gradient.shape[0]).index_add(0, bag, share)
+        share = share / held.clamp(min=1)[bag]
+    if factors is not None:
+        share = share * factors
+    parts = gradient[bag] * share[:, None]
+    return gradient.new_zeros(rows, gradient.shape[1]).index_add(0, indices, parts)
+
+
+@_means("aten._embedding_bag_per_sample_weights_backward.default")
+def _factors_of_bags(
+    gradient: Any,
+    weight: Any,
+    indices: Any,
+    offsets: Any,
+    bags: Any,
+    mode: int,
+    padding: int = -1,
+) -> Any:
+    """Of the factors of rows in sums: the product of each row and its bag's gradient."""
+    bag = _bag_of_each(indices, offsets)
+    products = (gradient[bag] * weight[indices]).sum(-1)
+    return products * (indices != padding)
+
+
+def _bag_of_each(indices: Any, offsets: Any) -> Any:
+    """For each index the last bag that starts at or before it."""
+    import torch
+
+    counted = torch.arange(indices.shape[0], dtype=offsets.dtype)
+    return torch.searchsorted(offsets, counted, right=True) - 1
