@@ -229,6 +229,62 @@ def test_what_a_graph_draws_is_drawn_by_torch():
     assert not torch.equal(found[0][0][0], found[0][1][0])
 
 
+def test_a_recurrent_layer_that_pytorch_is_told_to_capture():
+    class Reader(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.GRU(3, 4)
+
+        def forward(self, x):
+            return self.layer(x)[0]
+
+    module, x = Reader(), torch.randn(5, 2, 3)
+    wanted = gradients(module, module, x)
+    with torch._dynamo.config.patch(allow_rnn=True):
+        run = torch.compile(module, backend=backend, fullgraph=True)
+        found = gradients(module, run, x)
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-6)
+
+
+DRAWN = {
+    "integers": lambda x: x + torch.randint(-3, 9, x.shape),
+    "integers like": lambda x: x + torch.randint_like(x, 9),
+    "permutation": lambda x: x[torch.randperm(len(x))],
+    "uniform": lambda x: x + torch.empty_like(x).uniform_(-2, 3),
+    "normal": lambda x: x + torch.normal(x, x.abs() + 1),
+    "in place": lambda x: x + torch.empty_like(x).normal_(3, 2),
+    "stochastic depth": lambda x: x * x.new_empty(len(x), 1).bernoulli_(0.6),
+    "channels": lambda x: F.dropout1d(x[None], 0.4),
+    "alpha": lambda x: F.alpha_dropout(x, 0.4, training=True),
+    "order in memory": lambda x: x.t() + torch.rand_like(x.t()),
+}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_the_same_seed_draws_the_same_numbers_of(name):
+    x, found = torch.randn(6, 4), []
+    for f in (torch.compile(DRAWN[name], backend=backend), DRAWN[name]):
+        torch.manual_seed(5)
+        found.append(f(x))
+    torch.testing.assert_close(*found)
+
+
+def test_what_is_drawn_by_a_computed_number_is_left_to_torch():
+    def function(x):
+        most = int(x.sum())
+        return x + torch.randint(0, most, (4,))
+
+    x, found = torch.ones(4), []
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        run = torch.compile(function, backend=backend)
+        for f in (run, function):
+            torch.manual_seed(5)
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "PyTorch runs a graph.*aten.randint")
+                found.append(f(x))
+    torch.testing.assert_close(*found)
+
+
 def test_what_a_graph_draws_in_a_branch_is_drawn_by_torch():
     def function(x):
         return torch.cond(x.sum() < 9, torch.rand_like, torch.randn_like, (x,))

@@ -52,6 +52,17 @@ def test_random_numbers(name):
     assert (first != again[graph.outputs[0].name]).any()
 
 
+def test_a_random_permutation():
+    def function(a):
+        return torch.randperm(64)
+
+    program = torch.export.export(Function(function), (ONES,))
+    runs = [run(program, (ONES,)) for _ in range(2)]
+    first, again = [found[graph.outputs[0].name] for graph, found in runs]
+    assert sorted(first) == sorted(again) == list(range(64))
+    assert (first != again).any()
+
+
 def test_random_numbers_of_an_open_extent():
     rows = torch.export.Dim("rows")
     shapes = {"args": ({0: rows},)}

@@ -1,20 +1,18 @@
 """Random numbers of a captured graph, drawn by PyTorch before the rest runs.
 
-Dropout in training is `rand_like(x) > p`. Random numbers depend only on shapes, so a node that
-draws becomes an input of the graph; its numbers come from PyTorch's generator, in the graph's
-order.
+Dropout in training is `rand_like(x) > p`. Random numbers depend only on shapes and on constants, so
+a node that draws becomes an input of the graph; its numbers come from PyTorch's generator, in the
+graph's order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from tilewright.base.errors import UnsupportedError
-from tilewright.frontends.torch.aten.decompositions import DRAWS
 from tilewright.frontends.torch.aten.importer import nodes
-from tilewright.frontends.torch.aten.operators.random import RANDOM
+from tilewright.frontends.torch.aten.operators.random import is_random
 from tilewright.frontends.torch.aten.rules import name_of
 
 Draw = Callable[[], Any]
@@ -59,7 +57,7 @@ def check_drawn(module: Any) -> None:
     """
     for node, target in nodes(module):
         name = name_of(target)
-        if name in RANDOM or name.rpartition(".")[0] in RANDOM:
+        if is_random(name):
             raise UnsupportedError(
                 f"{name} ({node.name}) draws in a shape or a way of its own",
                 hint="PyTorch draws these random numbers",
@@ -67,16 +65,34 @@ def check_drawn(module: Any) -> None:
 
 
 def _draw(node: Any) -> Draw | None:
-    """A function that draws for a node; None if it does not draw, or in an unknown shape."""
+    """A function that draws for a node; None if it does not draw, or in an unknown shape.
+
+    Of its tensors, an operator that draws reads shapes and strides only. A number that the graph
+    computes is unknown before it runs.
+    """
     import torch
 
-    if node.op == "call_function":
-        name = DRAWS.get(name_of(node.target))
-    else:
-        name = None
-    if name is None or node.kwargs.get("memory_format") is not None:
+    if node.op != "call_function" or not is_random(name_of(node.target)):
         return None
-    held = node.meta["val"]
-    if not all(type(n) is int for n in held.shape) or held.device.type != "cpu":
+    like = {n: n.meta["val"] for n in node.all_input_nodes}
+    about = [node.meta["val"], *like.values()]
+    if not all(map(_is_placed, about)):
         return None
-    return partial(getattr(torch, name), tuple(held.shape), dtype=held.dtype)
+
+    def draw() -> Any:
+        made = {
+            n: torch.empty_strided(t.shape, t.stride(), dtype=t.dtype)
+            for n, t in like.items()
+        }
+        args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), made.__getitem__)
+        return node.target(*args, **kwargs)
+
+    return draw
+
+
+def _is_placed(held: Any) -> bool:
+    """Whether it is a tensor of a processor's memory, with known extents."""
+    if not hasattr(held, "stride"):
+        return False
+    numbers = [*held.shape, *held.stride()]
+    return held.device.type == "cpu" and all(type(n) is int for n in numbers)

@@ -103,6 +103,17 @@ def _by_parts(c: AtenCall) -> Complex:
     )
 
 
+@complex_rule("aten.sym_size")
+def _extent(c: AtenCall) -> Value:
+    """That of either part."""
+    apply = rule_of(c.target)
+    assert apply is not None
+    real = {**c.arguments, "self": c["self"].real}
+    found = apply(AtenCall(c.build, c.node, c.target, real, c.given))
+    assert isinstance(found, Value)
+    return found
+
+
 def in_pairs(c: AtenCall, x: Complex) -> Value:
     """Real and imaginary parts along a last axis of two."""
     parts = [c.unsqueeze(p, -1) for p in (x.real, x.imag)]

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, Final
 
 from tilewright.frontends.torch.aten.complex_numbers import complex_rule_of
+from tilewright.frontends.torch.aten.further import FURTHER
+from tilewright.frontends.torch.aten.operators.random import is_random
 from tilewright.frontends.torch.aten.rules import name_of, rule_of
 
-# Operators that draw random numbers, by the torch functions that draw in a given shape;
-# torch.compile leaves them to PyTorch.
-DRAWS: Final = {
-    "aten.rand.default": "rand",
-    "aten.rand_like.default": "rand",
-    "aten.randn.default": "randn",
-    "aten.randn_like.default": "randn",
-}
 # PyTorch 2.13's decomposition of it also counts the labels behind the end of the list, as label 0.
 WRONG: Final = "aten.multilabel_margin_loss_forward.default"
 
@@ -54,13 +49,22 @@ def _table(refused: Collection[Any]) -> Any:
     for target, function in torch._decomp.decomposition_table.items():
         if not isinstance(target, torch._ops.OpOverload):
             continue
-        if name_of(target) in DRAWS or name_of(target) == WRONG:
+        if is_random(name_of(target)) or name_of(target) == WRONG:
             continue
         if target._schema.is_mutable:  # PyTorch makes them functional
             continue
         if target not in table and (not _is_known(target) or target in refused):
             table[target] = function
+    for name, function in FURTHER.items():
+        table[_named(name)] = function
     return table
+
+
+def _named(name: str) -> Any:
+    """The operator of a name such as `aten.add.Tensor`."""
+    import torch
+
+    return attrgetter(name)(torch.ops)
 
 
 def _is_known(target: Any) -> bool:

@@ -14,6 +14,11 @@ from tilewright.graph.ops.dtype_numbers import number_of
 RANDOM: Final[set[str]] = set()
 
 
+def is_random(name: str) -> bool:
+    """Whether the operator of this name, overload included, draws random numbers."""
+    return name in RANDOM or name.rpartition(".")[0] in RANDOM
+
+
 def _draws(*names: str) -> Callable[[Rule], Rule]:
     RANDOM.update(names)
     return rule(*names)
@@ -61,6 +66,18 @@ def _integers(c: AtenCall) -> Value:
     place = c.op("Floor", c.op("Mul", drawn, c.number(high - low, float64)))
     found = c.op("Add", c.cast(place, int64), c.number(low, int64))
     return c.cast(found, c.dtype)
+
+
+@_draws("aten.randperm")
+def _permutation(c: AtenCall) -> Value:
+    """The order of numbers that are drawn: equal ones, in float64, do not occur."""
+    fixed = c.fixed()
+    if fixed is None:
+        raise c.refuse("its count is known only at run time")
+    keys = _drawn(c, "RandomUniform", float64)
+    count = c.ints(*fixed)
+    _, places = c.build.ops("TopK", keys, count, count=2, axis=0, largest=0, sorted=1)
+    return c.cast(places, c.dtype)
 
 
 def _drawn(c: AtenCall, op_type: str, dtype: DType | None = None, **how: Any) -> Value:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial, reduce
 from typing import Final
 
 from tilewright.base.dtypes import bool_, float64, int64
@@ -49,6 +50,13 @@ for _name, _op in {**_ARITHMETIC, **_COMPARISONS}.items():
     rule(f"operator.{_name}")(_function(_op))
 for _name, _op in {"sym_max": "Max", "sym_min": "Min"}.items():
     rule(f"torch.{_name}")(_function(_op))
+
+
+@rule("torch.sym_sum")
+def _sum(c: AtenCall) -> Value:
+    """Of a sequence of integers."""
+    (parts,) = c.arguments.values()
+    return reduce(partial(c.op, "Add"), [c.value(x, int64) for x in parts])
 
 
 @rule("operator.floordiv")

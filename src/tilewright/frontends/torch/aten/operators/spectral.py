@@ -45,7 +45,9 @@ def _fft_of_real(c: AtenCall) -> Complex:
 def _fft_to_real(c: AtenCall) -> Value:
     """The other axes first; the missing half of the last one is the conjugate of the other half."""
     axes = c.axes()
-    size = int(c["last_dim_size"])
+    size = c["last_dim_size"]
+    if isinstance(size, Value):
+        raise c.refuse("the number of results is known only at run time")
     count = math.prod(_extents(c, axes[:-1])) * size
     x = in_pairs(c, c["self"])
     for axis in axes[:-1]:

@@ -1,0 +1,257 @@
+"""Decompositions that PyTorch lacks, or that end in primitives without a rule.
+
+Each is a function of tensors with the operator's arguments and results.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+_MEAN: Final = 1
+_BAGS: Final = (0, _MEAN)  # modes of bags of embeddings that have a derivative here
+# By the operators' names.
+FURTHER: Final[dict[str, Callable[..., Any]]] = {}
+
+
+def _means(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        FURTHER.update(dict.fromkeys(names, function))
+        return function
+
+    return register
+
+
+@_means("aten.rrelu_with_noise_functional.default")
+def _rrelu(
+    x: Any,
+    noise: Any,
+    lower: float = 1 / 8,
+    upper: float = 1 / 3,
+    training: bool = False,
+    generator: Any = None,
+) -> Any:
+    """Slopes are drawn between bounds where x is not positive; the second result has them."""
+    import torch
+
+    if not training:
+        return torch.nn.functional.leaky_relu(x, (lower + upper) / 2), noise.clone()
+    drawn = torch.rand_like(x) * (upper - lower) + lower
+    slope = torch.where(x <= 0, drawn, 1)
+    return x * slope, slope
+
+
+@_means("aten.nextafter.default")
+def _nextafter(x: Any, towards: Any) -> Any:
+    """The bits of a float, as an integer, count the floats from zero outwards."""
+    import torch
+
+    x, towards = torch.broadcast_tensors(x, towards)
+    integer = _integer(x.dtype)
+    outwards = (towards > x) == (x > 0)
+    bits = x.view(integer)
+    stepped = torch.where(outwards, bits + 1, bits - 1).view(x.dtype)
+    least = torch.ones_like(x, dtype=integer).view(x.dtype)
+    moved = torch.where(x == 0, torch.copysign(least, towards), stepped)
+    kept = torch.where(x == towards, towards, moved)
+    return torch.where(x.isnan() | towards.isnan(), math.nan, kept)
+
+
+@_means("aten.frexp.Tensor")
+def _frexp(x: Any) -> Any:
+    """The exponent field of a float's bits; subnormal ones are scaled to be normal first.
+
+    Zeros, infinities and NaN are their own mantissas, with exponent 0.
+    """
+    import torch
+
+    if x.dtype in (torch.float16, torch.bfloat16):
+        mantissa, exponent = _frexp(x.float())
+        return mantissa.to(x.dtype), exponent
+    about = torch.finfo(x.dtype)
+    digits = round(-math.log2(about.eps))
+    field = (1 << (about.bits - 1 - digits)) - 1
+    half = field // 2 - 1  # the field of floats between 0.5 and 1
+    small = x.abs() < about.smallest_normal
+    scaled = torch.where(small, x * 2.0 ** (digits + 1), x)
+    bits = scaled.view(_integer(x.dtype))
+    exponent = ((bits >> digits) & field) - half
+    exponent = torch.where(small, exponent - (digits + 1), exponent)
+    mantissa = ((bits & ~(field << digits)) | (half << digits)).view(x.dtype)
+    whole = x.isfinite() & (x != 0)
+    return torch.where(whole, mantissa, x), torch.where(whole, exponent, 0).int()
+
+
+def _integer(dtype: Any) -> Any:
+    """The signed integers that have as many bits as the float type."""
+    import torch
+
+    return {2: torch.int16, 4: torch.int32, 8: torch.int64}[dtype.itemsize]
+
+
+@_means("aten.fractional_max_pool2d.default", "aten.fractional_max_pool3d.default")
+def _fractional_pool(
+    x: Any, kernel: Sequence[int], size: Sequence[int], samples: Any
+) -> Any:
+    """The greatest of each window, and its place in the plane (the channel's elements in order).
+
+    samples: batch x channels x axes, in [0, 1). They place the windows: those of planes by the
+    last axis first, as PyTorch does; those of volumes by the first.
+    """
+    import torch
+
+    count = len(kernel)
+    if x.dim() == count + 1:
+        parts = _fractional_pool(x[None], kernel, size, samples)
+        return tuple(p[0] for p in parts)
+    given = list(samples.unbind(-1))
+    if count == 2:
+        given.reverse()
+    extents = x.shape[2:]
+    places: Any = 0
+    for axis, (n, k, out, drawn) in enumerate(
+        zip(extents, kernel, size, given, strict=True)
+    ):
+        starts = _starts(n - k, out, drawn)
+        along = starts[..., None] + torch.arange(k)  # batch x channels x out x k
+        shape = [1] * (2 * count)
+        shape[axis], shape[count + axis] = out, k
+        places = places * n + along.reshape([*along.shape[:2], *shape])
+    inner = math.prod(kernel)
+    places = places.reshape([*x.shape[:2], -1, inner])
+    windows = x.flatten(2).gather(2, places.flatten(2)).reshape(places.shape)
+    best, which = windows.max(-1)
+    found = places.gather(-1, which[..., None]).squeeze(-1)
+    ends = [*x.shape[:2], *size]
+    return best.reshape(ends), found.reshape(ends)
+
+
+def _starts(last: Any, count: int, drawn: Any) -> Any:
+    """Where windows start along an axis: batch x channels x count; the last one at `last`."""
+    import torch
+
+    steps = torch.arange(count, dtype=drawn.dtype)
+    stride = last / max(count - 1, 1)
+    drawn = drawn[..., None]
+    starts = ((steps + drawn) * stride).long() - (drawn * stride).long()
+    return torch.where(steps == count - 1, last, starts)
+
+
+@_means(
+    "aten.fractional_max_pool2d_backward.default",
+    "aten.fractional_max_pool3d_backward.default",
+)
+def _fractional_gradient(
+    gradient: Any, x: Any, kernel: Sequence[int], size: Sequence[int], places: Any
+) -> Any:
+    """Each element of the gradient goes to the place that the maximum came from."""
+    lead = x.dim() - len(kernel)
+    flat = x.new_zeros(x.flatten(lead).shape)
+    found = flat.scatter_add(lead, places.flatten(lead), gradient.flatten(lead))
+    return found.reshape(x.shape)
+
+
+@_means("aten._weight_norm_interface_backward.default")
+def _weight_norm_gradient(
+    gradient: Any, v: Any, g: Any, norms: Any, dim: int
+) -> tuple[Any, Any]:
+    """Of `g * v / norms`, with the norms of `v` over all axes but `dim`."""
+    norms = norms.to(v.dtype)
+    others = [a for a in range(v.dim()) if a != dim]
+    along = (gradient * v).sum(others, keepdim=True) / norms
+    return g / norms * (gradient - v * (along / norms)), along
+
+
+@_means("aten._trilinear.default")
+def _trilinear(
+    a: Any,
+    b: Any,
+    c: Any,
+    expand1: Sequence[int],
+    expand2: Sequence[int],
+    expand3: Sequence[int],
+    sumdim: Sequence[int],
+    unroll_dim: int = 1,
+) -> Any:
+    """The sum, over some axes, of products of three tensors, each without the axes `expand`.
+
+    As two products of matrices: of `nn.Bilinear`, no tensor has all of the axes.
+    """
+    import torch
+
+    axes = range(a.dim() + len(expand1))
+    operands: list[Any] = []
+    for tensor, missing in ((a, expand1), (b, expand2), (c, expand3)):
+        operands += [tensor, [n for n in axes if n not in missing]]
+    return torch.einsum(*operands, [n for n in axes if n not in sumdim])
+
+
+@_means("aten._embedding_bag.default")
+def _embedding_bag(weight: Any, indices: Any, offsets: Any, *how: Any) -> Any:
+    """Sums and means of rows of a table, which are trained; their gradient needs nothing else.
+
+    Maxima, sparse gradients, and gradients by frequency keep PyTorch's kernels.
+    """
+    import torch
+
+    # mode, sparse, per_sample_weights, include_last_offset and padding_idx follow.
+    by_frequency, mode, sparse = [*how, *(False, 0, False)[len(how) :]][:3]
+    if mode not in _BAGS or sparse or by_frequency:
+        return NotImplemented
+    found = torch.ops.aten._embedding_bag_forward_only(weight, indices, offsets, *how)
+    nothing = indices.new_zeros(0)
+    return found[0], nothing, nothing, nothing
+
+
+@_means("aten._embedding_bag_backward.default")
+def _embedding_bag_gradient(
+    gradient: Any,
+    indices: Any,
+    offsets: Any,
+    bags: Any,
+    sizes: Any,
+    places: Any,
+    rows: Any,
+    by_frequency: bool,
+    mode: int,
+    sparse: bool,
+    factors: Any,
+    padding: int = -1,
+) -> Any:
+    """Each row of the table gets the gradients of the bags it is in; `padding` is in none."""
+    if mode not in _BAGS or sparse or by_frequency:
+        return NotImplemented
+    bag = _bag_of_each(indices, offsets)
+    share = (indices != padding).to(gradient.dtype)
+    if mode == _MEAN:
+        held = gradient.new_zeros(gradient.shape[0]).index_add(0, bag, share)
+        share = share / held.clamp(min=1)[bag]
+    if factors is not None:
+        share = share * factors
+    parts = gradient[bag] * share[:, None]
+    return gradient.new_zeros(rows, gradient.shape[1]).index_add(0, indices, parts)
+
+
+@_means("aten._embedding_bag_per_sample_weights_backward.default")
+def _factors_of_bags(
+    gradient: Any,
+    weight: Any,
+    indices: Any,
+    offsets: Any,
+    bags: Any,
+    mode: int,
+    padding: int = -1,
+) -> Any:
+    """Of the factors of rows in sums: the product of each row and its bag's gradient."""
+    bag = _bag_of_each(indices, offsets)
+    products = (gradient[bag] * weight[indices]).sum(-1)
+    return products * (indices != padding)
+
+
+def _bag_of_each(indices: Any, offsets: Any) -> Any:
+    """For each index the last bag that starts at or before it."""
+    import torch
+
+    counted = torch.arange(indices.shape[0], dtype=offsets.dtype)
+    return torch.searchsorted(offsets, counted, right=True) - 1
