@@ -14,7 +14,7 @@ import tilewright as tw
 from tests.driver import random_windows
 from tests.driver.test_ranged import HEAD
 from tilewright.base.errors import UnsupportedError
-from tilewright.driver import sample_points
+from tilewright.driver import ranged, sample_points
 from tilewright.driver.options import Options
 from tilewright.driver.plan_merger import SizeSum
 from tilewright.driver.size_terms import Basis, SizeTerm
@@ -154,6 +154,32 @@ def test_of_a_wide_range_some_sizes_are_planned(
     exe: Any = tw.compile(source, dims={"h": (16, 130)}, **HOW)
     assert [len(s.covers) for s in exe.model.shared] == [115], exe
     compared(exe, source, [(h, 17) for h in (16, 17, 30, 31, 100, 113, 129, 130)])
+
+
+@pytest.mark.parametrize("mcpu", ["x86-64-v2", "x86-64-v3"])
+def test_of_two_wide_ranges_pairs_are_planned(
+    monkeypatch: pytest.MonkeyPatch, mcpu: str
+) -> None:
+    compared_at: list[int] = []
+    equal = ranged.equal
+
+    def counted(*given: Any) -> bool:
+        compared_at.append(1)
+        return equal(*given)
+
+    monkeypatch.setattr(ranged, "equal", counted)
+    monkeypatch.setattr(ranged, "workers", lambda *_: 1)
+    source = model("a residual", "w")
+    dims = {"h": (32, 190), "w": (33, 200)}
+    exe: Any = tw.compile(source, dims=dims, mcpu=mcpu, **HOW)
+    assert [len(s.covers) for s in exe.model.shared] == [159 * 168], exe
+    assert 20 < len(compared_at) < 75
+    random = np.random.default_rng(0)
+    points = [
+        (int(random.integers(32, 191)), int(random.integers(33, 201)))
+        for _ in range(12)
+    ]
+    compared(exe, source, [(32, 33), (190, 200), (32, 200), (190, 33), *points])
 
 
 @pytest.mark.representatives("0", "2")

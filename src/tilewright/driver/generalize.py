@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from tilewright.base.errors import VerifyError
 from tilewright.compute.canonical import canonical
 from tilewright.compute.nodes import CC, Computation
@@ -121,7 +123,16 @@ def is_corner(part: Any, whole: Any) -> bool:
     if part.dtype != whole.dtype or part.ndim != whole.ndim:
         return False
     corner = whole[tuple(map(slice, part.shape))]
-    return bool(corner.shape == part.shape and corner.tobytes() == part.tobytes())
+    if part is whole or corner.shape != part.shape:
+        return part is whole
+    return np.array_equal(_bits(corner), _bits(part))
+
+
+def _bits(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The bits of each element as a number; of one without such a number, as bytes."""
+    if a.dtype.kind != "O" and a.dtype.itemsize in (1, 2, 4, 8):
+        return a.view(f"u{a.dtype.itemsize}")
+    return np.frombuffer(a.tobytes(), np.uint8)
 
 
 def _at(plan: Plan, extents: Extents, fixed: Plan) -> Plan:

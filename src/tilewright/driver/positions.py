@@ -154,6 +154,7 @@ class PositionKernels:
     target: Target
     sizes: Sequence[OpenExtent]
     _scheduled: dict[int, HoistedKernel | str] = field(default_factory=dict)
+    _works: dict[int, float] = field(default_factory=dict)
 
     def grid(
         self,
@@ -211,8 +212,11 @@ class PositionKernels:
         count: int,
     ) -> float:
         """The nanoseconds that the target expects for the arithmetic of so many positions."""
-        found, constants = self.signature(count)
-        return self.target.predicted_work(found.computations, constants)
+        if count not in self._works:
+            found, constants = self.signature(count)
+            work = self.target.predicted_work(found.computations, constants)
+            self._works[count] = work
+        return self._works[count]
 
     def block_cost(
         self,

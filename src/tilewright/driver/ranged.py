@@ -49,7 +49,7 @@ from tilewright.driver.ranges import (
 )
 from tilewright.driver.sample_points import (
     are_many,
-    compared_points,
+    compared_in_turn,
     dense_points,
     first_points,
     middle,
@@ -428,36 +428,41 @@ def open_plan(making: RangedBuilder, allowed: Allowed) -> tuple[Plan, dict[Key, 
     }
     in_parts = are_batches(making.graph, opened)
     replayed = ReplayedQuestions(making.real, in_parts=in_parts)
+    plans: dict[Key, Plan] = {}
     try:
         points = first_points(allowed, terms)
-        found = _opened(making, allowed, replayed, points, terms)
+        found = _opened(making, allowed, replayed, points, terms, plans)
     except UnsupportedError:
         terms = {name: every_floor(known, PERIOD) for name, known in terms.items()}
         if all(len(known) == 1 for known in terms.values()):
             raise
         points = dense_points(allowed, terms)
         replayed = ReplayedQuestions(making.real, in_parts=in_parts)
-        found = _opened(making, allowed, replayed, points, terms)
+        plans.clear()
+        found = _opened(making, allowed, replayed, points, terms, plans)
 
     def agrees(extents: Extents) -> bytes:
         try:
-            fixed = making.plan_at(extents, replayed.questions())
+            fixed = plans.get(_key(extents))
+            if fixed is None:
+                fixed = making.plan_at(extents, replayed.questions())
             return bytes([equal(found, extents, fixed)])
         except (UnsupportedError, VerifyError):
             return bytes([False])
 
-    wanted = compared_points(allowed, points, terms)
-    jobs = [partial(agrees, extents) for extents in wanted]
-    answers = share(jobs, workers(len(jobs), thread_count()))
-    compared = {
-        # A job that raised an error raises it again here.
-        _key(extents): bool((agrees(extents) if same is None else same)[0])
-        for extents, same in zip(wanted, answers, strict=True)
-    }
+    compared: dict[Key, bool] = {}
+    for wanted in compared_in_turn(allowed, points, terms, compared):
+        new = [e for e in wanted if _key(e) not in compared]
+        jobs = [partial(agrees, extents) for extents in new]
+        answers = share(jobs, workers(len(jobs), thread_count()))
+        for extents, same in zip(new, answers, strict=True):
+            # A job that raised an error raises it again here.
+            told = agrees(extents) if same is None else same
+            compared[_key(extents)] = bool(told[0])
     if are_many(allowed):
-        told = [*points, {name: max(e) for name, e in allowed.items()}]
-        known = [making.typing_at(point) for point in told]
-        between = Between(making.graph, allowed, told, known, making.fallback, terms)
+        most = [*points, {name: max(e) for name, e in allowed.items()}]
+        known = [making.typing_at(point) for point in most]
+        between = Between(making.graph, allowed, most, known, making.fallback, terms)
         for odd in between.odd():
             compared[_key({**points[0], **odd})] = False
     return found, compared
@@ -475,17 +480,24 @@ def _opened(
     replayed: ReplayedQuestions,
     points: Sequence[Extents],
     terms: Terms,
+    made: dict[Key, Plan],
 ) -> Plan:
-    """The open plan through the plans at points and, if it has the same form, at the largest."""
+    """The open plan through the plans at points and, if it has the same form, at the largest.
+
+    made: gets the plans that are made by the answers about the pattern.
+    """
     plans = []
     for point in points:
         plans.append(making.plan_at(point, replayed.questions()))
+        if not replayed.recording:
+            made[_key(point)] = plans[-1]
         replayed.recording = False
     largest = {name: max(e) for name, e in allowed.items()}
     bounds = {name: (min(allowed[name]), max(allowed[name])) for name in terms}
     own = [{name: point[name] for name in terms} for point in (*points, largest)]
     try:
         last = making.plan_at(largest, replayed.questions())
+        made[_key(largest)] = last
         return generalize([*plans, last], own, making.graph, bounds, terms)
     except UnsupportedError:  # the largest may need its own code
         return generalize(plans, own[:-1], making.graph, bounds, terms)

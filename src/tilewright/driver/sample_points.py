@@ -2,14 +2,15 @@
 
 A few combinations of extents are all compared. Of many, only those are at which a plan may have
 another form: ends, small extents, powers of two and their neighbors, each remainder of a divided
-dimension, and random ones.
+dimension, and random ones. Those of all dimensions are compared together, where all plans agree:
+each point then tells as much of each dimension as one that differs from the pattern only there.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from tilewright.base.errors import UnsupportedError
@@ -21,6 +22,7 @@ COMPARED: Final = 256  # most combinations that are all compared
 SAMPLED: Final = 48  # about how many to compare if there are more
 CHECKED: Final = 4  # neighbors of the pattern that check divided dimensions
 DENSE: Final = 12  # more of them, if conditions depend on divided dimensions
+ENDS: Final = 3  # extents at either end of a dimension that are compared first
 
 
 def are_many(
@@ -28,6 +30,31 @@ def are_many(
 ) -> bool:
     """Whether there are too many combinations to compare all of them."""
     return count(allowed) > COMPARED
+
+
+def compared_in_turn(
+    allowed: Allowed,
+    points: Sequence[Extents],
+    terms: Terms,
+    compared: Mapping[tuple[int, ...], bool],
+) -> Iterator[list[Extents]]:
+    """Yield combinations to compare, until enough are known.
+
+    compared: which agree, by their values; it has those of one step before the next is asked for.
+    Of many combinations of several dimensions: ends and corners; if the others agree, the extents
+    of all dimensions together, in random pairs; otherwise, or if one of these does not agree, all
+    of `compared_points`, which show along which dimension.
+    """
+    if are_many(allowed) and len(terms) > 1:
+        lines = _lines(allowed, points[0], terms)
+        yield [*points, *_outermost(allowed, points[0]), *_corners(allowed)]
+        inside = _agreeing(allowed, points[0], compared)
+        if inside is not None:
+            together = _together(lines, inside, points[0])
+            yield together
+            if all(compared[tuple(p.values())] for p in together):
+                return
+    yield compared_points(allowed, points, terms)
 
 
 def compared_points(
@@ -40,10 +67,21 @@ def compared_points(
     if not are_many(allowed):
         return list(combinations(allowed))
     start = points[0]
-    opened = [name for name, e in allowed.items() if len(e) > 1]
-    found = list(points)
-    for name in opened:
-        values = _telling(allowed[name], SAMPLED // len(opened))
+    lines = _lines(allowed, start, terms).items()
+    alone = ({**start, name: n} for name, line in lines for n in line)
+    found: list[Extents] = [*points, *alone]
+    if len(terms) > 1:
+        chance = random.Random(0)
+        found += _corners(allowed)
+        for _ in range(SAMPLED // 4):
+            found.append({n: chance.choice(list(e)) for n, e in allowed.items()})
+    return found
+
+
+def _lines(allowed: Allowed, start: Extents, terms: Terms) -> dict[str, list[int]]:
+    """The extents of each dimension at which a plan may have another form."""
+    found = {}
+    for name in terms:
         period = math.lcm(*(t.divisor for t in terms[name]))
         if period > COMPARED:
             raise UnsupportedError(
@@ -52,28 +90,79 @@ def compared_points(
                 hint=f"name at most {COMPARED} combinations of extents",
             )
         beside = [start[name] + n for n in range(1, period)]
-        values += [n for n in beside if n in allowed[name]]
-        found += [{**start, name: value} for value in dict.fromkeys(values)]
-    chance = random.Random(0)
+        known = [n for n in beside if n in allowed[name]]
+        found[name] = _telling(allowed[name], SAMPLED // len(terms), known)
+    return found
+
+
+def _corners(allowed: Allowed) -> list[Extents]:
+    """The corners, and those one step inside."""
     ends = {n: (min(e), max(e)) for n, e in allowed.items()}
     inner = {n: (sorted(e)[min(1, len(e) - 1)], max(e)) for n, e in allowed.items()}
-    if len(opened) > 1:
-        found += [*combinations(ends), *combinations(inner)]
-        for _ in range(SAMPLED // 4):
-            found.append({n: chance.choice(list(e)) for n, e in allowed.items()})
+    return [*combinations(ends), *combinations(inner)]
+
+
+def _outermost(allowed: Allowed, start: Extents) -> list[Extents]:
+    """The extents at both ends of each dimension, with the others as at the start."""
+    found: list[Extents] = []
+    for name, extents in allowed.items():
+        values = sorted(extents)
+        found += [{**start, name: n} for n in (*values[:ENDS], *values[-ENDS:])]
     return found
+
+
+def _agreeing(
+    allowed: Allowed, start: Extents, compared: Mapping[tuple[int, ...], bool]
+) -> dict[str, range] | None:
+    """The box around the start that is left without ends that do not agree.
+
+    None if another combination does not agree, or an end of the box is not compared.
+    """
+    found: dict[str, range] = {}
+    for name, extents in allowed.items():
+        values = sorted(extents)
+        same = [compared.get(tuple({**start, name: n}.values())) for n in values]
+        middle_one = values.index(start[name])
+        wrong = [n for n, known in enumerate(same) if known is False]
+        first = max((n + 1 for n in wrong if n < middle_one), default=0)
+        last = min((n - 1 for n in wrong if n > middle_one), default=len(values) - 1)
+        if not (same[first] and same[last]):
+            return None
+        found[name] = range(values[first], values[last] + 1)
+    for key, known in compared.items():
+        inside = all(n in e for n, e in zip(key, found.values(), strict=True))
+        if inside and not known:
+            return None
+    return found
+
+
+def _together(
+    lines: Mapping[str, Sequence[int]], inside: Mapping[str, range], start: Extents
+) -> list[Extents]:
+    """Combinations in the box in which each extent of each line occurs, in random order."""
+    chance = random.Random(0)
+    orders = {}
+    for name, line in lines.items():
+        orders[name] = [n for n in line if n in inside[name]]
+        chance.shuffle(orders[name])
+    return [
+        {**start, **{name: order[n % len(order)] for name, order in orders.items()}}
+        for n in range(max(map(len, orders.values())))
+    ]
 
 
 def _telling(
     extents: Collection[int],
     most: int,
+    beside: Sequence[int],
 ) -> list[int]:
-    """Extents at which plans may change form: ends, small ones, and those near powers of two."""
+    """Extents at which plans may change form: ends, small ones, those near powers of two, and those
+    beside the pattern; of few, random ones as well, so that there are `most`."""
     values = sorted(extents)
     wished = [values[0], values[-1], values[-2], *values[1:8]]
     for power in range(1, values[-1].bit_length() + 1):
         wished += [(1 << power) - 1, 1 << power, (1 << power) + 1]
-    known = dict.fromkeys(n for n in wished if n in extents)
+    known = dict.fromkeys(n for n in (*wished, *beside) if n in extents)
     chance = random.Random(len(values))
     while len(known) < min(most, len(values)):
         known[chance.choice(values)] = None

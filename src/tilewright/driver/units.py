@@ -9,6 +9,7 @@ for any size.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import field
 from typing import Final
 
 import numpy as np
@@ -101,6 +102,7 @@ class _Parts:
     units: Units
     constants: Collection[Buffer]
     target: Target
+    _works: dict[int, float] = field(default_factory=dict)
 
     def of(self, count: int) -> tuple[KernelSignature, set[Buffer]]:
         """The kernel to compile for so many units, and its constant parameters."""
@@ -119,8 +121,11 @@ class _Parts:
 
     def work(self, count: int) -> float:
         """The nanoseconds that the target expects for the arithmetic of `count` units."""
-        found, constants = self.of(count)
-        return self.target.predicted_work(found.computations, constants)
+        if count not in self._works:
+            found, constants = self.of(count)
+            work = self.target.predicted_work(found.computations, constants)
+            self._works[count] = work
+        return self._works[count]
 
     def all_scheduled(self, counts: Sequence[int]) -> dict[int, HoistedKernel]:
         """The kernels of these numbers of units, by number.
