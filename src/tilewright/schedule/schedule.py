@@ -1,8 +1,8 @@
 """Schedule: a kernel and the primitives that change it, each of them a method.
 
 A primitive takes two lines here, an import and an attribute. A single import inside the class would
-do, but mypy rejects it for decorated functions ("unsupported class scoped import"). Forgetting one
-of the two lines is an error of the linter or of mypy.
+do, but mypy rejects it for decorated functions ("unsupported class scoped import"). The linter
+reports it if one of the two is missing, and tests/schedule/test_refusals.py if both are.
 """
 
 from __future__ import annotations
