@@ -18,7 +18,6 @@ from tilewright.base.errors import (
     TilewrightWarning,
     UnsupportedError,
 )
-from tilewright.driver import steps
 from tilewright.driver.constants import ConstantPool
 from tilewright.driver.ranges import open_resizes
 from tilewright.driver.ranges.generalize import is_corner
@@ -97,7 +96,7 @@ def test_one_executable_agrees_with_one_per_shape(
     def never(*_: Any, **__: Any) -> Any:
         raise AssertionError("a call compiles")
 
-    monkeypatch.setattr(steps, "build", never)
+    monkeypatch.setattr("tilewright.driver.steps.build", never)
     for x, want in zip(inputs, wanted, strict=True):
         np.testing.assert_allclose(exe(x), want, rtol=1e-5, atol=1e-5)
     with pytest.raises(InputError, match=f"n is {most + 1}, and may be"):
