@@ -22,6 +22,7 @@ from benchmarks.native_loops import (
     best,
     clock,
     loops,
+    multiply_latency,
     multiply_rate,
     read_rate,
 )
@@ -29,6 +30,7 @@ from tilewright.base.dtypes import float32
 from tilewright.runtime.machine import processor_name
 
 HIDDEN = 3  # of three cycles of columns that come late, arithmetic hides two
+WAITED = 1.1  # a tile with just as many accumulators as the latency takes loses a tenth
 FAR = 3  # second caches: data of so many comes from after one
 SIZES = tuple(range(16, 260, 8))  # sides of the products by which threads are judged
 GAIN = 1.05  # of the speed of one thread: threads are worth it
@@ -101,6 +103,7 @@ def costs(p: Loops, given: Mapping[str, float], threads: int) -> dict[str, float
     multiplied = multiply_rate(p) / 2 / given["clock"] * float32.itemsize
     found = {
         "multiplied": multiplied,
+        "latency": WAITED * multiply_latency(p) * given["clock"],
         "second_bytes": read_rate(p, near) / given["clock"],
         "far_bytes": far_bytes,
         "far_byte": 1 / (HIDDEN * far_bytes),

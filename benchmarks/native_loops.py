@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 SECONDS = 0.3  # of each measurement
-BATCHES = 5  # at least, however long they take
+BATCHES = 5  # at least, however long they take: a busy machine interrupts some
 BATCH = 1e-4  # seconds that can be told from those of reading the clock
 PAIRS = 32  # of dependent operations, a cycle each, that are written out
 # Independent chains of multiply-adds: enough for two pipes of latency four, and all in registers.
@@ -40,7 +40,11 @@ loop:
 exit:
   ret i64 %v{pairs}
 }}
-define void @spin(i64 %count, ptr %out) {{
+declare {floats} @llvm.fma.v{lanes}f32({floats}, {floats}, {floats})
+"""
+
+_SPIN = """
+define void @{name}(i64 %count, ptr %out) {{
 entry:
   br label %loop
 loop:
@@ -54,7 +58,6 @@ exit:
 {store}
   ret void
 }}
-declare {floats} @llvm.fma.v{lanes}f32({floats}, {floats}, {floats})
 """
 
 _PASS = """
@@ -85,12 +88,14 @@ class Loops:
     """Native functions.
 
     chain(count, x, y, z): `count` times PAIRS pairs of dependent operations. spin(count, out):
-    `count` vector multiply-adds on each of CHAINS accumulators, stored to `out`. read and
-    copy(source, target, count, repeats): `count` vectors, a multiple of READS, `repeats` times.
+    `count` vector multiply-adds on each of CHAINS accumulators, stored to `out`; wait(count, out):
+    the same on one. read and copy(source, target, count, repeats): `count` vectors, a multiple of
+    READS, `repeats` times.
     """
 
     chain: Callable[..., int]
     spin: Callable[..., None]
+    wait: Callable[..., None]
     read: Callable[..., None]
     copy: Callable[..., None]
     lanes: int  # floats of a vector
@@ -117,6 +122,7 @@ def loops() -> Loops:
     return Loops(
         chain(image.address("chain")),
         spin(image.address("spin")),
+        spin(image.address("wait")),
         over(image.address("read")),
         over(image.address("copy")),
         lanes,
@@ -152,16 +158,19 @@ def _text(lanes: int) -> str:
         f"  store volatile {floats} %value, ptr %target, align 4"
     )
     arithmetic = _ARITHMETIC.format(
-        pairs=PAIRS,
-        pair=lines(pair, PAIRS),
-        start=lines(start, CHAINS),
-        multiply=lines(multiply, CHAINS).replace("ONE", one),
-        store=lines(store, CHAINS),
-        floats=floats,
-        lanes=lanes,
+        pairs=PAIRS, pair=lines(pair, PAIRS), floats=floats, lanes=lanes
+    )
+    spins = "".join(
+        _SPIN.format(
+            name=name,
+            start=lines(start, chains),
+            multiply=lines(multiply, chains).replace("ONE", one),
+            store=lines(store, chains),
+        )
+        for name, chains in (("spin", CHAINS), ("wait", 1))
     )
     reads = _PASS.format(name="read", body=read, step=READS)
-    return arithmetic + reads + _PASS.format(name="copy", body=copy, step=1)
+    return arithmetic + spins + reads + _PASS.format(name="copy", body=copy, step=1)
 
 
 def best(work: Callable[[], object]) -> float:
@@ -222,6 +231,12 @@ def multiply_rate(p: Loops, steps: int = STEPS) -> float:
     return 2 * CHAINS * p.lanes * steps / seconds / 1e9
 
 
+def multiply_latency(p: Loops, steps: int = STEPS) -> float:
+    """Nanoseconds from a multiply-add to the next one of its accumulator."""
+    out = np.empty(p.lanes, np.float32)
+    return best(lambda: p.wait(steps, out.ctypes.data)) / steps * 1e9
+
+
 def clock(p: Loops, steps: int = 4000) -> float:
     """Cycles per nanosecond of a core that does vector arithmetic.
 
@@ -232,10 +247,11 @@ def clock(p: Loops, steps: int = 4000) -> float:
     other.
     """
     out = np.empty(CHAINS * p.lanes, np.float32)
-    found, until = math.inf, time.perf_counter() + SECONDS
-    while found == math.inf or time.perf_counter() < until:
+    found, rounds, until = math.inf, 0, time.perf_counter() + SECONDS
+    while rounds < BATCHES or time.perf_counter() < until:
         p.spin(STEPS, out.ctypes.data)
         start = time.perf_counter()
         p.chain(steps, 1, 3, 5)
         found = min(found, time.perf_counter() - start)
+        rounds += 1
     return steps * 2 * PAIRS / found / 1e9

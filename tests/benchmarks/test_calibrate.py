@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from benchmarks import calibrate, native_loops
@@ -64,6 +65,17 @@ def test_the_clock_is_that_right_after_vector_arithmetic(
     monkeypatch.setattr(native_loops.time, "perf_counter", lambda: now[0])
     p = replace(native_loops.loops(), spin=spin, chain=chain)
     assert native_loops.clock(p) == pytest.approx(1)
+
+
+def test_a_latency_is_that_of_one_accumulator() -> None:
+    """The step after it needs its result; those of a rate have eleven others meanwhile."""
+    p = native_loops.loops()
+    for loop, chains in ((p.wait, 1), (p.spin, native_loops.CHAINS)):
+        out = np.zeros(native_loops.CHAINS * p.lanes, np.float32)
+        loop(3, out.ctypes.data)
+        assert out[: chains * p.lanes] == pytest.approx(3)
+        assert not out[chains * p.lanes :].any()
+    assert native_loops.multiply_latency(p) > 0
 
 
 def test_data_begins_with_a_page() -> None:

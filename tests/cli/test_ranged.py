@@ -5,7 +5,7 @@ import onnx
 import pytest
 
 import tilewright as tw
-from tests.driver.test_ranged import MODELS, model
+from tests.driver.ranges.test_ranged import MODELS, model
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ import tilewright
 from tests.docs.test_docs import ROOT
 
 MANY = 45
-# Each file is named after what it holds: a command, a family of operators.
-ONE_EACH = {"tilewright.cli", "tilewright.graph.ops"}
+# Each file is named after what it holds: a command, a family of operators, a primitive.
+ONE_EACH = {"tilewright.cli", "tilewright.graph.ops", "tilewright.schedule.primitives"}
 SUBJECT = re.compile(r"^([a-z][^:\n]+): ((?:.|\n    )+)$", re.MULTILINE)
 
 

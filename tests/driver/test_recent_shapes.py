@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tests.driver.test_ranged import model
+from tests.driver.ranges.test_ranged import model
 from tilewright.base.errors import InputError
 from tilewright.runtime.ranged import RangedExecutable
 

@@ -10,7 +10,7 @@ import pytest
 
 import tilewright as tw
 from tests.driver.kinds import SMALL
-from tests.driver.test_ranged import model
+from tests.driver.ranges.test_ranged import model
 from tests.targets.cpu.test_transpose import transposed
 from tilewright.base import dtypes
 from tilewright.base.errors import ExecutionError

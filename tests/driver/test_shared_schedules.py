@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.driver import test_positions, test_ranged
+from tests.driver.ranges import test_positions, test_ranged
 from tilewright.base.events import Event
 from tilewright.driver import schedules
 from tilewright.driver.explain import explained_range

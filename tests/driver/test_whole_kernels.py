@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import tilewright as tw
-from tests.driver.test_positions import agree, of_one_image
-from tilewright.driver import open_code
+from tests.driver.ranges.test_positions import agree, of_one_image
+from tilewright.driver.ranges import open_code
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.walk import loops_of
 from tilewright.schedule.full_tiles import full_tiles

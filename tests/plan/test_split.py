@@ -98,11 +98,13 @@ def test_sums_of_any_size_are_split_over_axes_of_weights_alone(
 
 
 @pytest.mark.parametrize(
-    ("launch", "splits"), [(0.0, True), (1e-3, True), (1e9, False)]
+    ("launch_ns", "splits"), [(0.0, True), (1e-3, True), (1e9, False)]
 )
-def test_one_more_kernel_has_to_pay_for_itself(launch: float, splits: bool) -> None:
+def test_one_more_kernel_has_to_pay_for_itself(launch_ns: float, splits: bool) -> None:
     group = FusionGroup("g", (PRODUCT,))
-    found = split_deep_sums([group], (), cheaper_in_parts, least=256, launch=launch)
+    found = split_deep_sums(
+        [group], (), cheaper_in_parts, least=256, launch_ns=launch_ns
+    )
     assert len(found) == (2 if splits else 1)
 
 

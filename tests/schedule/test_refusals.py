@@ -198,16 +198,14 @@ def test_trace_text_and_json():
 
 
 def test_a_primitive_has_a_file_of_its_name_and_is_a_method():
-    """All but the kinds of loops, which are one file: so a name in a trace leads to its file."""
+    """So a name in a trace leads to its file."""
     from tilewright.schedule import primitives
     from tilewright.schedule.registry import PRIMITIVES
 
-    kinds = {"vectorize", "unroll", "parallel", "serial", "bind"}
     files = {m.name for m in iter_modules(primitives.__path__)}
-    assert files - {"kinds"} == set(PRIMITIVES) - kinds
+    assert files == set(PRIMITIVES)
     for name, rewrite in PRIMITIVES.items():
-        file = "kinds" if name in kinds else name
-        assert rewrite.__module__ == f"tilewright.schedule.primitives.{file}"
+        assert rewrite.__module__ == f"tilewright.schedule.primitives.{name}"
         assert Schedule.__dict__[name] is rewrite
 
 

@@ -151,7 +151,7 @@ def _given(
         feeds, options = _of_artifact(model, options, files, archive, seed)
         return feeds, {}, options
     graph, options = load_given(file, options, files, archive)
-    from tilewright.driver.ranges import greatest_of
+    from tilewright.driver.dims import greatest_of
 
     most = greatest_of(options.ranges)
     described = inputs.of_graph(graph)

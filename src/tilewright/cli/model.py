@@ -170,7 +170,7 @@ def prepare(
     """
     if is_artifact(path):
         return _loaded(path, options, files, archive, seed)
-    from tilewright.driver.ranges import greatest_of, said_by
+    from tilewright.driver.dims import greatest_of, said_by
 
     graph, options = load_given(path, options, files, archive)
     wanted = inputs.of_graph(graph)

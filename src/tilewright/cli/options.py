@@ -24,7 +24,7 @@ from tilewright.runtime.threads import MAX_THREADS, affinity
 
 T = TypeVar("T")
 Verb = Callable[..., Any]
-Extents = int | tuple[int, ...] | list[int]  # of a dimension: as in `driver.ranges`
+Extents = int | tuple[int, ...] | list[int]  # of a dimension: as in `driver.dims`
 
 
 def _parsed(name: str, parse: Callable[[str], T], expected: str) -> Callable[[str], T]:

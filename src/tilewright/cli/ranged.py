@@ -37,8 +37,8 @@ def write(
 ) -> None:
     """Compile all shapes to one artifact, and report the file."""
     from tilewright.driver import sources, steps
+    from tilewright.driver.dims import check_made_for, check_named, parted, possible
     from tilewright.driver.options import Options
-    from tilewright.driver.ranges import check_made_for, check_named, parted, possible
     from tilewright.runtime import ranged_bundle
 
     refuse(["certify"], "it compares one shape", "Give one value for each --dim")

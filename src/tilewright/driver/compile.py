@@ -24,10 +24,10 @@ from tilewright.runtime.threads import thread_count
 
 if TYPE_CHECKING:
     from tilewright.base.store import FileStore
+    from tilewright.driver.dims import Dims
     from tilewright.driver.dynamic import DynamicExecutable
     from tilewright.driver.keywords import CompileOptions
     from tilewright.driver.model_cache import AnyModel, CachedModel
-    from tilewright.driver.ranges import Dims
     from tilewright.driver.schedule_records import ScheduleRecord
     from tilewright.driver.sized import SizedExecutable
     from tilewright.driver.tiered import TieredExecutable

@@ -4,7 +4,7 @@ Each new combination of symbolic extents (and of the values of inputs that decid
 the `shape` of a Reshape) is compiled on first use; the least recently used ones are dropped. Calls
 whose code exists do not wait for a compilation. The kernel cache on disk makes combinations from
 earlier processes cheap. For models without compilation at run time (`jit=False`), see
-`driver.ranged`.
+`driver.ranges.ranged`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tilewright.base.errors import ArtifactError
 from tilewright.base.once import ComputeOnceCache
 from tilewright.base.text import plural
 from tilewright.driver.deciding_inputs import deciding_inputs
-from tilewright.driver.open_model import symbolic
+from tilewright.driver.ranges.open_model import symbolic
 from tilewright.graph.infer import FallbackProvider, specialize
 from tilewright.graph.nodes import Graph
 from tilewright.runtime.dispatch import Allowed, ShapeDispatch

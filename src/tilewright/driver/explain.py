@@ -19,12 +19,12 @@ from tilewright.driver.compilation import (
     target_of,
 )
 from tilewright.driver.compile_lock import exclusive
+from tilewright.driver.dims import Dims
 from tilewright.driver.graph_passes import passed
 from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.options import Options
 from tilewright.driver.planning import place_buffers, questions
-from tilewright.driver.ranged import ReplayedQuestions, are_batches
-from tilewright.driver.ranges import Dims
+from tilewright.driver.ranges.ranged import ReplayedQuestions, are_batches
 from tilewright.driver.schedule_records import (
     SHARED,
     ScheduleRecord,

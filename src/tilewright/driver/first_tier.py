@@ -17,8 +17,8 @@ from tilewright.base.text import listing
 from tilewright.driver import background
 from tilewright.driver.compile_lock import exclusive
 from tilewright.driver.deciding_inputs import deciding_inputs
+from tilewright.driver.dims import parted
 from tilewright.driver.options import Options
-from tilewright.driver.ranges import parted
 from tilewright.driver.sources import facts, import_model, tensor_of, with_dims
 from tilewright.driver.tiered import CompiledTier, TieredExecutable
 from tilewright.frontends.onnx.reference import OnnxFallback

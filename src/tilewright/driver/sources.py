@@ -11,8 +11,8 @@ import numpy as np
 from tilewright.base import events
 from tilewright.base.errors import InputError
 from tilewright.base.text import listing
+from tilewright.driver.dims import Dims, check_made_for
 from tilewright.driver.options import Options
-from tilewright.driver.ranges import Dims, check_made_for
 from tilewright.driver.recipe import ModelRecipe
 from tilewright.frontends.onnx.reference import OnnxFallback
 from tilewright.graph.infer import specialize

@@ -33,14 +33,7 @@ from tilewright.driver.compilation import (
 )
 from tilewright.driver.compile_lock import exclusive
 from tilewright.driver.deciding_inputs import deciding_inputs, shape_inputs
-from tilewright.driver.early_kernels import EarlyKernels, Jobs, early_kernels
-from tilewright.driver.emulated import warn_of_emulation
-from tilewright.driver.graph_passes import passed
-from tilewright.driver.kernels import KernelCompiler
-from tilewright.driver.options import Options
-from tilewright.driver.planning import place_buffers, questions
-from tilewright.driver.processes import Job
-from tilewright.driver.ranges import (
+from tilewright.driver.dims import (
     Dims,
     check_made_for,
     check_named,
@@ -50,6 +43,13 @@ from tilewright.driver.ranges import (
     said_by,
     symbols,
 )
+from tilewright.driver.early_kernels import EarlyKernels, Jobs, early_kernels
+from tilewright.driver.emulated import warn_of_emulation
+from tilewright.driver.graph_passes import passed
+from tilewright.driver.kernels import KernelCompiler
+from tilewright.driver.options import Options
+from tilewright.driver.planning import place_buffers, questions
+from tilewright.driver.processes import Job
 from tilewright.driver.sources import check_free, facts, import_model, with_dims
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.infer import InferredTypes, specialize, typing_at
@@ -175,11 +175,11 @@ def _build_later(make: Callable[[], Graph], options: Options) -> CompiledModel:
 
 def ranged(graph: Graph, allowed: Allowed, options: Options) -> RangedModel:
     """Code for all shapes in ranges. Raises as `ranged.ranged_model`."""
-    from tilewright.driver.between import KNOWN
     from tilewright.driver.constants import ConstantPool
-    from tilewright.driver.open_model import open_model
-    from tilewright.driver.open_resizes import with_computed_positions
-    from tilewright.driver.ranged import RangedBuilder, ranged_model
+    from tilewright.driver.ranges.between import KNOWN
+    from tilewright.driver.ranges.open_model import open_model
+    from tilewright.driver.ranges.open_resizes import with_computed_positions
+    from tilewright.driver.ranges.ranged import RangedBuilder, ranged_model
 
     if options.optimize == "fast":  # substitutions may differ from shape to shape
         options = replace(options, optimize="off")

@@ -195,13 +195,13 @@ class SplitWindows(Pass[Plan]):
 class SplitDeepSums(Pass[Plan]):
     """Split sums that read more than a cache holds, or that have few results, into partial sums.
 
-    launch: nanoseconds per additional kernel. device: whose kernels. weights_only: split only sums
-    over axes of a constant.
+    launch_ns: nanoseconds per additional kernel. device: whose kernels. weights_only: split only
+    sums over axes of a constant.
     """
 
     cost: Cost = field(repr=False)
     deep_sum: int
-    launch: float = 0.0
+    launch_ns: float = 0.0
     device: str = HOST
     weights_only: bool = False
 
@@ -211,7 +211,7 @@ class SplitDeepSums(Pass[Plan]):
             constants=program.data,
             cost=self.cost,
             least=self.deep_sum,
-            launch=self.launch,
+            launch_ns=self.launch_ns,
             weights_only=self.weights_only,
         )
         return of_device(program, self.device, split)
@@ -270,7 +270,7 @@ def _split(asked: Questions, device: str) -> SplitDeepSums:
     return SplitDeepSums(
         asked.estimated_cost,
         costs.deep_sum,
-        costs.launch,
+        costs.launch_ns,
         device,
         weights_only=not asked.in_parts,
     )

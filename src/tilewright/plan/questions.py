@@ -40,7 +40,7 @@ class PlanCosts:
     key_block: most keys in a block of attention. results: most results of a map or reduction.
     row_results: most results of all Computations of a kernel over one row. long_row: most elements
     of a row that one core processes. constant_byte_ns: nanoseconds per byte that a rewrite adds to
-    the constants. launch: nanoseconds of overhead per additional kernel.
+    the constants. launch_ns: nanoseconds of overhead per additional kernel.
     weights_gain: the speedup that justifies another layout of a convolution's constant weights.
     narrow_keys: keys of a block of attention whose scores are rounded to 16 bits, descending; they
     need not divide the number of keys. Empty: such attention has no blocks.
@@ -57,7 +57,7 @@ class PlanCosts:
     row_results: int
     long_row: int
     constant_byte_ns: float
-    launch: float = 0.0
+    launch_ns: float = 0.0
     weights_gain: float = math.inf
     narrow_keys: tuple[int, ...] = ()
 

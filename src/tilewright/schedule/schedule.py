@@ -1,14 +1,15 @@
 """Schedule: a kernel and the primitives that change it, each of them a method.
 
 A primitive takes two lines here, an import and an attribute. A single import inside the class would
-do, but mypy rejects it for decorated functions ("unsupported class scoped import"). Forgetting one
-of the two lines is an error of the linter or of mypy.
+do, but mypy rejects it for decorated functions ("unsupported class scoped import"). The linter
+reports it if one of the two is missing, and tests/schedule/test_refusals.py if both are.
 """
 
 from __future__ import annotations
 
 from tilewright.schedule.history import History
 from tilewright.schedule.primitives import annotate as _annotate
+from tilewright.schedule.primitives import bind as _bind
 from tilewright.schedule.primitives import blockize as _blockize
 from tilewright.schedule.primitives import cache_read as _cache_read
 from tilewright.schedule.primitives import cache_write as _cache_write
@@ -22,10 +23,10 @@ from tilewright.schedule.primitives import fission as _fission
 from tilewright.schedule.primitives import fold_storage as _fold_storage
 from tilewright.schedule.primitives import fuse as _fuse
 from tilewright.schedule.primitives import hoist_update as _hoist_update
-from tilewright.schedule.primitives import kinds as _kinds
 from tilewright.schedule.primitives import merge as _merge
 from tilewright.schedule.primitives import pack as _pack
 from tilewright.schedule.primitives import pad as _pad
+from tilewright.schedule.primitives import parallel as _parallel
 from tilewright.schedule.primitives import partition_loop as _partition_loop
 from tilewright.schedule.primitives import persist as _persist
 from tilewright.schedule.primitives import pipeline as _pipeline
@@ -38,6 +39,7 @@ from tilewright.schedule.primitives import (
 )
 from tilewright.schedule.primitives import rfactor as _rfactor
 from tilewright.schedule.primitives import rotate as _rotate
+from tilewright.schedule.primitives import serial as _serial
 from tilewright.schedule.primitives import set_scope as _set_scope
 from tilewright.schedule.primitives import skip as _skip
 from tilewright.schedule.primitives import slide as _slide
@@ -51,6 +53,8 @@ from tilewright.schedule.primitives import swizzle as _swizzle
 from tilewright.schedule.primitives import tensorize as _tensorize
 from tilewright.schedule.primitives import tile as _tile
 from tilewright.schedule.primitives import transform_layout as _transform_layout
+from tilewright.schedule.primitives import unroll as _unroll
+from tilewright.schedule.primitives import vectorize as _vectorize
 from tilewright.schedule.primitives import vthread as _vthread
 
 
@@ -70,11 +74,11 @@ class Schedule(History):
     tile = _tile.tile
     fuse = _fuse.fuse
     reorder = _reorder.reorder
-    vectorize = _kinds.vectorize
-    unroll = _kinds.unroll
-    parallel = _kinds.parallel
-    serial = _kinds.serial
-    bind = _kinds.bind
+    vectorize = _vectorize.vectorize
+    unroll = _unroll.unroll
+    parallel = _parallel.parallel
+    serial = _serial.serial
+    bind = _bind.bind
     set_scope = _set_scope.set_scope
     pipeline = _pipeline.pipeline
     double_buffer = _double_buffer.double_buffer

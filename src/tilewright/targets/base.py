@@ -371,11 +371,11 @@ class Target:
     def predicted_work(
         self, computations: Sequence[Computation], constants: Collection[Buffer] = ()
     ) -> float:
-        """As `predicted_time`, for the arithmetic alone: on one core, with data in cache."""
+        """Expected nanoseconds of the arithmetic alone: on one core, with data in cache."""
         self._lacks("model of its time")
 
     def predicted_given(self, elements: int) -> float:
-        """As `predicted_time`, of a kernel that an operator gives and that makes so many."""
+        """Expected nanoseconds of a kernel that an operator gives and that makes so many."""
         self._lacks("model of its time")
 
     @property

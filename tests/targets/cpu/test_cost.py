@@ -134,6 +134,7 @@ def test_every_constant_says_what_it_is_and_where_it_is_from() -> None:
     assert len({c.name for c in found}) == len(found) > 50
     for c in found:
         assert c.value > 0 and c.unit and c.meaning, c
+        assert c.unit.startswith("ns") == c.name.endswith("_ns"), c
         python, option, module, *arguments = c.source.split()
         assert (python, option) == ("python", "-m") and importlib.util.find_spec(module)
         assert arguments in ([], [c.name]), c

@@ -27,21 +27,21 @@ def split_deep_sums(
     constants: Collection[Buffer],
     cost: Cost,
     least: int,
-    launch: float = 0.0,
+    launch_ns: float = 0.0,
     weights_only: bool = False,
 ) -> list[Step]:
     """The steps, with contractions split by the law of `compute/split_sum.py` where profitable.
 
     cost: the target's estimate of Computations with constants as one kernel in nanoseconds, None if
     another form is better. least: products per part that pay for storing it and reading it again.
-    launch: nanoseconds per additional kernel. weights_only: split only sums over axes of a
+    launch_ns: nanoseconds per additional kernel. weights_only: split only sums over axes of a
     constant, which have the same number of parts at any size of the inputs. This changes the order
     of summation, but deterministically.
     """
     found: list[Step] = []
     for step in steps:
         parts = (
-            _in_parts(step, constants, cost, least, launch)
+            _in_parts(step, constants, cost, least, launch_ns)
             if isinstance(step, FusionGroup)
             and not (weights_only and _sums_over_inputs(step, constants))
             else None
@@ -71,7 +71,7 @@ def _in_parts(
     constants: Collection[Buffer],
     cost: Cost,
     least: int,
-    launch: float,
+    launch_ns: float,
 ) -> list[Step] | None:
     """A group for the parts, and one for their sum and what follows; None if that costs more.
 
@@ -94,7 +94,7 @@ def _in_parts(
         return None
     whole = cost((first,), constants)
     best = None if whole is None else _best(first, along, counts, constants, cost)
-    if whole is None or best is None or best[0] + launch >= whole:
+    if whole is None or best is None or best[0] + launch_ns >= whole:
         return None
     events.emit("split-sum", stage=group.name, parts=best[1])
     made = split_sum(first, along, best[1])

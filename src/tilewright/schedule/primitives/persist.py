@@ -6,7 +6,7 @@ from tilewright.loops.analysis.access import environment
 from tilewright.loops.nodes import Kernel
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import part_of, refuse
-from tilewright.schedule.primitives.kinds import bind
+from tilewright.schedule.primitives.bind import bind
 from tilewright.schedule.primitives.reorder import reorder
 from tilewright.schedule.primitives.split import split
 from tilewright.schedule.registry import primitive

@@ -198,7 +198,10 @@ class CostModel(KernelCosts):
     loads: float = _constant(1.8, "per cycle", "vector loads that issue")
     # Of a Zen 4: 4, and tiles that have just as many accumulators as that takes lose a tenth.
     latency: float = _constant(
-        4.4, "cycles", "from a multiply-add to the next one of its accumulator"
+        4.4,
+        "cycles",
+        "from a multiply-add to the next one of its accumulator",
+        CALIBRATE,
     )
     # What a Zen 4 keeps until it is done; others keep 224 (Skylake) to 512 (Golden Cove). Of tiles
     # with fewer, one's products hide another's stores.

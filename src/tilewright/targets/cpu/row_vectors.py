@@ -18,8 +18,8 @@ from tilewright.loops.analysis.access import Access, accesses, environment
 from tilewright.loops.analysis.terms import variables
 from tilewright.loops.nodes import Block, For, Kernel, Store, Unit, Update
 from tilewright.loops.walk import StatementPlace, walk
-from tilewright.schedule.primitives.kinds import vectorize
 from tilewright.schedule.primitives.split import split
+from tilewright.schedule.primitives.vectorize import vectorize
 from tilewright.schedule.tree import find_loop
 from tilewright.targets.cpu.machine import CpuMachine
 from tilewright.targets.llvm.emit_memory import MAX_LANES

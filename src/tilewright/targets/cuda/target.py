@@ -78,7 +78,7 @@ class Cuda(LlvmGpuTarget[CudaMachine]):
     def estimated_cost(
         self, computations: Sequence[Computation], constants: Collection[Buffer] = ()
     ) -> float | None:
-        """That of all GPUs, or of attention on tensor cores."""
+        """Expected nanoseconds of attention on tensor cores, or what all GPUs take."""
         time = self.tensor_attention.time(computations)
         if time is not None:
             return time
@@ -97,7 +97,7 @@ class Cuda(LlvmGpuTarget[CudaMachine]):
         return TensorAttention(self.machine, self.exact)
 
     def product_time(self, product: Product) -> float | None:
-        """The time on tensor cores or as on other GPUs, the shorter one."""
+        """Nanoseconds on tensor cores or as on other GPUs, the shorter time."""
         times = [cores.time(product) for cores in self.tensor_cores]
         times.append(super().product_time(product))
         return min((t for t in times if t is not None), default=None)

@@ -108,7 +108,7 @@ class SimtTarget(Target):
     @property
     def plan_costs(self) -> PlanCosts:
         """Blocks of keys are as large as registers can hold the scores of; sums may be split."""
-        return replace(_COSTS, launch=self.simt.launch_ns)
+        return replace(_COSTS, launch_ns=self.simt.launch_ns)
 
 
 def check_block(launch: Launch, of: SimtMachine) -> None:

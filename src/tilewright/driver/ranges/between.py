@@ -1,0 +1,495 @@
+"""Finds the sizes of a wide range that a graph may treat differently from the planned ones.
+
+The extents of each value at the planned sizes (and its numbers, for shape arithmetic) determine a
+sum of terms (`size_terms`: sizes, and floors of them), or of products of two such sums. Operators
+that copy or add extents preserve that for every size. The results of every other operator are
+computed at all sizes that its operands depend on, and compared with the function. This finds a
+different floor, a remainder, or a branch that one size in a thousand takes, without planning for
+each size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import field, replace
+from itertools import combinations as combine
+from typing import Any, Final
+
+import numpy as np
+
+from tilewright.base.dataclass import dataclass
+from tilewright.base.dims_hint import DimsHint
+from tilewright.base.errors import TilewrightError, UnsupportedError
+from tilewright.driver.dims import combinations, count
+from tilewright.driver.ranges.generalize import is_corner
+from tilewright.driver.ranges.reshaped_axes import (
+    COPIED,
+    axis_forms,
+    expands_alike,
+    reshapes_alike,
+)
+from tilewright.driver.ranges.size_terms import Basis, Extents, SizeTerm, Terms
+from tilewright.graph.infer import FallbackProvider, InferredTypes, Typer, known_branch
+from tilewright.graph.nodes import Graph, Operation, Value
+from tilewright.graph.ops.errors import place
+from tilewright.graph.ops.registry import has_trait
+from tilewright.graph.ops.traits import POINTWISE, SPATIAL
+from tilewright.runtime.dispatch import Allowed
+
+# Most results to compute; each takes a few tenths of a millisecond.
+WORKED: Final = 1 << 18
+KNOWN: Final = 1 << 24  # most elements of a computed result; planning folds no more
+PIECE: Final = 1 << 12  # elements of an array that take about as long as a result
+
+# The extents of their results are those of operands, or sums of these.
+COPIES: Final = frozenset(
+    (
+        *("BatchNormalization", "Concat", "Gather", "GatherElements", "Gemm"),
+        *("GroupNormalization", "InstanceNormalization", "LayerNormalization"),
+        *("LogSoftmax", "MatMul", "RMSNormalization", "ScatterElements", "Softmax"),
+        *("Transpose", "Unsqueeze"),
+    )
+)
+# Their int64 results are affine functions of all operands, or (PLACES) of the first one.
+AFFINE: Final = frozenset(("Add", "Concat", "Identity", "Shape", "Sub"))
+# An extent of the result depends on the first operand's extent along the same axis alone.
+EACH_AXIS: Final = frozenset(
+    (
+        *("AveragePool", "Conv", "ConvInteger", "ConvTranspose", "LpPool", "MaxPool"),
+        *("QLinearConv",),
+    )
+)
+PLACES: Final = frozenset(("Gather", "Slice", "Squeeze", "Unsqueeze"))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _SizeProduct:
+    """The summand for a product of two sizes: `times * along one * along other / run`.
+
+    times, run: arrays; along a size: the change of the number from the start point.
+    """
+
+    times: np.ndarray[Any, Any]
+    run: np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class AffineForm:
+    """A numeric array as an affine function of terms, and of products of two sizes' sums.
+
+    slopes: by term, all nonzero.
+    """
+
+    start: Extents
+    base: np.ndarray[Any, Any]
+    slopes: Mapping[SizeTerm, np.ndarray[Any, Any]] = field(default_factory=dict)
+    products: Mapping[tuple[str, str], _SizeProduct] = field(default_factory=dict)
+
+    @classmethod
+    def through(cls, basis: Basis, found: Sequence[Any]) -> AffineForm | None:
+        """The function through the arrays found at the (first) points of a basis; None if there is
+        none."""
+        first, start = found[0], basis.points[0]
+        if all(a is first or _same(a, first) for a in found):
+            return cls(start, first)
+        if first.dtype.kind not in "iuf" or any(a.shape != first.shape for a in found):
+            return None
+        base = first.astype(np.float64 if first.dtype.kind == "f" else np.int64)
+        slopes = basis.factors([a.astype(base.dtype) for a in found])
+        if slopes is None:
+            return None
+        arrays = {t: np.asarray(a, base.dtype) for t, a in slopes.items()}
+        form = cls(start, first, arrays)
+        form = form._with_products(basis.points[len(found) - 1], found[-1])
+        exact = (
+            np.array_equal(form.at(point), a.astype(base.dtype))
+            for point, a in zip(basis.points, found, strict=False)
+        )
+        return form if all(exact) else None
+
+    @property
+    def sizes(self) -> frozenset[str]:
+        """The sizes that it depends on."""
+        return frozenset(t.size for t in self.slopes)
+
+    def _with_products(self, point: Extents, found: np.ndarray[Any, Any]) -> AffineForm:
+        """Add the difference at a point as a product, for elements that depend on two sizes."""
+        rest = found.astype(np.int64) - self.at(point)
+        if found.dtype.kind == "f" or not rest.any():
+            return self
+        changes = {n: self._change(n, point).astype(object) for n in sorted(self.sizes)}
+        many = sum((a != 0).astype(int) for a in changes.values())
+        products = {}
+        for one, other in combine(changes, 2):
+            run = changes[one] * changes[other] * (many == 2)
+            times = rest * (run != 0)
+            if times.any():
+                products[one, other] = _SizeProduct(
+                    times.astype(object), run + (run == 0)
+                )
+        return replace(self, products=products)
+
+    def _change(self, size: str, extents: Extents) -> np.ndarray[Any, Any]:
+        """How much is added to the base by one size's being other than at the start."""
+        terms = ((t, s) for t, s in self.slopes.items() if t.size == size)
+        added = (s * (t.at(extents) - t.at(self.start)) for t, s in terms)
+        return np.asarray(sum(added))
+
+    def at(self, extents: Extents) -> np.ndarray[Any, Any]:
+        """The array at these sizes."""
+        if not self.slopes:
+            return self.base
+        found = self.base + sum(self._change(n, extents) for n in self.sizes)
+        for (one, other), product in self.products.items():
+            changes = (self._change(n, extents).astype(object) for n in (one, other))
+            found = found + math.prod(changes) * product.times // product.run
+        return np.asarray(found).astype(self.base.dtype)
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Equal for equal functions."""
+        steps = ((t, s.tobytes()) for t, s in self.slopes.items())
+        more = (
+            (sizes, *(tuple(a.flat) for a in (p.times, p.run)))
+            for sizes, p in self.products.items()
+        )
+        head = (self.base.shape, self.base.dtype, self.base.tobytes())
+        return (*head, *steps, *more)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class CornerForm:
+    """An array whose extents depend on the sizes: a corner of the array at the largest sizes."""
+
+    whole: np.ndarray[Any, Any]
+    shape: AffineForm
+
+    @property
+    def sizes(self) -> frozenset[str]:
+        """The sizes that its extents depend on."""
+        return self.shape.sizes
+
+    def at(self, extents: Extents) -> np.ndarray[Any, Any]:
+        """The array at these sizes."""
+        return self.whole[tuple(map(slice, map(int, self.shape.at(extents))))]
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Equal for equal functions."""
+        return (self.whole.dtype, self.whole.tobytes(), self.shape.key)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Fact:
+    """A value at all sizes: its extents, and its numbers if they are known."""
+
+    value: Value
+    shape: AffineForm
+    numbers: AffineForm | CornerForm | None = None
+
+    @property
+    def sizes(self) -> frozenset[str]:
+        """The sizes that it depends on."""
+        forms = (f for f in (self.shape, self.numbers) if f is not None)
+        return frozenset[str]().union(*(f.sizes for f in forms))
+
+    def at(self, extents: Extents) -> tuple[Value, Any]:
+        """The value at these sizes, and its numbers or None."""
+        shape = tuple(map(int, self.shape.at(extents)))
+        numbers = None if self.numbers is None else self.numbers.at(extents)
+        return Value(self.value.name, self.value.dtype, shape), numbers
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Equal for equal facts."""
+        forms = (self.shape, self.numbers)
+        return (self.value.dtype, *(f and f.key for f in forms))
+
+
+@dataclass(eq=False, slots=True)
+class Between:
+    """Finds the sizes at which a graph is not the same function of the sizes as at the points.
+
+    points: one, others that differ from it in one size each, as many as the size has terms, and the
+    largest sizes. typings: of the graph at the points. terms: that occur for each size; None: the
+    size itself.
+    """
+
+    graph: Graph
+    allowed: Allowed
+    points: Sequence[Extents]
+    typings: Sequence[InferredTypes]
+    fallback: FallbackProvider | None = None
+    terms: Terms | None = None
+    facts: dict[Value, Fact | None] = field(default_factory=dict)
+    done: set[tuple[Any, ...]] = field(default_factory=set)
+    worked: int = 0
+    _basis: Basis | None = None
+
+    @property
+    def basis(self) -> Basis:
+        """Determines functions of the sizes from values at the points."""
+        if self._basis is None:
+            known = self.terms or {name: (SizeTerm(name),) for name in self.allowed}
+            self._basis = Basis.of(self.points, known)
+        return self._basis
+
+    def odd(self) -> Iterator[Extents]:
+        """Yield these sizes. Each result covers all sizes with the same values for the names in it.
+
+        Raises UnsupportedError (TW-JIT) naming a node that cannot be decided.
+        """
+        yield from self._of(self.graph.operations)
+
+    def _of(self, operations: Sequence[Operation]) -> Iterator[Extents]:
+        for op in operations:
+            reads = [self._fact(v, op) for v in op.reads]
+            sizes = frozenset[str]().union(*(f.sizes for f in reads))
+            if not sizes:
+                continue
+            if op.subgraphs:
+                yield from self._of(self._branch(op).operations)
+                continue
+            made = [self._fact(v, op) for v in op.writes]
+            if not (
+                _plain(op, reads, made)
+                or self._reshaped(op, reads, made)
+                or self._resized(op, reads, made)
+            ):
+                yield from self._worked(op, reads, made, sizes)
+
+    def _fact(self, v: Value, op: Operation) -> Fact:
+        if v not in self.facts:
+            self.facts[v] = self._found(v)
+        found = self.facts[v]
+        if found is None:
+            raise _untold(op, f"{v.name!r} is not an affine function of the sizes")
+        return found
+
+    def _found(self, v: Value) -> Fact | None:
+        """From all points, or without the last one, at which the function may differ."""
+        return self._through(v, len(self.points)) or self._through(v, -1)
+
+    def _through(self, v: Value, count: int) -> Fact | None:
+        typings = self.typings[:count]
+        values = [t.env.get(v, v) for t in typings]
+        first = values[0]
+        if not all(w.static and w.dtype is first.dtype for w in values):
+            return None
+        shapes = [np.array(w.extents, np.int64) for w in values]
+        if len({len(s) for s in shapes}) > 1:
+            return None
+        shape = AffineForm.through(self.basis, shapes)
+        known = [t.known.get(w) for t, w in zip(typings, values, strict=True)]
+        if shape is None:
+            return None
+        if all(a is None for a in known):
+            return Fact(first, shape)
+        whole = known[-1]
+        if whole is None or any(a is None for a in known):
+            return None
+        numbers: AffineForm | CornerForm | None
+        if shape.slopes:
+            corners = all(is_corner(a, whole) for a in known)
+            numbers = CornerForm(whole, shape) if corners else None
+        else:
+            numbers = AffineForm.through(self.basis, known)
+        return None if numbers is None else Fact(first, shape, numbers)
+
+    def _branch(self, op: Operation) -> Graph:
+        """The branch that an If takes at all sizes."""
+        condition = op.inputs[0]
+        first = self.typings[0]
+        branch = known_branch(op, first.env, first.known)
+        if branch is None or condition is None or self._fact(condition, op).sizes:
+            raise _untold(op, "its body depends on a size")
+        return branch
+
+    def _reshaped(
+        self, op: Operation, reads: Sequence[Fact], made: Sequence[Fact]
+    ) -> bool:
+        """Whether a shape that sizes change is taken at all sizes, in the same way."""
+        if op.qualified not in ("Reshape", "Expand") or len(reads) != 2:
+            return False
+        data, shape = reads
+        if data.numbers is not None or not isinstance(shape.numbers, AffineForm):
+            return False
+        if any(f.numbers is not None for f in made):
+            return False
+        given, wanted = axis_forms(data.shape), axis_forms(shape.numbers)
+        if given is None or wanted is None:
+            return False
+        if op.attributes.get("allowzero") and COPIED in wanted:
+            return False
+        if op.qualified == "Expand":
+            return expands_alike(given, wanted)
+        least = {n: min(e) for n, e in self.allowed.items()}
+        return reshapes_alike(given, wanted, data.shape.start, least)
+
+    def _resized(
+        self, op: Operation, reads: Sequence[Fact], made: Sequence[Fact]
+    ) -> bool:
+        """Whether the code computes the positions along each axis that may change.
+
+        requires: the sizes are an operand, for every axis. A result of one element may be at
+        another position than the formula has it.
+        """
+        axes = op.attributes.get("computed")
+        if not axes or op.attributes.get("axes") is not None or len(op.inputs) < 4:
+            return False
+        (result,), sizes = made, reads[-1].numbers
+        if not isinstance(sizes, AffineForm) or result.shape.key != sizes.key:
+            return False
+        given, wanted = axis_forms(reads[0].shape), axis_forms(result.shape)
+        if given is None or wanted is None:
+            return False
+        if any(given[n] != w for n, w in enumerate(wanted) if n not in axes):
+            return False
+        if op.attributes.get("coordinate_transformation_mode") != "pytorch_half_pixel":
+            return True
+        ends = {n: (min(e), max(e)) for n, e in self.allowed.items()}
+        corners = (result.shape.at(e) for e in combinations(ends))
+        return all(extents[n] > 1 for extents in corners for n in axes)
+
+    def _worked(
+        self,
+        op: Operation,
+        reads: Sequence[Fact],
+        made: Sequence[Fact],
+        sizes: frozenset[str],
+    ) -> Iterator[Extents]:
+        """The sizes at which the results of an operator differ from their assumed functions."""
+        spread = {n: e for n, e in self.allowed.items() if n in sizes}
+        spreads = _each_axis(op, reads, made, spread, self.points[0]) or [spread]
+        key = (
+            *(op.qualified, op.version, len(op.outputs)),
+            tuple((k, _frozen(a)) for k, a in op.attributes.items()),
+            tuple(None if v is None else op.reads.index(v) for v in op.inputs),
+            tuple(f.key for f in reads),
+        )
+        if key in self.done:
+            return
+        self.done.add(key)
+        arrays = (f.numbers.whole for f in made if isinstance(f.numbers, CornerForm))
+        piece = 1 + sum(a.size for a in arrays) // PIECE
+        self.worked += sum(map(count, spreads)) * piece
+        if self.worked > WORKED:
+            raise _untold(op, f"there are over {WORKED:,} results to compare")
+        for part in spreads:
+            alone = [n for n, e in part.items() if len(e) > 1]
+            for extents in combinations(part):
+                if not self._as_taken(op, reads, made, extents):
+                    yield {n: extents[n] for n in alone or part}
+
+    def _as_taken(
+        self,
+        op: Operation,
+        reads: Sequence[Fact],
+        made: Sequence[Fact],
+        extents: Extents,
+    ) -> bool:
+        pairs = [f.at(extents) for f in reads]
+        typer = Typer(self.fallback, fold_elements=KNOWN)
+        typer.known.update((v, a) for v, a in pairs if a is not None)
+        env = {r: v for r, (v, _) in zip(op.reads, pairs, strict=True)}
+        inputs = tuple(None if v is None else env[v] for v in op.inputs)
+        try:
+            made_here = typer.apply(replace(op, inputs=inputs))
+        except TilewrightError:
+            return False
+        return all(
+            _agrees(v, typer.known.get(v), *f.at(extents))
+            for v, f in zip(filter(None, made_here), made, strict=True)
+        )
+
+
+def _plain(op: Operation, reads: Sequence[Fact], made: Sequence[Fact]) -> bool:
+    """Whether the results are affine functions of sizes because the operands are."""
+    first, *others = reads
+    forms = (form for f in reads for form in (f.shape, f.numbers))
+    if any(isinstance(form, AffineForm) and form.products for form in forms):
+        return False  # sums of products may have more products
+    alone = not any(f.sizes for f in others)
+    if any(isinstance(f.numbers, CornerForm) for f in made):
+        return _takes_corners(op, reads)
+    if any(f.numbers is not None for f in made):
+        known = [f.numbers.base for f in reads if isinstance(f.numbers, AffineForm)]
+        exact = all(a.dtype == np.int64 for a in known)
+        places = op.qualified in PLACES and alone and not first.shape.slopes
+        return exact and (op.qualified in AFFINE or places)
+    if any(isinstance(f.numbers, AffineForm) and f.numbers.slopes for f in reads):
+        return False
+    if op.qualified in COPIES or has_trait(op, POINTWISE):
+        return True
+    along = (np.flatnonzero(s).tolist() == [0] for s in first.shape.slopes.values())
+    return has_trait(op, SPATIAL) and all(along) and alone
+
+
+def _takes_corners(op: Operation, reads: Sequence[Fact]) -> bool:
+    """Whether the result for a corner of an operand is a corner of the result for all of it.
+
+    requires: elements at indices that are a corner, of a constant that no size changes.
+    """
+    if op.qualified != "Gather" or len(reads) != 2:
+        return False
+    data, indices = reads
+    return not data.sizes and isinstance(indices.numbers, CornerForm)
+
+
+def _each_axis(
+    op: Operation,
+    reads: Sequence[Fact],
+    made: Sequence[Fact],
+    spread: Allowed,
+    start: Extents,
+) -> list[dict[str, Collection[int]]] | None:
+    """The sizes one after another, where that shows all of their combinations; else None.
+
+    requires: the operator treats each axis for itself; only the first operand has sizes, and of it
+    and the results each axis at most one, the same one.
+    """
+    first, *others = reads
+    forms = [f.shape for f in (first, *made)]
+    if op.qualified not in EACH_AXIS or any(f.sizes for f in others):
+        return None
+    if any(f.numbers is not None for f in (first, *made)):
+        return None
+    if any(form.products or len(form.base) != len(first.shape.base) for form in forms):
+        return None
+    owners: dict[int, set[str]] = {}
+    for form in forms:
+        for term, slope in form.slopes.items():
+            for axis in np.flatnonzero(slope).tolist():
+                owners.setdefault(axis, set()).add(term.size)
+    if any(len(names) > 1 for names in owners.values()):
+        return None
+    fixed: dict[str, Collection[int]] = {n: (start[n],) for n in spread}
+    return [fixed | {name: e} for name, e in spread.items()]
+
+
+def _frozen(attribute: Any) -> Any:
+    if isinstance(attribute, np.ndarray):
+        return attribute.dtype, attribute.shape, attribute.tobytes()
+    return repr(attribute)
+
+
+def _agrees(v: Value, known: Any, taken: Value, numbers: Any) -> bool:
+    if v.dtype is not taken.dtype or v.shape != taken.shape:
+        return False
+    if known is None or numbers is None:
+        return known is numbers
+    return _same(known, numbers)
+
+
+def _same(a: Any, b: Any) -> bool:
+    return (a.dtype, a.shape) == (b.dtype, b.shape) and a.tobytes() == b.tobytes()
+
+
+def _untold(op: Operation, why: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"cannot decide whether the same code works for all sizes: {why}",
+        where=place(op),
+        code="TW-JIT",
+        hint=DimsHint("name fewer values, at most 256 combinations"),
+    )

@@ -1,0 +1,228 @@
+"""Makes an open plan from the plans of several sizes, if they differ only in numbers.
+
+A number that differs becomes a sum of terms (`size_terms`: sizes, and floors of them), through the
+first plans. A constant that differs becomes the leading corner of the largest one: the positions or
+the mask of the longest sequence begin with those of a shorter one. This is a guess: `equal` checks
+whether the open plan at some sizes equals their own plan, and only sizes that passed the check may
+run the open plan's code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tilewright.base.errors import VerifyError
+from tilewright.compute.canonical import canonical
+from tilewright.compute.nodes import CC, Computation
+from tilewright.compute.transforms import environment, map_outputs
+from tilewright.driver.ranges.plan_merger import PlanMerger, differs
+from tilewright.driver.ranges.size_terms import Basis, Extents, SizeTerm, Terms
+from tilewright.expr.nodes import (
+    INDEX,
+    Buffer,
+    Expr,
+    Var,
+)
+from tilewright.expr.simplify import simplify
+from tilewright.graph.nodes import Graph, Value
+from tilewright.ir.node import Node, transform
+from tilewright.plan.nodes import FusionGroup, OpenExtent, Plan, Step
+from tilewright.plan.open_extents import at, step_of
+from tilewright.plan.verify import verify
+
+
+def generalize(
+    plans: Sequence[Plan],
+    points: Sequence[Extents],
+    graph: Graph,
+    bounds: Mapping[str, tuple[int, int]],
+    terms: Terms | None = None,
+) -> Plan:
+    """The open plan whose plans at `points` are `plans`.
+
+    points: one, then for each dimension as many as it has terms, which differ from the first only
+    in that dimension, then any others; constants that differ are corners of the last one's. graph:
+    its inputs name the dimensions. bounds: the least and the greatest value of each dimension.
+    terms: that occur for each dimension; None: the dimension itself. Raises UnsupportedError naming
+    the step or tensor in which the plans differ by more than numbers.
+    """
+    sizes = {name: Var(name, INDEX) for name in bounds}
+    basis = Basis.of(points, terms or {name: (SizeTerm(name),) for name in bounds})
+    merger = PlanMerger(basis, sizes)
+    if any(len(p.steps) != len(plans[0].steps) for p in plans):
+        raise differs(f"plan {graph.name}", "the number of steps")
+    ends = [(*p.graph.inputs, *used_constants(p), *p.graph.outputs) for p in plans]
+    if len({len(found) for found in ends}) > 1:
+        raise differs(f"plan {graph.name}", "the number of constants")
+    values: dict[Value, Buffer] = {}
+    known: dict[Value, Value] = {}
+    constants: dict[Value, Any] = {}
+    for found in zip(*ends, strict=True):
+        pairs = zip(plans, found, strict=True)
+        buffers = tuple(_buffer_of(p, v) for p, v in pairs)
+        if found[0] in plans[0].graph.constants:
+            arrays = [p.graph.constants[v] for p, v in zip(plans, found, strict=True)]
+            constants[found[0]] = _constant(merger, buffers, arrays)
+        b = merger.buffer(buffers)
+        shape = tuple(e if isinstance(e, int) else str(e) for e in b.extents)
+        value = known.setdefault(found[0], replace(found[0], shape=shape))
+        values[value] = b
+    steps = tuple(merger.step(s) for s in zip(*(p.steps for p in plans), strict=True))
+    first = plans[0].graph
+    inputs, outputs = (
+        tuple(known[v] for v in ends) for ends in (first.inputs, first.outputs)
+    )
+    constants = {known[v]: a for v, a in constants.items()}
+    data = {values[v]: a for v, a in constants.items()}
+    opened = tuple(
+        OpenExtent(
+            sizes[name],
+            *bounds[name],
+            _source(values, inputs, sizes[name]),
+            points[0][name],
+        )
+        for name in bounds
+    )
+    made = Graph(first.name, inputs, outputs, (), constants)
+    return Plan(made, steps, values, data, open=opened)
+
+
+def equal(plan: Plan, extents: Extents, fixed: Plan) -> bool:
+    """Whether the open plan at these extents equals the other plan, except for names."""
+    here = _at(plan, extents, fixed)
+    if not all(isinstance(s, FusionGroup) for s in fixed.steps):
+        return False
+    texts = {_text(p) for p in (here, fixed)}
+    mine, others = (
+        [p.graph.constants[v] for v in used_constants(p)] for p in (here, fixed)
+    )
+    if len(texts) > 1 or len(mine) != len(others):
+        return False
+    pairs = zip(mine, others, strict=True)
+    return all(a.shape == b.shape and is_corner(a, b) for a, b in pairs)
+
+
+def _constant(
+    merger: PlanMerger, found: tuple[Buffer, ...], arrays: Sequence[Any]
+) -> Any:
+    """The array of a constant; if they differ, the last one, if all are corners of it."""
+    first, *_, last = *arrays, arrays[-1]
+    if all(a is first for a in arrays) or not all(is_corner(a, last) for a in arrays):
+        return first
+    b = found[-1]
+    merger.put(found, Buffer(merger.name(found[0]), b.shape, b.dtype, b.scope))
+    return last
+
+
+def is_corner(part: Any, whole: Any) -> bool:
+    """Whether `part` equals the leading corner of `whole`, bit for bit."""
+    if part.dtype != whole.dtype or part.ndim != whole.ndim:
+        return False
+    corner = whole[tuple(map(slice, part.shape))]
+    if part is whole or corner.shape != part.shape:
+        return part is whole
+    return np.array_equal(_bits(corner), _bits(part))
+
+
+def _bits(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The bits of each element as a number; of one without such a number, as bytes."""
+    if a.dtype.kind != "O" and a.dtype.itemsize in (1, 2, 4, 8):
+        return a.view(f"u{a.dtype.itemsize}")
+    return np.frombuffer(a.tobytes(), np.uint8)
+
+
+def _at(plan: Plan, extents: Extents, fixed: Plan) -> Plan:
+    """The open plan at extents, with its constants cut to the shapes in the other plan."""
+    sizes = {e.size: extents[e.size.name] for e in plan.open}
+    copies = {}
+    for v, w in zip(used_constants(plan), used_constants(fixed), strict=False):
+        b, shape = plan.buffers[v], fixed.buffers[w].shape
+        # Constants of another rank differ, and so do the plans.
+        if b.static and b.shape != shape and len(b.shape) == len(shape):
+            copies[b] = Buffer(b.name, shape, b.dtype, b.scope)
+    return at(plan, sizes, copies)
+
+
+def difference(plan: Plan, extents: Extents, fixed: Plan) -> str:
+    """The name of the first step in which a plan at some sizes differs from the open plan."""
+    try:
+        here = _at(plan, extents, fixed)
+        verify(here)
+    except VerifyError as error:
+        return str(error)
+    for mine, other in zip(here.steps, fixed.steps, strict=False):
+        pair = [_step_text(s) for s in (mine, other)]
+        if len(set(pair)) > 1:
+            return f"step {mine.name}"
+    return "the steps" if len(here.steps) != len(fixed.steps) else "a constant"
+
+
+def _step_text(step: Step) -> str:
+    if not isinstance(step, FusionGroup):
+        return step.name
+    return canonical(_programs(step), (*step.reads, *step.writes))
+
+
+def used_constants(plan: Plan) -> list[Value]:
+    """The constants that are read by a step or are results, in the order of the graph."""
+    used = {b for s in plan.steps for b in s.reads} | set(plan.results)
+    return [v for v in plan.graph.constants if plan.buffers.get(v) in used]
+
+
+def _text(plan: Plan) -> str:
+    """A text of all that a plan computes: its groups in order, on inputs, constants and results."""
+    graph = plan.graph
+    known = (*graph.inputs, *used_constants(plan), *graph.outputs)
+    ends = [plan.buffers[v] for v in known]
+    programs = [program for g in plan.groups for program in _programs(g)]
+    counts = [len(g.computations) for g in plan.groups]
+    return f"{counts} {len(graph.inputs)}\n{canonical(programs, ends)}"
+
+
+def _programs(group: FusionGroup) -> list[Computation | Node]:
+    """What a group computes, with folded expressions, which contain the values of sizes."""
+    if group.kernel is not None:
+        return [transform(group.kernel.body, _folded)]
+    return [_simple(c) for c in group.computations if not _is_empty(c)]
+
+
+def _is_empty(c: Computation) -> bool:
+    """Whether it writes nothing, like a side of a border that some sizes do not have."""
+    return any(d.size == 0 and d.combine == CC for d in c.dims)
+
+
+def _simple(c: Computation) -> Computation:
+    """Drop conditions that always hold: they occur for some sizes and not for others."""
+    env = environment(c.dims)
+    return replace(c, outputs=map_outputs(c, lambda e: simplify(e, env)))
+
+
+def _folded(node: Any) -> Node:
+    """A statement with simple expressions."""
+    return node if isinstance(node, Expr) else node.map(_simplest)
+
+
+def _simplest(node: Any) -> Any:
+    return simplify(node, {}) if isinstance(node, Expr) else node
+
+
+def _buffer_of(plan: Plan, v: Value) -> Buffer:
+    if v not in plan.buffers:
+        counted = v.shape is not None and not all(isinstance(d, int) for d in v.shape)
+        data = "its extents depend on data, and such a result is cut to its count apart"
+        raise differs(f"tensor {v.name!r}", data if counted else "it has no memory")
+    return plan.buffers[v]
+
+
+def _source(
+    values: Mapping[Value, Buffer], inputs: Sequence[Value], size: Var
+) -> tuple[Value, int]:
+    for v in inputs:
+        for axis, extent in enumerate(values[v].extents):
+            if step_of(extent, size) is not None:
+                return v, axis
+    raise differs(f"size {size.name}", "it is not an extent of any input")

@@ -1,0 +1,246 @@
+"""Compiles the groups of an open plan, each to one kernel for all sizes, in several processes."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial, reduce
+from operator import and_
+
+from tilewright.base import events, flags
+from tilewright.base.dataclass import dataclass
+from tilewright.base.dims_hint import FEWER, DimsHint
+from tilewright.base.errors import UnsupportedError, VerifyError
+from tilewright.driver.compiled import CompiledGroup
+from tilewright.driver.prepare import PreparationCompiler
+from tilewright.driver.processes import share, workers
+from tilewright.driver.ranges.open_work import flops_formula
+from tilewright.driver.ranges.part_assembly import PartedWork, of_one_size
+from tilewright.driver.ranges.positions import by_positions
+from tilewright.driver.ranges.row_blocks import by_rows
+from tilewright.driver.ranges.units import by_units
+from tilewright.loops.lower import lower
+from tilewright.loops.nodes import SIZE, If, Kernel, Stmt, loop
+from tilewright.loops.sizes import formula, statement
+from tilewright.loops.verify import verify
+from tilewright.plan.joined_sizes import join_sizes
+from tilewright.plan.nodes import FusionGroup, Plan
+from tilewright.plan.normalize import with_own_names
+from tilewright.plan.passes.winograd import open_forms, product_flops
+from tilewright.runtime.formulas import Formula
+from tilewright.runtime.threads import thread_count
+from tilewright.schedule.full_tiles import full_tiles
+from tilewright.targets.base import Target
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCode:
+    """A group's kernel and how to call it, as data.
+
+    arguments: for each parameter, the number of a tensor that the group touches, or -1 - n for the
+    n-th packed constant. packs: the independent preparations of packed constants; their inputs are
+    numbers of tensors. flops: at any sizes. form: as of PartedWork, among `forms_of`.
+    """
+
+    symbol: str
+    code: bytes
+    workspace: Formula
+    thread_workspace: Formula
+    arguments: tuple[int, ...]
+    packs: tuple[CompiledGroup, ...]
+    flops: Formula
+    form: int = -1
+
+
+def open_codes(
+    plan: Plan, target: Target, sanitize: bool, tiles: Sequence[int] = ()
+) -> list[OpenCode]:
+    """The code of each group, in order. Raises the error of `refused` if a group has none.
+
+    tiles: of Winograd's forms that convolutions may take.
+    """
+    groups = list(plan.groups)
+    jobs = [
+        partial(_code, plan, group, n, target, sanitize, tiles)
+        for n, group in enumerate(groups)
+    ]
+    # The longest first, so that no process starts it last.
+    order = sorted(range(len(jobs)), key=lambda n: -groups[n].flops)
+    count = workers(len(jobs), thread_count())
+    found: dict[int, bytes | None] = {}
+    if count > 1:
+        made = share([partial(_bytes, jobs[n]) for n in order], count)
+        found = dict(zip(order, made, strict=True))
+    done = (found.get(n) for n in range(len(jobs)))
+    return [
+        job() if data is None else pickle.loads(data)
+        for job, data in zip(jobs, done, strict=True)
+    ]
+
+
+def refused(why: str, plan: Plan) -> UnsupportedError:
+    """The error for a plan in which some part cannot be compiled for all sizes."""
+    return UnsupportedError(
+        f"{why}: there is no code for all sizes",
+        where=f"plan {plan.graph.name}",
+        code="TW-JIT",
+        hint=DimsHint(FEWER),
+    )
+
+
+def _bytes(job: partial[OpenCode]) -> bytes:
+    return pickle.dumps(job())
+
+
+def _code(
+    plan: Plan,
+    group: FusionGroup,
+    number: int,
+    target: Target,
+    sanitize: bool,
+    tiles: Sequence[int],
+) -> OpenCode:
+    try:
+        forms = forms_of(plan, group, tiles)
+        unscheduled, joined = kernel_of(plan, group, len(forms) == 1)
+        kernel = _proven(unscheduled, plan)
+        work = _scheduled(kernel, [*forms[:-1], joined], plan, target)
+        if flags.DEBUG.get():
+            verify(work.kernel)
+        symbol = f"{kernel.name}_{number}"
+        made = target.emit(work.kernel, symbol, {} if sanitize else None)
+    except VerifyError as error:
+        raise refused(f"{group.name}: {error}", plan) from error
+    # By name: a schedule may reshape a tensor and back.
+    position = {b.name: n for n, b in enumerate(kernel.params)}
+    compiler = PreparationCompiler(target, sanitize)
+    packs: list[CompiledGroup] = []
+    packed: list[str] = []
+    for kernels in work.prepare:
+        pack, names = _pack(kernels, dict(position), work.kernel, compiler)
+        packs.append(pack)
+        packed += names
+    position |= {name: -1 - n for n, name in enumerate(packed)}
+    return OpenCode(
+        symbol,
+        made.code,
+        formula(made.workspace),
+        formula(made.thread_workspace),
+        tuple(position[b.name] for b in work.kernel.params),
+        tuple(packs),
+        _flops(kernel, forms, plan, work.form),
+        work.form,
+    )
+
+
+def _flops(
+    kernel: Kernel, forms: Sequence[FusionGroup], plan: Plan, form: int
+) -> Formula:
+    """The flops at any sizes; those of its products in Winograd's form."""
+    if form == -1:
+        return flops_formula(kernel, forms[-1].flops, plan.open)
+    return formula(product_flops(forms[form].computations))
+
+
+def _pack(
+    kernels: Sequence[Kernel],
+    position: dict[str, int],
+    reader: Kernel,
+    compiler: PreparationCompiler,
+) -> tuple[CompiledGroup, list[str]]:
+    """The preparation of constants, and the names of those that `reader` reads."""
+    preparations, codes = compiler.compile(kernels, position, reader.params)
+    read = {b.name for b in reader.params}
+    names = [k.outputs[0].name for k in kernels if k.outputs[0].name in read]
+    kept = tuple(position[name] for name in names)
+    return CompiledGroup("", kept, 0, 0, preparations, b"", codes), names
+
+
+def kernel_of(
+    plan: Plan, group: FusionGroup, join: bool = True
+) -> tuple[Kernel, FusionGroup]:
+    """The unscheduled kernel of a group, with all sizes of the plan, in order, and what it lowers.
+
+    join: sizes may be joined, and tensors have other shapes in the same memory.
+    """
+    if group.kernel is not None:
+        return _around(plan, group.kernel, statement(group.kernel)), group
+    named = unique(group)
+    computations, views = (
+        join_sizes(named.computations) if join else (named.computations, {})
+    )
+    params = [views.get(b, b) for b in plan.touched(group)]
+    outputs = params[len(group.reads) :]
+    kernel = lower(_word(group.name), computations, params, outputs)
+    joined = replace(named, computations=computations)
+    return _around(plan, kernel, statement(kernel)), joined
+
+
+def _around(plan: Plan, kernel: Kernel, body: Stmt) -> Kernel:
+    """The kernel with another body, for all sizes of the plan up to their upper bounds."""
+    for e in reversed(plan.open):
+        body = loop(e.size, e.most + 1, body, SIZE)
+    return replace(kernel, body=body)
+
+
+def _proven(kernel: Kernel, plan: Plan) -> Kernel:
+    """The kernel itself if it is valid for all sizes, else guarded by the plan's lower bounds.
+
+    The guard tests the sizes, which hides the loops from some schedules. Raises VerifyError.
+    """
+    try:
+        verify(kernel)
+    except VerifyError:
+        enough = reduce(and_, (e.size >= e.least for e in plan.open))
+        kernel = _around(plan, kernel, If(enough, statement(kernel), None))
+        verify(kernel)
+    return kernel
+
+
+def unique(group: FusionGroup) -> FusionGroup:
+    """The group with a unique name for each Computation."""
+    return replace(group, computations=with_own_names(group.computations))
+
+
+def _scheduled(
+    kernel: Kernel, forms: Sequence[FusionGroup], plan: Plan, target: Target
+) -> PartedWork:
+    """As for one size if none changes the group; by units if all units of the sizes are alike, else
+    by positions or rows, else at once."""
+    *others, group = forms
+    data = plan.data
+
+    def positions() -> PartedWork | None:
+        found = [*map(unique, others), group]
+        return by_positions(kernel, found, data, target, plan.open)
+
+    def rows() -> PartedWork | None:
+        found = by_rows(kernel, group, target)
+        return None if found is None else PartedWork(full_tiles(found))
+
+    ways: dict[str, Callable[[], PartedWork | None]] = {
+        "one size": lambda: of_one_size(kernel, group, data, target),
+        "units": lambda: by_units(kernel, group, data, target),
+        "positions": positions,
+        "rows": rows,
+    }
+    sources = list(group.sources)
+    with events.span("shared-kernel", kernel=group.name, sources=sources) as told:
+        for way, make in ways.items() if group.kernel is None else ():
+            found = make()
+            if found is not None:
+                told.set(way=way)
+                return found
+        told.set(way="whole")
+        made = target.default_schedule(kernel, group.computations, ()).kernel
+        return PartedWork(full_tiles(made))
+
+
+def forms_of(plan: Plan, group: FusionGroup, tiles: Sequence[int]) -> list[FusionGroup]:
+    """The forms in which a group may be computed; the last is the group itself."""
+    return [*open_forms(plan.steps, group, tiles, plan.data, plan.kept), group]
+
+
+def _word(name: str) -> str:
+    return "k_" + "".join(c if c.isalnum() else "_" for c in name)[:48]

@@ -1,0 +1,571 @@
+"""A model for ranges of shapes: shared code for all shapes with equal plans.
+
+The plans of sizes, all or some of them (`sample_points`), are compared with one open plan
+(`generalize`). For the sizes between, `between` shows that the shapes and the shape arithmetic of
+the graph are the same functions, so that planning sees the same graph. In either case, a proof for
+all sizes shows that no access is out of bounds. Decisions that depend on costs are those for one
+size, the pattern. Sizes whose plans differ get their own code: one combination, or again a range
+with one extent fixed.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import (
+    Callable,
+    Collection,
+    Hashable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from dataclasses import field, replace
+from functools import partial
+from typing import Any, Final
+
+from tilewright.base import events
+from tilewright.base.dataclass import dataclass
+from tilewright.base.dims_hint import FEWER, DimsHint, some_of
+from tilewright.base.errors import (
+    InputError,
+    MemoryLimitError,
+    ModelError,
+    TilewrightWarning,
+    UnsupportedError,
+    VerifyError,
+)
+from tilewright.compute.nodes import Computation
+from tilewright.driver.constants import ConstantPool
+from tilewright.driver.dims import (
+    combinations,
+    count,
+    numbered,
+    of_numbers,
+    steps_of,
+)
+from tilewright.driver.processes import share, workers
+from tilewright.driver.ranges.between import Between
+from tilewright.driver.ranges.generalize import difference, equal, generalize
+from tilewright.driver.ranges.open_model import symbolic
+from tilewright.driver.ranges.sample_points import (
+    are_many,
+    compared_in_turn,
+    dense_points,
+    first_points,
+    middle,
+    pattern,
+)
+from tilewright.driver.ranges.size_terms import (
+    Extents,
+    Terms,
+    every_floor,
+    terms_of,
+)
+from tilewright.driver.ranges.step_hint import step_hint, valid_where
+from tilewright.graph.infer import FallbackProvider, InferredTypes
+from tilewright.graph.nodes import Graph, Value
+from tilewright.plan.nodes import Plan
+from tilewright.plan.questions import Questions
+from tilewright.runtime.dispatch import Allowed
+from tilewright.runtime.model import CompiledModel
+from tilewright.runtime.open_model import OpenModel
+from tilewright.runtime.ranged_model import Cover, Key, RangedModel, SharedModel
+from tilewright.runtime.threads import thread_count
+
+ALONE: Final = 16  # most combinations with their own code
+NAMED: Final = 4  # most combinations of ranges that count as named one by one
+TOGETHER: Final = 8  # most ranges with shared code
+PERIOD: Final = 32  # longest period of a plan with floors that the graph does not have
+MakePlan = Callable[[Extents, "Questions | None"], Plan]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class RangedBuilder:
+    """Functions that make plans and code of a graph.
+
+    real: the target's answers. plan_at: the plan at extents by name, optionally with other answers
+    than the target's. constants: where `single` and `opened` place theirs. single: the model at
+    extents by name. opened: the model of an open plan; None if the target or the options do not
+    support one. typing_at: the types of the graph's values at
+    extents by name. fallback: for typing. meta: of the RangedModel.
+    extents: of sizes, to show them: the size of extents with a step is the number of a value.
+    """
+
+    graph: Graph
+    real: Questions
+    plan_at: MakePlan
+    constants: ConstantPool
+    single: Callable[[Extents], CompiledModel]
+    opened: Callable[[Plan], OpenModel] | None
+    typing_at: Callable[[Extents], InferredTypes]
+    fallback: FallbackProvider | None = None
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    extents: Callable[[Extents], Extents] = dict
+
+    def on_numbers(self, steps: Mapping[str, range]) -> RangedBuilder:
+        """The functions on the numbers of the extents with a step."""
+        if not steps:
+            return self
+        real = partial(of_numbers, steps)
+        return replace(
+            self,
+            plan_at=lambda sizes, asked: self.plan_at(real(sizes), asked),
+            single=lambda sizes: self.single(real(sizes)),
+            typing_at=lambda sizes: self.typing_at(real(sizes)),
+            extents=real,
+        )
+
+
+@dataclass(eq=False, slots=True)
+class ReplayedQuestions:
+    """A target's answers about the pattern, reused for other sizes.
+
+    The names of Computations identify a question; the target answers new ones. Any answer leads to
+    a correct plan, and only equal plans share code.
+    """
+
+    real: Questions
+    answers: dict[Hashable, list[Any]] = field(default_factory=dict)
+    in_parts: bool = True
+    recording: bool = True
+    given: dict[Hashable, int] = field(default_factory=dict)
+
+    def questions(self) -> Questions:
+        """Answers for the passes, starting again at the first question.
+
+        Attention has no blocks of keys: a block divides some numbers of keys and not others.
+        """
+        self.given = {}
+        return Questions(
+            lambda group, constants=(): self._answer(
+                self.real.estimated_cost, group, constants
+            ),
+            lambda group: self._answer(self.real.is_profitable, group),
+            replace(self.real.costs, key_block=1),
+            self._decided,
+            self.in_parts,
+        )
+
+    def _decided(self, what: str, here: bool) -> bool:
+        return bool(self._again(what, lambda: here))
+
+    def _answer(
+        self, ask: Callable[..., Any], group: Sequence[Computation], *more: Any
+    ) -> Any:
+        key = (ask is self.real.is_profitable, tuple(c.name for c in group))
+        return self._again(key, lambda: ask(group, *more))
+
+    def _again(self, key: Hashable, ask: Callable[[], Any]) -> Any:
+        known = self.answers.setdefault(key, [])
+        if self.recording:
+            known.append(ask())
+            return known[-1]
+        if not known:
+            return ask()
+        times = self.given.get(key, 0)
+        self.given[key] = times + 1
+        return known[min(times, len(known) - 1)]
+
+
+def ranged_model(
+    making: RangedBuilder,
+    allowed: Allowed,
+    deciding: Sequence[Value],
+    memory_limit: int | None,
+) -> RangedModel:
+    """Code for every allowed combination of extents.
+
+    deciding: inputs whose values determine shapes. Raises InputError or UnsupportedError (TW-JIT)
+    naming an unlimited dimension, or a range that needs too much code; MemoryLimitError for code
+    that needs more than half of the limit in bytes.
+    """
+    _check_countable(making.graph, allowed, deciding)
+    try:
+        single, shared = _all_code(making, allowed)
+    except (ModelError, UnsupportedError) as error:
+        step = step_hint(valid_where(making.typing_at), allowed)
+        if step is not None:
+            error.hint = step
+        elif isinstance(error.hint, DimsHint):
+            error.hint = error.hint.of(some_of(allowed))
+        raise
+    inputs, outputs = (
+        tuple(map(symbolic, vs)) for vs in (making.graph.inputs, making.graph.outputs)
+    )
+    made = RangedModel(inputs, outputs, allowed, single, tuple(shared), making.meta)
+    _check_memory(made, making.constants.size, memory_limit)
+    return made.with_constants(making.constants.held())
+
+
+Code = tuple[dict[Key, CompiledModel], list[SharedModel]]
+
+
+def _all_code(making: RangedBuilder, allowed: Allowed) -> Code:
+    """The code of single combinations, and shared code.
+
+    Listed values that cannot share code as they are may do so by their numbers.
+    """
+    steps, with_lists = (steps_of(allowed, lists) for lists in (False, True))
+    try:
+        return _code_by(making, allowed, steps)
+    except UnsupportedError:
+        if steps == with_lists:
+            raise
+        making.constants.forget(0)
+        return _code_by(making, allowed, with_lists)
+
+
+def _code_by(
+    making: RangedBuilder, allowed: Allowed, steps: Mapping[str, range]
+) -> Code:
+    single: dict[Key, CompiledModel] = {}
+    shared: list[SharedModel] = []
+    inner = making.on_numbers(steps)
+    names = list(allowed)
+    for part in _parts(inner, numbered(allowed, steps)):
+        if isinstance(part, SharedModel):
+            covers = _real_cover(allowed, steps, part.covers)
+            shared.append(replace(part, covers=covers))
+        else:
+            single[_real_key(names, steps, part)] = inner.single(
+                dict(zip(names, part, strict=True))
+            )
+        _check_few(single, shared)
+    return single, shared
+
+
+def _real_key(names: Sequence[str], steps: Mapping[str, range], key: Key) -> Key:
+    return _key(of_numbers(steps, dict(zip(names, key, strict=True))))
+
+
+def _real_cover(allowed: Allowed, steps: Mapping[str, range], covers: Cover) -> Cover:
+    """The cover of numbers as one of extents."""
+    found: list[Collection[int]] = []
+    for numbers, (name, extents) in zip(covers.extents, allowed.items(), strict=True):
+        if name not in steps:
+            found.append(numbers)
+        elif isinstance(numbers, range) and isinstance(extents, range):
+            found.append(extents[numbers[0] : numbers[-1] + 1])
+        else:
+            known = steps[name]
+            found.append(tuple(known.start + known.step * n for n in numbers))
+    without = (_real_key([*allowed], steps, key) for key in covers.without)
+    return Cover(tuple(found), frozenset(without))
+
+
+def _parts(
+    making: RangedBuilder, allowed: Allowed, alone: int = ALONE
+) -> Iterator[Key | SharedModel]:
+    """Ranges with shared code, and combinations with their own code; each combination once.
+
+    Combinations that are named one by one have their own code, and so have those of a range that
+    cannot share code. alone: at most so many of them.
+    """
+    few = count(allowed) <= alone
+    if making.opened is None or (few and _are_named(allowed)):
+        yield from map(_key, combinations(allowed))
+        return
+    before = making.constants.size
+    try:
+        yield from list(_together(making, allowed))
+    except UnsupportedError as error:
+        if not few:
+            raise
+        making.constants.forget(before)
+        _tell_apart(making, allowed, str(error))
+        yield from map(_key, combinations(allowed))
+
+
+def _tell_apart(making: RangedBuilder, allowed: Allowed, why: str) -> None:
+    """Say that the combinations of a range share no code, although nobody named them one by one."""
+    codes = count(allowed)
+    events.emit("range-apart", graph=making.graph.name, codes=codes, reason=why)
+    warnings.warn(
+        f"{codes} codes are compiled, one for each size, which share none: {why}",
+        TilewrightWarning,
+        stacklevel=2,
+    )
+
+
+def _are_named(allowed: Allowed) -> bool:
+    """Whether each combination was named, or the ranges are as short as a list."""
+    ranges = {n: e for n, e in allowed.items() if isinstance(e, range)}
+    return count(ranges) <= NAMED
+
+
+def _together(making: RangedBuilder, allowed: Allowed) -> Iterator[Key | SharedModel]:
+    """As `_parts`, with shared code. Raises UnsupportedError if too few sizes can share it."""
+    assert making.opened is not None
+    plan, compared = open_plan(making, allowed)
+    inside = _box(making, allowed, compared)
+    many = are_many(allowed)
+    agreed = [key for key, same in compared.items() if same]
+    if count(allowed) <= ALONE and len(agreed) <= NAMED:
+        _tell_apart(making, allowed, f"at most {len(agreed)} of them have equal plans")
+        yield from compared
+        return
+    if not many and len(compared) - len(agreed) <= ALONE:
+        covers = Cover(tuple(allowed.values()), frozenset(compared) - {*agreed})
+        yield SharedModel(making.opened(_within(plan, allowed, agreed)), covers)
+        yield from covers.without
+        return
+    covers, odd = _cover(inside, compared)
+    if many or len(odd) > ALONE:
+        inside = _without_odd(inside, odd, _key(pattern(allowed)))
+        covers, odd = _cover(inside, compared)
+    if odd and (many or len(odd) > ALONE):
+        raise _differs(making, plan, dict(zip(allowed, max(odd), strict=True)))
+    ends = [*combinations({n: (min(e), max(e)) for n, e in inside.items()})]
+    within = _within(plan, allowed, [_key(e) for e in ends])
+    yield SharedModel(making.opened(within), Cover(covers.extents, odd))
+    yield from odd
+    rests = list(_outside(making, allowed, inside))
+    for rest in rests:
+        yield from _parts(making, rest, ALONE // (1 + len(rests)))
+
+
+def _within(plan: Plan, allowed: Allowed, keys: Collection[Key]) -> Plan:
+    """The open plan, limited to sizes between the least and the greatest of the keys."""
+    found = {name: [k[n] for k in keys] for n, name in enumerate(allowed)}
+    return replace(
+        plan,
+        open=tuple(
+            replace(e, least=min(found[e.size.name]), most=max(found[e.size.name]))
+            for e in plan.open
+        ),
+    )
+
+
+def _key(extents: Extents) -> Key:
+    return tuple(extents.values())
+
+
+def _box(
+    making: RangedBuilder, allowed: Allowed, compared: Mapping[Key, bool]
+) -> dict[str, Collection[int]]:
+    """The interval of each dimension around the pattern in which all compared sizes agree.
+
+    The other dimensions are as in the pattern.
+    """
+    start = _key(pattern(allowed))
+    found: dict[str, Collection[int]] = {}
+    for axis, (name, extents) in enumerate(allowed.items()):
+        line = {
+            key[axis]: same
+            for key, same in compared.items()
+            if key[:axis] + key[axis + 1 :] == start[:axis] + start[axis + 1 :]
+        }
+        wrong = [n for n, same in line.items() if not same]
+        below = max((n for n in wrong if n < start[axis]), default=-1)
+        above = min((n for n in wrong if n > start[axis]), default=max(extents) + 1)
+        right = [n for n, same in line.items() if same and below < n < above]
+        if not right:
+            raise _needs_own(making.extents(dict(zip(allowed, start, strict=True))))
+        ends = range(min(right), max(right) + 1)
+        found[name] = (
+            ends
+            if isinstance(extents, range)
+            else tuple(n for n in extents if n in ends)
+        )
+    return found
+
+
+def _cover(
+    inside: Allowed, compared: Mapping[Key, bool]
+) -> tuple[Cover, frozenset[Key]]:
+    """The cover of the box, and the combinations in it that do not agree."""
+    covers = Cover(tuple(inside.values()), frozenset())
+    odd = frozenset(k for k, same in compared.items() if k in covers and not same)
+    return covers, odd
+
+
+def _without_odd(
+    inside: Allowed, odd: Collection[Key], start: Key
+) -> dict[str, Collection[int]]:
+    """Cut the box at its ends to exclude odd combinations, if possible, but not the pattern."""
+    left = {name: list(extents) for name, extents in inside.items()}
+    for key in sorted(odd):
+        if not all(n in e for n, e in zip(key, left.values(), strict=True)):
+            continue
+        for value, kept, extents in zip(key, start, left.values(), strict=True):
+            if value != kept and value in (extents[0], extents[-1]):
+                extents.remove(value)
+                break
+    return {
+        name: range(e[0], e[-1] + 1) if isinstance(inside[name], range) else tuple(e)
+        for name, e in left.items()
+    }
+
+
+def _outside(
+    making: RangedBuilder, allowed: Allowed, inside: Allowed
+) -> Iterator[Allowed]:
+    """The allowed sizes outside the box, as disjoint parts with one dimension fixed."""
+    before: dict[str, Collection[int]] = {}
+    names = list(allowed)
+    for n, name in enumerate(names):
+        after = {later: allowed[later] for later in names[n + 1 :]}
+        left = [value for value in allowed[name] if value not in inside[name]]
+        if len(left) > ALONE:
+            first = {k: min(e) for k, e in allowed.items()} | {name: left[0]}
+            raise _needs_own(making.extents(first), len(left))
+        for value in left:
+            yield {**before, name: (value,), **after}
+        before[name] = inside[name]
+
+
+def open_plan(making: RangedBuilder, allowed: Allowed) -> tuple[Plan, dict[Key, bool]]:
+    """The open plan of a graph, and which compared combinations of extents have an equal plan.
+
+    A dimension with only one extent is not a size of the plan. Raises UnsupportedError naming a
+    part that differs between two sizes by more than numbers.
+    """
+    start = pattern(allowed)
+    opened = {name: e for name, e in allowed.items() if len(e) > 1}
+    terms: Terms = {
+        name: terms_of(making.typing_at, start, name, (min(e), max(e)), middle(e, 1))
+        for name, e in opened.items()
+    }
+    in_parts = are_batches(making.graph, opened)
+    replayed = ReplayedQuestions(making.real, in_parts=in_parts)
+    plans: dict[Key, Plan] = {}
+    try:
+        points = first_points(allowed, terms)
+        found = _opened(making, allowed, replayed, points, terms, plans)
+    except UnsupportedError:
+        terms = {name: every_floor(known, PERIOD) for name, known in terms.items()}
+        if all(len(known) == 1 for known in terms.values()):
+            raise
+        points = dense_points(allowed, terms)
+        replayed = ReplayedQuestions(making.real, in_parts=in_parts)
+        plans.clear()
+        found = _opened(making, allowed, replayed, points, terms, plans)
+
+    def agrees(extents: Extents) -> bytes:
+        try:
+            fixed = plans.get(_key(extents))
+            if fixed is None:
+                fixed = making.plan_at(extents, replayed.questions())
+            return bytes([equal(found, extents, fixed)])
+        except (UnsupportedError, VerifyError):
+            return bytes([False])
+
+    compared: dict[Key, bool] = {}
+    for wanted in compared_in_turn(allowed, points, terms, compared):
+        new = [e for e in wanted if _key(e) not in compared]
+        jobs = [partial(agrees, extents) for extents in new]
+        answers = share(jobs, workers(len(jobs), thread_count()))
+        for extents, same in zip(new, answers, strict=True):
+            # A job that raised an error raises it again here.
+            told = agrees(extents) if same is None else same
+            compared[_key(extents)] = bool(told[0])
+    if are_many(allowed):
+        most = [*points, {name: max(e) for name, e in allowed.items()}]
+        known = [making.typing_at(point) for point in most]
+        between = Between(making.graph, allowed, most, known, making.fallback, terms)
+        for odd in between.odd():
+            compared[_key({**points[0], **odd})] = False
+    return found, compared
+
+
+def are_batches(graph: Graph, names: Collection[str]) -> bool:
+    """Whether dimensions are first axes alone; others may be axes of images."""
+    inner = {d for v in graph.inputs for d in (v.shape or ())[1:]}
+    return inner.isdisjoint(names)
+
+
+def _opened(
+    making: RangedBuilder,
+    allowed: Allowed,
+    replayed: ReplayedQuestions,
+    points: Sequence[Extents],
+    terms: Terms,
+    made: dict[Key, Plan],
+) -> Plan:
+    """The open plan through the plans at points and, if it has the same form, at the largest.
+
+    made: gets the plans that are made by the answers about the pattern.
+    """
+    plans = []
+    for point in points:
+        plans.append(making.plan_at(point, replayed.questions()))
+        if not replayed.recording:
+            made[_key(point)] = plans[-1]
+        replayed.recording = False
+    largest = {name: max(e) for name, e in allowed.items()}
+    bounds = {name: (min(allowed[name]), max(allowed[name])) for name in terms}
+    own = [{name: point[name] for name in terms} for point in (*points, largest)]
+    try:
+        last = making.plan_at(largest, replayed.questions())
+        made[_key(largest)] = last
+        return generalize([*plans, last], own, making.graph, bounds, terms)
+    except UnsupportedError:  # the largest may need its own code
+        return generalize(plans, own[:-1], making.graph, bounds, terms)
+
+
+def _differs(making: RangedBuilder, plan: Plan, extents: Extents) -> UnsupportedError:
+    """The error for an open plan that is correct only along each single dimension.
+
+    This happens if a number is a product of two sizes, for example.
+    """
+    what = difference(plan, extents, making.plan_at(extents, None))
+    return UnsupportedError(
+        "shared code for a range of sizes is not possible: at "
+        f"{making.extents(extents)}, {what} is not an affine function of the sizes",
+        code="TW-JIT",
+        hint=DimsHint(FEWER),
+    )
+
+
+def _check_countable(graph: Graph, allowed: Allowed, deciding: Sequence[Value]) -> None:
+    """Raise InputError or UnsupportedError (TW-JIT) unless all shapes are known."""
+    if deciding:
+        names = ", ".join(repr(v.name) for v in deciding)
+        raise UnsupportedError(
+            f"the values of {names} determine shapes, and are known only at run time",
+            code="TW-JIT",
+            hint="leave jit=False out, or make them initializers of the model",
+        )
+    for v in graph.inputs:
+        open_dims = (None,) if v.shape is None else v.shape
+        for d in open_dims if v.kind == "tensor" else ():
+            if not isinstance(d, int) and d not in allowed:
+                raise InputError(
+                    f"{'a dimension without a name' if d is None else repr(d)} may have "
+                    "any extent, but jit=False compiles nothing during a call",
+                    code="TW-JIT",
+                    where=f"input {v.name!r}",
+                    hint="give it a name in the model"
+                    if d is None
+                    else DimsHint("limit it").of({d: (1, 8)}),
+                )
+
+
+def _check_few(single: Mapping[Key, Any], shared: Sequence[Any]) -> None:
+    if len(single) > ALONE or len(shared) > TOGETHER:
+        raise UnsupportedError(
+            f"over {ALONE} combinations of extents, or over {TOGETHER} ranges of extents, need "
+            "separate code",
+            code="TW-JIT",
+            hint=DimsHint(FEWER),
+        )
+
+
+def _needs_own(first: Extents, more: int | None = None) -> UnsupportedError:
+    number = "" if more is None else f"{more} "
+    return UnsupportedError(
+        f"{number}combinations of extents need separate code, which at most {ALONE} can have; "
+        f"one is {dict(first)}",
+        code="TW-JIT",
+        hint=DimsHint(FEWER),
+    )
+
+
+def _check_memory(model: RangedModel, constants: int, limit: int | None) -> None:
+    total = model.needs(constants)
+    if limit is not None and total > limit // 2:
+        raise MemoryLimitError(
+            f"the code for all shapes needs {total:,} bytes, over half of the memory limit of "
+            f"{limit:,}",
+            hint="Raise --memory-limit, or name fewer extents",
+        )

@@ -1,0 +1,231 @@
+"""One executable for a range: windows with a stride along open sizes, whose extents are floors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx.parser
+import pytest
+from onnx.reference import ReferenceEvaluator
+
+import tilewright as tw
+from tests.driver.ranges import random_windows
+from tests.driver.ranges.test_ranged import HEAD
+from tilewright.base.errors import UnsupportedError
+from tilewright.driver.options import Options
+from tilewright.driver.ranges import ranged, sample_points
+from tilewright.driver.ranges.plan_merger import SizeSum
+from tilewright.driver.ranges.size_terms import Basis, SizeTerm
+from tilewright.driver.sources import import_model
+from tilewright.graph.infer import specialize
+from tilewright.graph.interp import evaluate
+from tilewright.runtime.ranged import RangedExecutable
+
+SHAPES = {
+    "v": (4, 3, 3, 3),
+    "u": (4, 4, 3, 3),
+    "o": (4, 3, 1, 1),
+    "g": (4, 5),
+    "b": (5,),
+}
+SHAPES |= {"p": (8, 3, 4, 4), "q": (8, 6), "k": (14, 3, 3, 3)}
+STEM = (
+    "a = Conv<strides = [2, 2], pads = [1, 1, 1, 1]>(x, v) r = Relu(a)"
+    " m = MaxPool<kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]>(r)"
+)
+MODELS = {
+    "a convolution": "y = Conv<strides = [2, 2], pads = [1, 1, 1, 1]>(x, v)",
+    "three steps, two behind": "y = Conv<strides = [3, 1], pads = [0, 1, 2, 1]>(x, v)",
+    "the same extent": 'y = Conv<strides = [2, 2], auto_pad = "SAME_UPPER">(x, v)',
+    "dilated": "y = Conv<strides = [2, 1], dilations = [2, 1]>(x, v)",
+    "a pooling": "y = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(x)",
+    "rounded up": "y = MaxPool<kernel_shape = [3, 3], strides = [2, 2], ceil_mode = 1>(x)",
+    "a mean, rounded up": "y = AveragePool<kernel_shape = [2, 2], strides = [2, 2],"
+    " ceil_mode = 1>(x)",
+    "a stem": STEM + " y = Conv<pads = [1, 1, 1, 1]>(m, u)",
+    "a residual": STEM + " c = Conv<strides = [2, 2], pads = [1, 1, 1, 1]>(m, u)"
+    " s = Conv<strides = [4, 4]>(x, o) z = MaxPool<kernel_shape = [1, 1], strides = [2, 2]>(s)"
+    " y = Add(c, z)",
+    "a small network": "a = Conv<strides = [2, 2], pads = [1, 1, 1, 1]>(x, v) r = Relu(a)"
+    " c = Conv<pads = [1, 1, 1, 1]>(r, u)"
+    " m = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(c)"
+    " d = MaxPool<kernel_shape = [3, 3], strides = [2, 2], ceil_mode = 1>(m)"
+    " e = GlobalAveragePool(d) f = Flatten(e) y = Gemm(f, g, b)",
+    "a padded mean": "y = AveragePool<kernel_shape = [3, 3], strides = [2, 2],"
+    " pads = [1, 0, 1, 0]>(x)",
+    "a border that pays at some sizes alone": "a = Conv<strides = [5, 3]>(x, v)"
+    " c = Conv<pads = [1, 1, 1, 1]>(a, u) y = Relu(c)",
+    "halves": "l, d = Split<axis = 2, num_outputs = 2>(x) n = Neg(d)"
+    " y = Concat<axis = 2>(n, l)",
+    "patches": "a = Conv<strides = [4, 4]>(x, p) i = Constant<value_ints = [0, 0, -1]>()"
+    " c = Reshape(a, i) t = Transpose<perm = [0, 2, 1]>(c) y = MatMul(t, q)",
+}
+SLOW = {"three steps, two behind", "dilated", "a stem", "a pooling", "halves"}
+HEADS = (
+    "a = Conv<pads = [1, 1, 1, 1]>(x, k) s = Transpose<perm = [0, 2, 3, 1]>(a)"
+    " i = Constant<value_ints = [1, -1, 7]>() t = Reshape(s, i)"
+    " c = Conv<strides = [2, 2], pads = [1, 1, 1, 1]>(x, k)"
+    " d = Transpose<perm = [0, 2, 3, 1]>(c) e = Reshape(d, i) y = Concat<axis = 1>(t, e)"
+)
+NAMES = [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in MODELS]
+HOW: Any = {"jit": False, "threads": 1, "cache": False}
+
+
+def model(name: str, width: str = "17") -> onnx.ModelProto:
+    body = HEADS if name == "heads" else MODELS[name]
+    text = f"(float[1, 3, h, {width}] x) => (float[1, i, j, k] y) {{ {body} }}"
+    made = onnx.parser.parse_model(HEAD + text)
+    made.graph.output[0].type.tensor_type.ClearField("shape")
+    used = {i for node in made.graph.node for i in node.input}
+    rng = np.random.default_rng(1)
+    for n, shape in SHAPES.items():
+        if n in used:
+            array = rng.standard_normal(shape).astype(np.float32)
+            made.graph.initializer.append(onnx.numpy_helper.from_array(array, n))
+    return made
+
+
+def compared(exe: Any, source: onnx.ModelProto, points: list[tuple[int, int]]) -> None:
+    """With ONNX's reference, and with ours."""
+    theirs = ReferenceEvaluator(source)
+    graph = import_model(source, (), Options.of({}))
+    for h, w in points:
+        rng = np.random.default_rng(h * 1000 + w)
+        x = rng.standard_normal((1, 3, h, w)).astype(np.float32)
+        found = exe(x)
+        sized = specialize(graph, {"h": h, "w": w})
+        for (want,) in (theirs.run(None, {"x": x}), evaluate(sized, {"x": x}).values()):
+            assert found.shape == want.shape, (h, w)
+            np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("name", NAMES)
+def test_one_code_is_right_at_every_size(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TILEWRIGHT_DEBUG", "1")
+    source = model(name)
+    exe: Any = tw.compile(source, dims={"h": (16, 29)}, **HOW)
+    assert isinstance(exe, RangedExecutable)
+    assert [len(s.covers) for s in exe.model.shared] == [14], exe
+    exe.save(tmp_path / "m.tw")
+    loaded = tw.load(tmp_path / "m.tw", threads=2)
+    compared(exe, source, [(h, 17) for h in range(16, 30)])
+    compared(loaded, source, [(16, 17), (25, 17), (29, 17)])
+
+
+def test_one_size_alone_has_windows_that_reach_beyond_the_end() -> None:
+    source = model("a convolution")
+    source.graph.node[0].attribute[0].ints[0] = 7
+    assert source.graph.node[0].attribute[0].name == "strides"
+    exe: Any = tw.compile(source, dims={"h": (20, 26)}, **HOW)
+    assert [len(s.covers) for s in exe.model.shared] == [7], exe
+    compared(exe, source, [(h, 17) for h in range(20, 27)])
+
+
+# a stem: in test_one_code_is_right_at_every_size
+@pytest.mark.representatives("patches")
+@pytest.mark.parametrize("name", ["a stem", "a small network", "patches"])
+def test_height_and_width_are_open(name: str) -> None:
+    source = model(name, "w")
+    exe: Any = tw.compile(source, dims={"h": (18, 24), "w": (17, 22)}, **HOW)
+    assert [len(s.covers) for s in exe.model.shared] == [42], exe
+    points = [(18, 17), (18, 22), (24, 17), (24, 22), (21, 21), (22, 20), (23, 19)]
+    compared(exe, source, points)
+
+
+def test_heads_of_a_detector_write_parts_of_one_result() -> None:
+    """Several boxes at each position of maps of several sizes, both open."""
+    source = model("heads", "w")
+    exe: Any = tw.compile(source, dims={"h": (8, 40, 8), "w": (8, 40, 8)}, **HOW)
+    assert [len(s.covers) for s in exe.model.shared] == [25], exe
+    compared(exe, source, [(8, 8), (8, 40), (40, 24)])
+
+
+def test_of_a_wide_range_some_sizes_are_planned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sample_points, "COMPARED", 40)
+    monkeypatch.setattr(sample_points, "SAMPLED", 8)
+    source = model("a residual")
+    exe: Any = tw.compile(source, dims={"h": (16, 130)}, **HOW)
+    assert [len(s.covers) for s in exe.model.shared] == [115], exe
+    compared(exe, source, [(h, 17) for h in (16, 17, 30, 31, 100, 113, 129, 130)])
+
+
+@pytest.mark.parametrize("mcpu", ["x86-64-v2", "x86-64-v3"])
+def test_of_two_wide_ranges_pairs_are_planned(
+    monkeypatch: pytest.MonkeyPatch, mcpu: str
+) -> None:
+    compared_at: list[int] = []
+    equal = ranged.equal
+
+    def counted(*given: Any) -> bool:
+        compared_at.append(1)
+        return equal(*given)
+
+    monkeypatch.setattr(ranged, "equal", counted)
+    monkeypatch.setattr(ranged, "workers", lambda *_: 1)
+    source = model("a residual", "w")
+    dims = {"h": (32, 190), "w": (33, 200)}
+    exe: Any = tw.compile(source, dims=dims, mcpu=mcpu, **HOW)
+    assert [len(s.covers) for s in exe.model.shared] == [159 * 168], exe
+    assert 20 < len(compared_at) < 75
+    random = np.random.default_rng(0)
+    points = [
+        (int(random.integers(32, 191)), int(random.integers(33, 201)))
+        for _ in range(12)
+    ]
+    compared(exe, source, [(32, 33), (190, 200), (32, 200), (190, 33), *points])
+
+
+@pytest.mark.representatives("0", "2")
+@pytest.mark.parametrize("seed", range(3))
+def test_random_networks_of_windows(seed: int) -> None:
+    assert random_windows.run(seed) == "right"
+
+
+@pytest.mark.slow
+def test_many_random_networks_of_windows() -> None:
+    found = [random_windows.run(seed) for seed in range(100, 200)]
+    assert found.count("right") > 70
+    # Of 14 sizes with plans of their own; how many depends on what the processor makes profitable.
+    assert found.count("apart") < 5
+
+
+FLOORS = {
+    "h": (SizeTerm("h"), SizeTerm("h", 2, 1), SizeTerm("h", 12, 3)),
+    "w": (SizeTerm("w"),),
+}
+
+
+def test_a_size_with_each_remainder_is_compared() -> None:
+    allowed = {"h": range(16, 400), "w": range(1, 40)}
+    points = sample_points.first_points(allowed, FLOORS)
+    found = sample_points.compared_points(allowed, points, FLOORS)
+    start = sample_points.pattern(allowed)
+    line = {p["h"] % 12 for p in found if p["w"] == start["w"]}
+    assert line == set(range(12))
+    long = {**FLOORS, "h": (*FLOORS["h"], SizeTerm("h", 64), SizeTerm("h", 9))}
+    with pytest.raises(UnsupportedError, match="come again only after 576 sizes"):
+        sample_points.compared_points(allowed, points, long)
+
+
+def test_a_corner_has_other_floors_than_the_pattern_along_each_size() -> None:
+    """Products of floors that change along one size at a time alone look like sums."""
+    terms = {n: (SizeTerm(n), SizeTerm(n, 8, 1)) for n in "hw"}
+    allowed = {"h": range(18, 30), "w": range(16, 26)}
+    points = sample_points.first_points(allowed, terms)
+    start = points[0]
+    assert any(
+        all(t.at(p) != t.at(start) for t in (*terms["h"], *terms["w"])) for p in points
+    )
+    basis = Basis.of(points, terms)
+    products = [((p["h"] + 1) // 8) * ((p["w"] + 1) // 8) for p in points]
+    factors = basis.factors(products)
+    assert factors is not None
+    form = SizeSum.through(factors, start, products[0])
+    assert [form.at(p) for p in points] != products
