@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from tilewright.base.errors import UnsupportedError
-from tilewright.driver import sample_points
-from tilewright.driver.size_terms import Extents, SizeTerm, Terms
+from tilewright.driver.ranges import sample_points
+from tilewright.driver.ranges.size_terms import Extents, SizeTerm, Terms
 from tilewright.runtime.dispatch import Allowed
 
 ALLOWED: Allowed = {"h": range(64, 257), "w": range(64, 257)}
