@@ -7,9 +7,11 @@ import pytest
 
 from tilewright.base.errors import ScheduleError
 from tilewright.loops.interp import run
-from tilewright.loops.nodes import Kernel
+from tilewright.loops.nodes import Alloc, Kernel
 from tilewright.loops.parser import parse
-from tilewright.loops.walk import loops_of
+from tilewright.loops.passes.on_buffers import on_buffers
+from tilewright.loops.verify import verify
+from tilewright.loops.walk import loops_of, walk
 from tilewright.schedule import Schedule
 
 TILES = """\
@@ -166,7 +168,10 @@ def test_what_an_earlier_statement_writes_is_not_read_before_it():
         Schedule(before).rotate("t", 1, 2, 3)
 
 
-@pytest.mark.parametrize("condition", ["t % 2 < 1", "3 < t", "z[t % 4] < z[0]"])
+@pytest.mark.parametrize(
+    "condition",
+    ["t % 2 < 1", "3 < t", "z[t % 4] < z[0]", "z[0] < z[1]", "t < i64(z[0])"],
+)
 def test_a_condition_that_may_hold_again_is_refused(condition):
     """The next tile is fetched where this one is: not if this one is left out."""
     lines = TILES.split("\n")
@@ -182,3 +187,21 @@ def test_loops_with_notes_are_not_copied():
     s.annotate("i", "async", 1)
     with pytest.raises(ScheduleError, match="the loop has the notes async"):
         s.rotate("t", 0, 1, 2)
+
+
+@pytest.mark.parametrize("places", [(0, 1, 2), (1, 2, 3)])
+def test_memory_that_is_allocated_twice_is_not_moved(places):
+    """Nor is it around what moves without using it: all of it would be around all statements."""
+    again = """
+    alloc b: int32[4]:
+      for l in 4:
+        b[l] = x[t, l]
+      for m in 4:
+        y[t, m] add= b[m]"""
+    before = kernel(TILES.replace("a[j]", "x[t, j]") + again)
+    allocated = (p.stmt for p in walk(before.body) if isinstance(p.stmt, Alloc))
+    by_name = {s.buffer.name: s.buffer for s in allocated}
+    twice = on_buffers(before, {by_name["b"]: by_name["a"]})
+    verify(twice)
+    with pytest.raises(ScheduleError, match="allocated in 2 places of loop t"):
+        Schedule(twice).rotate("t", *places)

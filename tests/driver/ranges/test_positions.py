@@ -218,6 +218,49 @@ def test_few_positions_are_computed_without_tiles(
     agree(exe, source, (2, 2), last, first, (3, 7), (11, 8))
 
 
+def test_few_positions_may_be_a_rectangle() -> None:
+    """A mask with its rows last is read in short pieces, beside an image with its channels last."""
+    source = of_one_image(
+        [("Conv", {}, (64, 16, 1, 1)), ("Conv", {"pads": [1] * 4}, (64, 64, 3, 3))]
+    )
+    graph = source.graph
+    shape = [1, 1, "h", "w"]
+    graph.input.append(helper.make_tensor_value_info("m", TensorProto.FLOAT, shape))
+    pooled = helper.make_node("GlobalAveragePool", ["masked"], ["y"])
+    graph.node.extend([helper.make_node("Mul", ["t1", "m"], ["masked"]), pooled])
+    graph.output[0].name = "y"
+    how: Any = {"jit": False, "cache": False, "threads": 2, "mcpu": "x86-64-v3"}
+    with events.record() as log:
+        exe: Any = tw.compile(source, dims={"h": (2, 11), "w": (2, 8)}, **how)
+    found = [e.fields for e in log if e.kind == "positions"]
+    assert any("few" in f and f["points"] > 1 for f in found)
+    imported = import_model(source, (), Options.of({}))
+    rng = np.random.default_rng(5)
+    for h, w in ((2, 2), (2, 3), (5, 4), (11, 8)):
+        x = rng.standard_normal((1, 16, h, w)).astype(np.float32)
+        mask = rng.standard_normal((1, 1, h, w)).astype(np.float32)
+        sized = specialize(imported, {"h": h, "w": w})
+        (want,) = evaluate(sized, {"x": x, "m": mask}, float64=True).values()
+        np.testing.assert_allclose(exe(x, mask), want, rtol=2e-4, atol=2e-4)
+
+
+@pytest.mark.parametrize("group", [1, 4], ids=["first layer", "groups"])
+def test_what_is_around_an_image_is_gathered_with_it(group: int) -> None:
+    """Rectangles at the edges read the padding, whatever it is."""
+    source = of_one_image([("Conv", {"group": group}, (16, 16 // group, 3, 3))])
+    graph = source.graph
+    sides = numpy_helper.from_array(np.array([0, 0, 1, 2, 0, 0, 2, 1]), "sides")
+    value = numpy_helper.from_array(np.array(1.5, np.float32), "value")
+    graph.initializer.extend([sides, value])
+    graph.node[0].input[0] = "padded"
+    graph.node.insert(0, helper.make_node("Pad", ["x", "sides", "value"], ["padded"]))
+    how: Any = {"jit": False, "cache": False, "threads": 2, "mcpu": "x86-64-v3"}
+    with events.record() as log:
+        exe: Any = tw.compile(source, dims={"h": (3, 9), "w": (2, 8)}, **how)
+    assert any("rectangle" in e.fields for e in log if e.kind == "positions")
+    agree(exe, source, (3, 2), (4, 7), (9, 8))
+
+
 def test_weights_of_parts_without_sizes_are_packed() -> None:
     source = of_one_image(
         [

@@ -113,8 +113,6 @@ def _few(
     if points == 1 or not others or others[-1].points > 1:
         return None
     other = others[-1]
-    # Winograd's forms are of windows that are read again.
-    assert not other.positions.boxes
     largest = chosen.counts[0] * points
     known = BlockCounts.of(other.counts(largest), other.block_cost)
     totals = range(1, largest + 1)

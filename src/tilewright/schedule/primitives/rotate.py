@@ -38,8 +38,8 @@ def rotate(
         around the body no other condition than comparisons of indices that, if they hold in an
         iteration, held in the one before; a statement that moves conflicts neither with those of
         the iteration before from `to` on (lemma, else isl), nor with those of its own before
-        `start`, and these use no buffer of the body that it uses; each such buffer is allocated in
-        one place.
+        `start`, and these use no buffer of the body that it uses; each buffer of the body is
+        allocated in one place.
     The buffers of the body that the moved statements use are allocated around the loop. What the
     first iteration needs is written out before it (suffix `.pro`).
     before: for i in n: alloc b: { b = load(i); use(i, b); store(i) }        rotate('i', 0, 1, 2)
@@ -63,7 +63,7 @@ def rotate(
     moved = body.stmts[start:stop]
     own = [b for b in body.buffers if any(b in _used(s) for s in moved)]
     check_unmarked(kernel, [g.var.name for s in moved for g in loops_of(s)], "rotate")
-    for b in own:
+    for b in body.buffers:
         check_one_place(f, b, "rotate")
     _check_guards(f, guards)
     for s in moved:
