@@ -1,9 +1,11 @@
 """Work that a compilation leaves to a thread: done once, with pauses, and waited for."""
 
+import gc
 import subprocess
 import sys
 import threading
 import time
+import weakref
 from unittest.mock import Mock
 
 import pytest
@@ -86,6 +88,18 @@ def test_work_whose_thread_never_began_is_done_by_who_waits() -> None:
     work.thread.start()
     work.thread.join()
     assert done == [1]
+
+
+def test_what_was_done_is_not_kept() -> None:
+    """The work holds a model, which may be large."""
+    model = type("Model", (), {})()
+    held = weakref.ref(model)
+    left_work.afterwards(lambda pause, model=model: None)  # type: ignore[misc]
+    left_work._left[-1].thread.join()
+    del model
+    gc.collect()
+    assert held() is None
+    left_work.settle()
 
 
 def test_several_may_wait() -> None:

@@ -355,6 +355,13 @@ def test_extents_for_which_a_model_is_not_made_are_refused() -> None:
         ({"tilewright.ranges": "[]"}, "ranges does not say"),
         ({"tilewright.conditions": "{}"}, "conditions does not say"),
         ({"tilewright.conditions": "[" * 100_000}, "conditions does not say"),
+        ({"tilewright.conditions": "[" * 940 + '["neg", "rows"]' + "]" * 940}, "has the part"),
+        ({"tilewright.conditions": "[[" + "[" * 940 + "]" * 940 + ",1]]"}, "has the function"),
+        ({"tilewright.conditions": "[" + '["neg",' * 940 + "1" + "]" * 941}, "nested too deep"),
+        ({"tilewright.ranges": '{"rows":' + "[" * 940 + "]" * 940 + "}"}, "'rows' is"),
+        ({"tilewright.ranges": '{"rows": [1, 9223372036854775808, 1, 0]}'}, "'rows' is"),
+        ({"tilewright.ranges": '{"rows": [9223372036854775808, null, 1, 0]}'}, "'rows' is"),
+        ({"tilewright.ranges": '{"rows": [1, null, 9223372036854775808, 0]}'}, "'rows' is"),
         ({"tilewright.conditions": "[" + "1," * 600_000 + "1]"}, "it is too long"),
         ({"tilewright.ranges": '{"rows": [2, 1, 1, 0]}'}, r"'rows' is \[2, 1, 1, 0\]"),
         ({"tilewright.ranges": '{"rows": [0, 1, 1, -1]}'}, "'rows' is"),
@@ -367,7 +374,7 @@ def test_extents_for_which_a_model_is_not_made_are_refused() -> None:
         ({"tilewright.ranges": '{"other": [1, 2, 1, 1]}'}, "no input has a dimension 'other'"),
         ({"tilewright.conditions": '[["<", "o", 2]]'}, "no input has a dimension 'o'"),
         ({"tilewright.conditions": '[["exec", "rows"]]'}, "has the function 'exec'"),
-        ({"tilewright.conditions": '[["<", "rows", null]]'}, "has the part 'None'"),
+        ({"tilewright.conditions": '[["<", "rows", null]]'}, "has the part None"),
     ],
 )  # fmt: skip
 def test_metadata_that_says_nothing_of_extents_is_refused(held, message) -> None:

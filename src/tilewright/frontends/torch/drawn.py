@@ -8,7 +8,6 @@ order.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from tilewright.base.errors import UnsupportedError
@@ -79,4 +78,8 @@ def _draw(node: Any) -> Draw | None:
     held = node.meta["val"]
     if not all(type(n) is int for n in held.shape) or held.device.type != "cpu":
         return None
-    return partial(getattr(torch, name), tuple(held.shape), dtype=held.dtype)
+    # As in memory: numbers like those of a transposed tensor are drawn in its order.
+    order = sorted(range(held.dim()), key=lambda axis: -held.stride(axis))
+    back = sorted(range(held.dim()), key=order.__getitem__)
+    draw, shape = getattr(torch, name), tuple(held.shape[axis] for axis in order)
+    return lambda: draw(shape, dtype=held.dtype).permute(back)

@@ -48,6 +48,7 @@ class LocalColumns:
         self.scale = self.cell("scale")
         self.held = self.cell("held")
         self.other = self.cell("other")
+        self.peak = self.cell("peak")
 
     def buffer(self, name: str, *shape: int) -> Buffer:
         """A local array of float64."""
@@ -204,40 +205,54 @@ class Reflections:
         self.width = width
 
     def reflect(self) -> Stmt:
-        """Clear what is below the diagonal, column by column."""
+        """Clear what is below the diagonal, column by column.
+
+        Squares are of quotients by the largest entry, so that none vanishes that matters.
+        """
         columns, nests = self.of.columns, self.of.nests
-        held, other = self.of.held[0], self.of.other[0]
+        held, other, peak = self.of.held[0], self.of.other[0], self.of.peak[0]
+
+        def largest(k: Expr) -> Stmt:
+            def look(r: Expr) -> Stmt:
+                entry = Select(r < k, ZERO, call("abs", columns[k, r]))
+                return self.of.set(self.of.peak, Max(peak, entry))
+
+            return block(
+                self.of.set(self.of.peak, ZERO), nests.loop(self.of.rows, look)
+            )
 
         def below(k: Expr) -> Stmt:
             def square(r: Expr) -> Expr:
-                entry = columns[k, r]
+                entry = columns[k, r] / peak
                 return Select(r > k, entry * entry, ZERO)
 
             return self.of.sum(self.of.held, self.of.rows, square)
 
         def step(k: Expr) -> Stmt:
-            first = columns[k, k]
+            first = columns[k, k] / peak
             size = call("sqrt", first * first + held)
             signed = Select(first < 0, size, -size)
 
             def divide(r: Expr) -> Stmt:
                 entry = columns[k, r]
-                return Store(columns, (k, r), Select(r > k, entry / held, entry))
+                return Store(columns, (k, r), Select(r > k, entry / peak / held, entry))
 
             reflected = block(
                 self.of.set(self.of.other, signed),
                 Store(self.factors, (k,), (other - first) / other),
                 self.of.set(self.of.held, first - other),
                 nests.loop(self.of.rows, divide),
-                Store(columns, (k, k), other),
+                Store(columns, (k, k), other * peak),
             )
             clear = Store(self.factors, (k,), ZERO)
 
             def rest(c: Expr) -> Stmt:
                 return If(c > k, self._apply(k, columns, c), None)
 
-            choose = If(held.eq(0), clear, reflected)
-            return block(below(k), choose, nests.loop(self.of.count, rest))
+            # It is NaN where the peak is 0, and also if entries are not finite.
+            choose = If(held.eq(0) | peak.eq(0), clear, reflected)
+            loop = nests.loop(self.of.count, rest)
+            return block(largest(k), below(k), choose, loop)
 
         return nests.loop(self.steps, step)
 
