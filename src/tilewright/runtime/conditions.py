@@ -133,7 +133,8 @@ def remaining(
     conditions: Iterable[ExtentCondition], extents: Mapping[str, int]
 ) -> tuple[ExtentCondition, ...]:
     """The conditions on other dimensions than these. Raises InputError as `check_conditions`."""
-    decided, others = [], []
+    decided: list[ExtentCondition] = []
+    others: list[ExtentCondition] = []
     for c in conditions:
         (decided if extents.keys() >= {*c.names} else others).append(c)
     check_conditions(decided, extents)
