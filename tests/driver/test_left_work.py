@@ -1,6 +1,7 @@
 """Work that a compilation leaves to a thread: done once, with pauses, and waited for."""
 
 import gc
+import os
 import subprocess
 import sys
 import threading
@@ -155,3 +156,16 @@ def test_a_system_without_threads_has_the_caller_write(
     monkeypatch.undo()
     with compile_lock.exclusive():  # waits for no thread that never began
         assert done == [1]
+
+
+def test_a_child_process_has_no_work_of_its_parent() -> None:
+    """Its thread does not exist there."""
+    begin = threading.Event()
+    left_work.afterwards(lambda pause: begin.wait(60))
+    child = os.fork()
+    if not child:
+        os._exit(len(left_work._left))
+    assert os.waitpid(child, 0)[1] == 0
+    assert left_work._left
+    begin.set()
+    left_work.settle()

@@ -142,10 +142,11 @@ def test_another_element_type_is_refused(proto: Any, words: list[str]) -> None:
         model(tensor("y", FLOAT, ["other"]), "n"),
         model(tensor("y", FLOAT, [7]), "n"),
         model(onnx.ValueInfoProto(name="y")),
+        model(tensor("y", FLOAT, [5]), inner=tensor("y", INT, [7])),
         with_default(tensor("w", FLOAT, ["n"])),
         with_default(tensor("w", FLOAT, None)),
     ],
-    ids="same none scalar name negative names fixed untyped default default-none".split(),
+    ids="same none scalar name negative names fixed untyped twice default default-none".split(),
 )
 def test_what_may_be_the_same_is_accepted_in_silence(proto: Any) -> None:
     assert not peer_refuses(proto)
