@@ -1,9 +1,12 @@
 """Work that a compilation leaves to a thread: done once, with pauses, and waited for."""
 
+import gc
+import os
 import subprocess
 import sys
 import threading
 import time
+import weakref
 from unittest.mock import Mock
 
 import pytest
@@ -88,6 +91,18 @@ def test_work_whose_thread_never_began_is_done_by_who_waits() -> None:
     assert done == [1]
 
 
+def test_what_was_done_is_not_kept() -> None:
+    """The work holds a model, which may be large."""
+    model = type("Model", (), {})()
+    held = weakref.ref(model)
+    left_work.afterwards(lambda pause, model=model: None)  # type: ignore[misc]
+    left_work._left[-1].thread.join()
+    del model
+    gc.collect()
+    assert held() is None
+    left_work.settle()
+
+
 def test_several_may_wait() -> None:
     """For the same work; each returns after its end."""
     begin, done = threading.Event(), list[int]()
@@ -141,3 +156,16 @@ def test_a_system_without_threads_has_the_caller_write(
     monkeypatch.undo()
     with compile_lock.exclusive():  # waits for no thread that never began
         assert done == [1]
+
+
+def test_a_child_process_has_no_work_of_its_parent() -> None:
+    """Its thread does not exist there."""
+    begin = threading.Event()
+    left_work.afterwards(lambda pause: begin.wait(60))
+    child = os.fork()
+    if not child:
+        os._exit(len(left_work._left))
+    status, left = os.waitpid(child, 0)[1], len(left_work._left)
+    begin.set()
+    left_work.settle()
+    assert (status, left) == (0, 1)

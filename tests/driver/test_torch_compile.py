@@ -285,6 +285,24 @@ def test_what_is_drawn_by_a_computed_number_is_left_to_torch():
     torch.testing.assert_close(*found)
 
 
+@pytest.mark.parametrize(
+    "x",
+    [
+        torch.zeros(4, 3).t(),
+        torch.zeros(8, 6).t()[::2, 1:],
+        torch.zeros(2, 3, 4, 5).to(memory_format=torch.channels_last),
+        torch.zeros(2, 1, 3).permute(2, 0, 1),
+    ],
+    ids="transposed part channels_last turned".split(),
+)
+def test_what_is_drawn_like_a_tensor_is_drawn_in_its_order(x):
+    run = torch.compile(lambda x: torch.rand_like(x) * 2, backend=backend)
+    torch.manual_seed(5)
+    found = run(x)
+    torch.manual_seed(5)
+    torch.testing.assert_close(found, torch.rand_like(x) * 2)
+
+
 def test_what_a_graph_draws_in_a_branch_is_drawn_by_torch():
     def function(x):
         return torch.cond(x.sum() < 9, torch.rand_like, torch.randn_like, (x,))
@@ -425,6 +443,18 @@ def test_linear_algebra_raises_the_errors_of_pytorch():
     for wrong in (function, run):
         with pytest.raises(torch.linalg.LinAlgError, match=r"inv: \(Batch element 1\)"):
             wrong(a, torch.randn(2, 3, 1))
+
+
+def test_a_check_beside_views_of_inputs_alone():
+    def function(x, info):
+        torch.ops.aten._linalg_check_errors(info, "mine", is_matrix=True)
+        return x[1:]
+
+    run = torch.compile(function, backend=backend)
+    x = torch.randn(3, 2)
+    torch.testing.assert_close(run(x, torch.tensor(0, dtype=torch.int32)), x[1:])
+    with pytest.raises(RuntimeError, match="mine"):
+        run(x, torch.tensor(-1, dtype=torch.int32))
 
 
 TRAINED = {

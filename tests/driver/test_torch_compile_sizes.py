@@ -1,7 +1,9 @@
 """`torch.compile` with batches of several sizes, which PyTorch captures once."""
 
 import copy
+import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -137,6 +139,29 @@ def test_few_sizes_are_kept(captures, monkeypatch):
     assert sizes == [3, 5, 7, 5]
 
 
+def test_threads_that_call_at_once_make_one_graph_for_a_size(monkeypatch):
+    """One after the other; and none drops what another one has dropped."""
+    one, made, busy = dynamo.sized, [], []
+
+    def slow(module, numbers):
+        busy.append(len(made))
+        time.sleep(0.05)
+        made.append(numbers)
+        return one(module, numbers)
+
+    def function(x):
+        return torch.rand_like(x) * 0 + x
+
+    run = torch.compile(function, backend=backend, dynamic=True)
+    run(torch.ones(3, 4))
+    monkeypatch.setattr(dynamo, "sized", slow)
+    given = [torch.full((n, 4), float(n)) for n in (5, 5, 6, 5)]
+    with ThreadPoolExecutor(len(given)) as threads:
+        for x, found in zip(given, threads.map(run, given), strict=True):
+            torch.testing.assert_close(found, x)
+    assert len(made) == 2 and busy == [0, 1]
+
+
 def test_an_operator_without_a_rule_is_run_by_torch_at_once(monkeypatch):
     monkeypatch.setattr(dynamo, "sized", None)
     run = torch.compile(torch.igamma, backend=backend, dynamic=True)
@@ -200,3 +225,11 @@ def test_no_elements_in_open_batches():
         run = torch.compile(function, backend=backend, dynamic=dynamic)
         given = torch.zeros(0, 4), torch.zeros(0, 3, 6, 6)
         torch.testing.assert_close(run(*given), function(*given))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_gradients_of_no_images(dynamic):
+    run = torch.compile(lambda x: F.max_pool2d(x, 2), backend=backend, dynamic=dynamic)
+    x = torch.zeros(0, 3, 6, 6, requires_grad=True)
+    run(x).sum().backward()
+    assert x.grad.shape == x.shape

@@ -117,8 +117,12 @@ def test_another_shape_is_reported(proto: Any, words: str) -> None:
         (with_default(tensor("w", FLOAT, [7])), ["'w'", "float32[7]"]),
         (with_default(tensor("w", FLOAT, [5, 1])), ["'w'", "float32[5, 1]"]),
         (with_default(tensor("w", INT, [5])), ["'w'", "int32[5]"]),
+        (
+            with_default(helper.make_tensor_sequence_value_info("w", FLOAT, [5])),
+            ["'w'", "sequence(float32[5])"],
+        ),
     ],
-    ids="dtype kind inside branch default-extent default-rank default-dtype".split(),
+    ids="dtype kind inside branch default-extent default-rank default-dtype default-kind".split(),
 )
 def test_another_element_type_is_refused(proto: Any, words: list[str]) -> None:
     assert peer_refuses(proto)
@@ -138,10 +142,11 @@ def test_another_element_type_is_refused(proto: Any, words: list[str]) -> None:
         model(tensor("y", FLOAT, ["other"]), "n"),
         model(tensor("y", FLOAT, [7]), "n"),
         model(onnx.ValueInfoProto(name="y")),
+        model(tensor("y", FLOAT, [5]), inner=tensor("y", INT, [7])),
         with_default(tensor("w", FLOAT, ["n"])),
         with_default(tensor("w", FLOAT, None)),
     ],
-    ids="same none scalar name negative names fixed untyped default default-none".split(),
+    ids="same none scalar name negative names fixed untyped twice default default-none".split(),
 )
 def test_what_may_be_the_same_is_accepted_in_silence(proto: Any) -> None:
     assert not peer_refuses(proto)

@@ -17,12 +17,14 @@ from tilewright.base.errors import (
     TilewrightWarning,
     UnsupportedError,
 )
+from tilewright.frontends.extents import metadata
 from tilewright.frontends.onnx import load
 from tilewright.frontends.onnx.opsets import CHANGED
 from tilewright.frontends.onnx.reference import OnnxFallback
 from tilewright.frontends.onnx.save import save_onnx
 from tilewright.graph import interp
-from tilewright.graph.nodes import Graph, Operation, Value
+from tilewright.graph.nodes import ExtentRange, Graph, Operation, Value
+from tilewright.runtime.conditions import ExtentCondition
 from tilewright.testing.networks import NETWORKS
 
 ort = pytest.importorskip("onnxruntime")
@@ -319,6 +321,18 @@ def made_for(**held: str):
     return model
 
 
+def test_metadata_name_dimensions_of_inputs_alone() -> None:
+    """A graph's other symbols are in its program, not in the model that is written."""
+    ranges = {"n": ExtentRange(2, 8, 1, 0), "m": ExtentRange(3, None, 1, 3)}
+    both = ["<", "n", "m"]
+    conditions = [ExtentCondition.of_json(c) for c in (["<", "n", 9], both)]
+    assert metadata({"n", "k"}, ranges, conditions) == {
+        "tilewright_ranges": '{"n": [2, 8, 1, 0]}',
+        "tilewright_conditions": '[["<", "n", 9]]',
+    }
+    assert metadata(["k"], ranges, conditions) == {}
+
+
 def test_extents_for_which_a_model_is_made_go_there_and_back() -> None:
     graph = load(made_for(**MADE_FOR), standard=True)
     assert graph.ranges == {"rows": (2, 8, 2, 2), "n": (2, None, 1, 0)}
@@ -355,6 +369,13 @@ def test_extents_for_which_a_model_is_not_made_are_refused() -> None:
         ({"tilewright_ranges": "[]"}, "ranges does not say"),
         ({"tilewright_conditions": "{}"}, "conditions does not say"),
         ({"tilewright_conditions": "[" * 100_000}, "conditions does not say"),
+        ({"tilewright_conditions": "[" * 940 + '["neg", "rows"]' + "]" * 940}, "has the part"),
+        ({"tilewright_conditions": "[[" + "[" * 940 + "]" * 940 + ",1]]"}, "has the function"),
+        ({"tilewright_conditions": "[" + '["neg",' * 940 + "1" + "]" * 941}, "nested too deep"),
+        ({"tilewright_ranges": '{"rows":' + "[" * 940 + "]" * 940 + "}"}, "'rows' is"),
+        ({"tilewright_ranges": '{"rows": [1, 9223372036854775808, 1, 0]}'}, "'rows' is"),
+        ({"tilewright_ranges": '{"rows": [9223372036854775808, null, 1, 0]}'}, "'rows' is"),
+        ({"tilewright_ranges": '{"rows": [1, null, 9223372036854775808, 0]}'}, "'rows' is"),
         ({"tilewright_conditions": "[" + "1," * 600_000 + "1]"}, "it is too long"),
         ({"tilewright_ranges": '{"rows": [2, 1, 1, 0]}'}, r"'rows' is \[2, 1, 1, 0\]"),
         ({"tilewright_ranges": '{"rows": [0, 1, 1, -1]}'}, "'rows' is"),
@@ -364,12 +385,28 @@ def test_extents_for_which_a_model_is_not_made_are_refused() -> None:
         ({"tilewright_ranges": '{"rows": [1, 2, 1, 2]}'}, "'rows' is"),
         ({"tilewright_ranges": '{"rows": [1, 2, 1]}'}, "'rows' is"),
         ({"tilewright_ranges": '{"rows": 2}'}, "'rows' is 2"),
+        ({"tilewright_ranges": '{"rows": [' + "1," * 99_000 + "1]}"}, r"1, 1, \.\.\.\]"),
         ({"tilewright_ranges": '{"other": [1, 2, 1, 1]}'}, "no input has a dimension 'other'"),
         ({"tilewright_conditions": '[["<", "o", 2]]'}, "no input has a dimension 'o'"),
         ({"tilewright_conditions": '[["exec", "rows"]]'}, "has the function 'exec'"),
-        ({"tilewright_conditions": '[["<", "rows", null]]'}, "has the part 'None'"),
+        ({"tilewright_conditions": '[["<", "rows", null]]'}, "has the part None"),
     ],
 )  # fmt: skip
 def test_metadata_that_says_nothing_of_extents_is_refused(held, message) -> None:
     with pytest.raises(ModelError, match=message):
         load(made_for(**held))
+
+
+def test_a_model_with_other_extents_is_another_model() -> None:
+    """Where defaults are kept apart, by a digest of what determines its meaning."""
+
+    def origin(**held: str) -> str:
+        model = text(
+            "agraph (float[n] x, float[2] w = {1, 2}) => (float[n] z) { z = Neg(x) }"
+        )
+        onnx.helper.set_model_props(model, held)
+        return load(model).origin
+
+    limits = [{}, *({"tilewright_ranges": f'{{"n": [{n}, 8, 1, 0]}}'} for n in (2, 3))]
+    assert len({origin(**held) for held in limits}) == 3
+    assert origin() == origin(author="me") != ""

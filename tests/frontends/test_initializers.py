@@ -193,3 +193,25 @@ def test_what_is_not_mapped_counts_still(path: Path) -> None:
     onnx.save(helper.make_model(graph), path)
     with pytest.raises(MemoryLimitError, match=r"its shape \[4194304\] of int4 needs"):
         load(path, memory_limit=1 << 20, mapped=True)
+
+
+def test_what_is_not_mapped_counts_together(path: Path) -> None:
+    narrow = [
+        onnx.TensorProto(
+            name=name,
+            data_type=TensorProto.INT4,
+            dims=[40_000],
+            raw_data=bytes(20_000),
+        )
+        for name in ("v", "w")
+    ]
+    graph = helper.make_graph(
+        [helper.make_node("Shape", ["w"], ["y"])],
+        "g",
+        [],
+        [helper.make_tensor_value_info("y", TensorProto.INT64, [1])],
+        narrow,
+    )
+    onnx.save(helper.make_model(graph), path)
+    with pytest.raises(MemoryLimitError, match="initializer 'w'"):
+        load(path, memory_limit=60_000, mapped=True)

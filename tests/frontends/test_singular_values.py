@@ -47,6 +47,12 @@ MATRICES = {
     "huge": random(4, 3) * 1e30,
     "tiny": random(4, 3) * 1e-30,
     "one huge column": random(4, 3) * torch.tensor([1e30, 1, 1e-8]),
+    "columns whose squares vanish": random(4, 4)
+    * torch.tensor([1, 1e-160, 1e-170, 1e-310], dtype=torch.float64),
+    "rows whose squares vanish": random(4, 4).triu()
+    * torch.tensor([[1], [1e-160], [1e-160], [1e-160]], dtype=torch.float64)
+    + random(4, 4).tril(-1)
+    * torch.tensor([0, 1e-160, 1e-160, 1e-160], dtype=torch.float64),
     "triangles": random(4, 4).triu(),
     "negative zeros": -torch.zeros(3, 3),
     "empty rows": torch.zeros(2, 0, 3),

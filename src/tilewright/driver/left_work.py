@@ -45,8 +45,7 @@ class LeftWork:
     """Work that a compilation left to a thread. Who comes first does it, all others wait for it."""
 
     def __init__(self, work: Callable[[Pause], object]) -> None:
-        self._work = work
-        self._begun = False
+        self._work: Callable[[Pause], object] | None = work
         self._lock = threading.Lock()
         self.pauses = Pauses()
         self.thread = threading.Thread(target=self.run, name="tilewright-afterwards")
@@ -54,9 +53,10 @@ class LeftWork:
     def run(self) -> None:
         """Do the work, or wait for its end if somebody has begun it."""
         with self._lock:
-            if not self._begun:
-                self._begun = True
-                self._work(self.pauses.pause)
+            # Not kept: it holds a model.
+            work, self._work = self._work, None
+            if work is not None:
+                work(self.pauses.pause)
 
     def finish(self) -> None:
         """As `run`, and without pauses; the thread has ended then."""

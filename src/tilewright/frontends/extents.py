@@ -10,6 +10,7 @@ functions. Other runtimes ignore both.
 from __future__ import annotations
 
 import json
+import reprlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -22,6 +23,7 @@ RANGES: Final = "tilewright_ranges"
 CONDITIONS: Final = "tilewright_conditions"
 KEYS: Final = (RANGES, CONDITIONS)
 _LONGEST: Final = 1 << 20  # characters of either
+_GREATEST: Final = (1 << 63) - 1  # extent
 
 
 def metadata_of(graph: Graph) -> dict[str, str]:
@@ -88,11 +90,11 @@ def _range(name: str, given: Any) -> ExtentRange:
     if isinstance(given, list) and len(given) == len(ExtentRange._fields):
         found = ExtentRange(*given)
         least, most, step, accepted = found
-        whole = all(type(n) is int for n in (least, step, accepted))
-        ends = most is None or (type(most) is int and most >= least)
-        if whole and ends and 0 <= accepted <= least and step >= 1:
+        last = _GREATEST if most is None else most
+        whole = all(type(n) is int for n in (least, last, step, accepted))
+        if whole and 0 <= accepted <= least <= last <= _GREATEST >= step >= 1:
             return found
-    raise _malformed(RANGES, f"{name[:80]!r} is {str(given)[:80]}")
+    raise _malformed(RANGES, f"{name[:80]!r} is {reprlib.repr(given)}")
 
 
 def _malformed(key: str, why: str = "") -> ModelError:

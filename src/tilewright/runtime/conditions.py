@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import operator
+import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
@@ -132,9 +133,12 @@ def remaining(
     conditions: Iterable[ExtentCondition], extents: Mapping[str, int]
 ) -> tuple[ExtentCondition, ...]:
     """The conditions on other dimensions than these. Raises InputError as `check_conditions`."""
-    decided = [c for c in conditions if extents.keys() >= {*c.names}]
+    decided: list[ExtentCondition] = []
+    others: list[ExtentCondition] = []
+    for c in conditions:
+        (decided if extents.keys() >= {*c.names} else others).append(c)
     check_conditions(decided, extents)
-    return tuple(c.at(extents) for c in conditions if c not in decided)
+    return tuple(c.at(extents) for c in others)
 
 
 def multiples(condition: ExtentCondition) -> tuple[str, int] | None:
@@ -196,11 +200,13 @@ def _encoded(term: Term) -> Any:
 def _decoded(data: Any, depth: int) -> Term:
     if type(data) in (int, float, str):
         return data  # type: ignore[no-any-return]
-    if not isinstance(data, list) or len(data) < 2 or depth > DEEPEST:
-        raise ValueError(f"a condition has the part {str(data)[:80]!r}")
+    if depth > DEEPEST:
+        raise ValueError("a condition is nested too deep")
+    if not isinstance(data, list) or len(data) < 2:
+        raise ValueError(f"a condition has the part {reprlib.repr(data)}")
     function, *operands = data
     if not isinstance(function, str) or function not in FUNCTIONS:
-        raise ValueError(f"a condition has the function {str(function)[:80]!r}")
+        raise ValueError(f"a condition has the function {reprlib.repr(function)}")
     return AppliedFunction(
         function, tuple(_decoded(part, depth + 1) for part in operands)
     )

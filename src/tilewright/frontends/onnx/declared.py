@@ -48,7 +48,8 @@ def check_results(
 def check_default(info: Any, found: Value, where: str) -> None:
     """Raise ModelError if an initializer, `found`, differs from the input whose default it is."""
     said = value_from_onnx(info.name, info.type)
-    if said.dtype in (None, found.dtype) and _agree(said.shape, found.shape):
+    is_other = (said.dtype, said.kind) != (found.dtype, found.kind)
+    if said.dtype is None or not (is_other or not _agree(said.shape, found.shape)):
         return
     raise ModelError(
         f"its default is {found.type_text}, the input is declared as {said.type_text}",

@@ -7,6 +7,7 @@ packed, as long as they are the same tensors with the same contents.
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -108,6 +109,7 @@ class CapturedGraph:
         self._made: list[tuple[list[State], list[Any], Callable[..., Any]]] = []
         self._open = open_places(module)
         self._sized: dict[tuple[int, ...], CapturedGraph] | None = None
+        self._lock = threading.Lock()  # of these: threads may call at once
 
     def __call__(self, *args: Any) -> Any:
         if self._sized is not None:
@@ -145,13 +147,15 @@ class CapturedGraph:
         """The graph for the extents of a call, which becomes the last one to be dropped."""
         numbers = numbers_of(self._open, args)
         key = tuple(numbers.values())
-        found = graphs.pop(key, None)
-        if found is None:
-            module = sized(self._whole, numbers)
-            found = CapturedGraph(module, self._given, self._compile, self._settings)
-            while len(graphs) >= _SIZES:
-                del graphs[next(iter(graphs))]
-        graphs[key] = found
+        with self._lock:
+            found = graphs.pop(key, None)
+            if found is None:
+                module = sized(self._whole, numbers)
+                given = self._given, self._compile, self._settings
+                found = CapturedGraph(module, *given)
+                while len(graphs) >= _SIZES:
+                    del graphs[next(iter(graphs))]
+            graphs[key] = found
         return found
 
     def _compiled(self, args: Sequence[Any]) -> Callable[..., Any]:
@@ -170,7 +174,7 @@ class CapturedGraph:
         places = [self._names.index(name) for name in names]
         results = self._results
         if not results.whole:
-            return lambda *given: results.of((), given)
+            return lambda *given: passed(self._checks, results.of((), given))
         run = self._compile(graph)
         orders = [_order(held) for held in results.whole]
 

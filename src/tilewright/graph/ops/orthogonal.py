@@ -42,6 +42,7 @@ class LocalColumns:
         self.scale = self.cell("scale")
         self.held = self.cell("held")
         self.other = self.cell("other")
+        self.peak = self.cell("peak")
 
     def buffer(self, name: str, *shape: int) -> Buffer:
         """A local array of float64."""
@@ -141,44 +142,65 @@ class Reflections:
         self.width = width
 
     def reflect(self) -> Stmt:
-        """Clear what is below the diagonal, column by column."""
+        """Clear what is below the diagonal, column by column.
+
+        Squares are of quotients by the largest entry, so that none vanishes that matters.
+        """
         m = self.of
         columns = m.columns
         held = m.held[0]
+        peak = m.peak[0]
 
         def step(k: Expr) -> Stmt:
             reflected = self._reflected(k)
             clear = Store(self.factors, (k,), ZERO)
 
             def square(r: Expr) -> Expr:
-                entry = columns[k, r]
+                entry = columns[k, r] / peak
                 return Select(r > k, entry * entry, ZERO)
 
             def rest(c: Expr) -> Stmt:
                 return If(c > k, self._apply(k, columns, c), None)
 
+            # It is NaN where the peak is 0, and also if entries are not finite.
+            choose = If(held.eq(0) | peak.eq(0), clear, reflected)
             return block(
+                self._find_peak(k),
                 m.sum(m.held, m.rows, square),
-                If(held.eq(0), clear, reflected),
+                choose,
                 m.nests.loop(m.count, rest),
             )
 
         return m.nests.loop(self.steps, step)
 
+    def _find_peak(self, k: Expr) -> Stmt:
+        """The largest entry of column `k`, from the diagonal on."""
+        m = self.of
+
+        def look(r: Expr) -> Stmt:
+            entry = call("abs", m.columns[k, r])
+            counted = Select(r < k, ZERO, entry)
+            return m.set(m.peak, Max(m.peak[0], counted))
+
+        start = m.set(m.peak, ZERO)
+        return block(start, m.nests.loop(m.rows, look))
+
     def _reflected(self, k: Expr) -> Stmt:
-        """Vector `k` and its factor. `held`: the sum of the squares below the diagonal."""
+        """Vector `k` and its factor. `held`: the sum of the squares below the diagonal, which are
+        those of quotients by `peak`."""
         m = self.of
         columns = m.columns
         held = m.held[0]
         other = m.other[0]
-        first = columns[k, k]
+        peak = m.peak[0]
+        first = columns[k, k] / peak
         size = call("sqrt", first * first + held)
         signed = Select(first < 0, size, -size)
         factor = (other - first) / other
 
         def divide(r: Expr) -> Stmt:
             entry = columns[k, r]
-            divided = Select(r > k, entry / held, entry)
+            divided = Select(r > k, entry / peak / held, entry)
             return Store(columns, (k, r), divided)
 
         return block(
@@ -186,7 +208,7 @@ class Reflections:
             Store(self.factors, (k,), factor),
             m.set(m.held, first - other),
             m.nests.loop(m.rows, divide),
-            Store(columns, (k, k), other),
+            Store(columns, (k, k), other * peak),
         )
 
     def _apply(self, k: Expr, target: Buffer, c: Expr) -> Stmt:

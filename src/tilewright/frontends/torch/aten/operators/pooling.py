@@ -63,11 +63,13 @@ def _gathered(
         table = table[:, None, :, None] * extent + line[None, :, None, :]
         table = table.reshape(table.shape[0] * len(line), -1)
     places = c.build.constant(table)
-    windows = c.op("Gather", c.op("Reshape", x, c.ints(0, 0, -1)), places, axis=2)
+    # Not -1, which says nothing where there are no images.
+    rows = c.op("Reshape", x, c.ints(0, 0, math.prod(extents)))
+    windows = c.op("Gather", rows, places, axis=2)
     first = c.op("ArgMax", windows, axis=3, keepdims=0)
-    rows = c.build.constant(np.arange(len(table)) * table.shape[1])
+    starts = c.build.constant(np.arange(len(table)) * table.shape[1])
     flat = c.build.constant(table.reshape(-1))
-    indices = c.op("Add", first, rows)
+    indices = c.op("Add", first, starts)
     place = c.op("Gather", flat, indices, axis=0)
     largest = c.op("ReduceMax", windows, c.ints(3), keepdims=0)
     shape = c.ints(0, 0, *map(len, lines))
