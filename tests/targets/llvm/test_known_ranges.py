@@ -5,9 +5,10 @@ from __future__ import annotations
 from tilewright.base.dtypes import float32
 from tilewright.expr.affine import affine
 from tilewright.expr.bounds import less_than
-from tilewright.expr.nodes import Buffer, Load, Var, var
+from tilewright.expr.nodes import Buffer, FloorDiv, Load, Var, const, var
 from tilewright.targets.cpu.machine import machine
-from tilewright.targets.llvm.emit_text import integer
+from tilewright.targets.llvm.emit_places import AddressEmitter
+from tilewright.targets.llvm.emit_text import int_vector, integer
 from tilewright.targets.llvm.value_numbering import Scopes
 
 
@@ -54,6 +55,19 @@ def test_a_load_is_proven_index_by_index() -> None:
     assert scopes.proven(load)
     scopes.bind(i, integer(0), (-1, 3))
     assert not scopes.proven(load)
+
+
+def test_lanes_of_an_index_follow_the_range_too() -> None:
+    emitter = AddressEmitter(machine("x86-64-v3"))
+    i, lane = var("i"), var("lane")
+    emitter.bind(lane, int_vector(list(range(8))), (0, 7))
+    emitter.bind(i, integer(0), (0, 3))
+    index = FloorDiv(i + lane, const(16))
+    found = emitter.lanes_of(index, lane, 8)
+    assert found is not None
+    assert (found.base, found.steps) == (affine(const(0)), (0,) * 8)
+    emitter.bind(i, integer(0), (0, 31))
+    assert emitter.lanes_of(index, lane, 8) is None
 
 
 def scopes_and_index() -> tuple[Scopes, Var]:
