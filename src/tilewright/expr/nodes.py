@@ -432,7 +432,7 @@ class Buffer:
     has its chunks in another order (`expr/swizzle.py`), else 0.
     """
 
-    __slots__ = ("_shape", "dtype", "extents", "name", "scope", "swizzle")
+    __slots__ = ("_shape", "_strides", "dtype", "extents", "name", "scope", "swizzle")
 
     def __init__(
         self,
@@ -449,6 +449,7 @@ class Buffer:
         self.scope = scope
         numbers = tuple(n for n in self.extents if isinstance(n, int))
         self._shape = numbers if len(numbers) == len(self.extents) else None
+        self._strides: tuple[int, ...] | None = None
 
     @property
     def static(self) -> bool:
@@ -477,6 +478,11 @@ class Buffer:
         Raises UnsupportedError for an axis of several elements in front of one whose extent only a
         call knows; one of a single element there has stride 0.
         """
+        if self._strides is None:  # every address asks
+            self._strides = self._row_major()
+        return self._strides
+
+    def _row_major(self) -> tuple[int, ...]:
         out: list[int] = []
         step: Extent = 1
         for extent in reversed(self.extents):

@@ -12,6 +12,7 @@ from tilewright.expr.nodes import (
     INDEX,
     Buffer,
     Compare,
+    Const,
     Expr,
     FloorDiv,
     Load,
@@ -63,6 +64,10 @@ def tidy(e: Expr, env: Env) -> Expr:
 
     Divisions in it are simplified under `env`.
     """
+    if isinstance(e, Var):
+        return const(0) if env.get(e) == (0, 0) else e
+    if isinstance(e, Const):
+        return e
     once: dict[Any, Any] = {v: const(0) for v in variables(e) if env.get(v) == (0, 0)}
     form = affine(substitute(e, once))
     linear = to_expr(form)

@@ -20,7 +20,7 @@ from typing import Any
 
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.affine import Affine, affine, to_expr
-from tilewright.expr.bounds import bounds
+from tilewright.expr.bounds import Env, bounds
 from tilewright.expr.nodes import (
     Buffer,
     Expr,
@@ -30,7 +30,6 @@ from tilewright.expr.nodes import (
 from tilewright.ir.node import Node, postorder, transform
 from tilewright.loops.analysis.access import (
     Access,
-    Env,
     Index,
     accesses,
 )

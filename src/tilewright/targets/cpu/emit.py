@@ -185,7 +185,7 @@ class EmittedFunction(Statements):
             value = self.ins(f"load i64, {at.typed}, align 8", "i64")
             self.start.bound.add(size)
             self.start.values[size] = value
-            self.ranges[size] = (0, MAX_SIZE - 1)
+            self.learn({size: (0, MAX_SIZE - 1)})
         self.out = here
 
     def at_start(self, number: Extent) -> LlvmValue:
@@ -407,7 +407,7 @@ def _write_region(
     """The function of a region, which the pool calls: the iterations from `begin` to before `end`,
     by thread `thread`."""
     f = EmittedFunction(module, outer.params, region=True)
-    f.ranges |= outer.ranges
+    f.learn(outer.ranges)
     f.pointers |= {b: LlvmValue(f"%p{n}", "ptr") for n, b in enumerate(outer.params)}
     f.pointers |= {b: LlvmValue(f"%b{n}", "ptr") for n, b in enumerate(buffers)}
     for n, var in enumerate(variables):

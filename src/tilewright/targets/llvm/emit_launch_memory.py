@@ -11,7 +11,6 @@ from typing import Final
 
 from tilewright.base.errors import CompileError
 from tilewright.expr.affine import Affine, affine, to_expr
-from tilewright.expr.bounds import bounds
 from tilewright.expr.intervals import Interval
 from tilewright.expr.nodes import (
     INDEX,
@@ -214,20 +213,17 @@ class LaunchMemory(Statements):
         for term in group:
             total = total + Affine((term,), 0)
             parts = (Affine((term,), 0), total)
-            if not all(_is_short(self._bounds(part)) for part in parts):
+            if not all(_is_short(self.bounds_of(part)) for part in parts):
                 return super()._advance(base, group)
         held = integer(0, "i32")
         for atom, c in group:
             part = self.convert("trunc", self.value(atom), "i32")
             part = self.binary("mul nsw", part, integer(c, "i32"))
             held = self.binary("add nsw", held, part)
-        low, _ = self._bounds(total)
+        low, _ = self.bounds_of(total)
         extended = "zext nneg" if low is not None and low >= 0 else "sext"
         offset = self.convert(extended, held, "i64")
         return self.ins(f"getelementptr i8, {base.typed}, {offset.typed}", "ptr")
-
-    def _bounds(self, form: Affine) -> Interval:
-        return bounds(to_expr(form), self.ranges)
 
     def counter(self, extent: Interval) -> str:
         """32 bits if they hold the extent."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from math import gcd
 
 from tilewright.base import dtypes
-from tilewright.expr.affine import Affine, to_expr
-from tilewright.expr.bounds import bounds, linear_bounds, within
+from tilewright.expr.affine import Affine
+from tilewright.expr.bounds import within
 from tilewright.expr.intervals import Interval
 from tilewright.expr.nodes import (
     INDEX,
@@ -236,7 +236,7 @@ class MemoryEmitter(AddressEmitter):
         if not buffer.static:
             return None
         size = buffer.dtype.itemsize
-        low, high = bounds(to_expr(place.form), self.ranges)
+        low, high = self.bounds_of(place.form)
         if place.reach is None or low is None or high is None:
             return None
         first, last = place.reach
@@ -262,7 +262,7 @@ class MemoryEmitter(AddressEmitter):
         accesses share them, if ranges prove that all of them belong to the buffer."""
         first, last = min(place.steps), max(place.steps)
         stride = gcd(*(step - first for step in place.steps))
-        low, high = linear_bounds(place.form, self.ranges)
+        low, high = self.bounds_of(place.form)
         if stride > MOST_PARTS or low is None or high is None or not buffer.static:
             return first, last
         start = first - (place.form.const + first) % stride
@@ -279,7 +279,7 @@ class MemoryEmitter(AddressEmitter):
         size = buffer.dtype.itemsize
         width = len(part.lanes)
         form = place.form + Affine((), part.start)
-        low, high = linear_bounds(form, self.ranges)
+        low, high = self.bounds_of(form)
         is_proven = (
             low is not None
             and high is not None
@@ -406,7 +406,7 @@ class MemoryEmitter(AddressEmitter):
         if buffer.scope == "global":
             return False
         places = zip(index, buffer.extents, strict=True)
-        return all(within(part, extent, self.ranges) for part, extent in places)
+        return all(self.is_within(part, extent) for part, extent in places)
 
     # -- checked indices
 

@@ -77,7 +77,7 @@ class AddressEmitter(Scopes):
         self.vector: tuple[Var, int] | None = None
         self.number: int | None = None
         self.guard: Expr | None = None
-        self._simple: dict[Expr, Expr] = {}
+        self._lanes: dict[tuple[Expr, Var, int], Lanes | None] = {}
         self._addresses: dict[tuple[Buffer, tuple[Expr, ...]], Affine] = {}
 
     def value(self, e: Expr) -> LlvmValue:
@@ -151,33 +151,38 @@ class AddressEmitter(Scopes):
         if self.vector is None:
             return form, steps
         lane, count = self.vector
-        rest = [(Affine((), form.const), 1)]
+        rest: dict[Expr, int] = {}
+        start = form.const
         for atom, c in form.terms:
             found = self.lanes_of(atom, lane, count)
             if found is None:
-                rest.append((Affine(((atom, 1),), 0), c))
-            else:
-                rest.append((found.base, c))
-                steps = [
-                    n + c * step for n, step in zip(steps, found.steps, strict=True)
-                ]
-        return _sum(rest), steps
+                rest[atom] = rest.get(atom, 0) + c
+                continue
+            start += _add(rest, found.base, c)
+            steps = [n + c * step for n, step in zip(steps, found.steps, strict=True)]
+        return _form(rest, start), steps
 
     def forget(self, var: Var) -> None:
         """As `Scopes.forget`, and forget indices simplified by ranges."""
         super().forget(var)
-        self._simple.clear()
+        self._lanes.clear()
 
     def lanes_of(self, e: Expr, lane: Var, count: int) -> Lanes | None:
         """The lanes of an index, simplified by the loops' ranges; None if it is uniform or has no
         such form."""
+        key = (e, lane, count)
+        if key not in self._lanes:
+            self._lanes[key] = self._lanes_of(e, lane, count)
+        return self._lanes[key]
+
+    def _lanes_of(self, e: Expr, lane: Var, count: int) -> Lanes | None:
         info = self.info(e)
         if lane not in info.vars or info.reads:
             return None
-        if e is not lane and e not in self._simple:
+        if e is not lane:
             env = {v: self.ranges[v] for v in info.vars if v in self.ranges}
-            self._simple[e] = simplify(e, env)
-        return lanes_of(self._simple.get(e, e), lane, count)
+            e = simplify(e, env)
+        return lanes_of(e, lane, count)
 
     def _offsets(
         self,
@@ -280,9 +285,16 @@ def address(buffer: Buffer, index: tuple[Expr, ...]) -> Affine:
 def _sum(parts: Iterable[tuple[Affine, int]]) -> Affine:
     """The sum of forms, each times a number: one form is made, not one for each step."""
     total: dict[Expr, int] = {}
-    const = 0
-    for form, factor in parts:
-        const += form.const * factor
-        for atom, c in form.terms:
-            total[atom] = total.get(atom, 0) + c * factor
-    return Affine(tuple((a, c) for a, c in total.items() if c), const)
+    const = sum([_add(total, form, factor) for form, factor in parts])
+    return _form(total, const)
+
+
+def _add(total: dict[Expr, int], form: Affine, factor: int) -> int:
+    """Add the terms of a form times a number to `total`; returns its constant times the number."""
+    for atom, c in form.terms:
+        total[atom] = total.get(atom, 0) + c * factor
+    return form.const * factor
+
+
+def _form(total: dict[Expr, int], const: int) -> Affine:
+    return Affine(tuple([(a, c) for a, c in total.items() if c]), const)

@@ -190,7 +190,7 @@ class Statements(Expressions):
         self.bind(s.var, counted, (0, None if high is None else high - 1))
         if s.trips is None and not reads_memory(s.extent):
             # What it says of the extent holds in the loop only, and is left out.
-            self.ranges |= less_than(s.var, s.extent)
+            self.learn(less_than(s.var, s.extent))
         before_body = self.count + self.spared
         self.emit(s.body)
         self.scopes.pop()

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from tilewright.expr.nodes import Buffer, Load
 from tilewright.ir.node import postorder
 from tilewright.loops.nodes import Alloc, For, Stmt, Store, Update, While
+from tilewright.loops.walk import below
 
 
 def statements(stmt: Stmt) -> Iterator[Stmt]:
@@ -16,7 +17,7 @@ def statements(stmt: Stmt) -> Iterator[Stmt]:
     while waiting:
         s = waiting.pop()
         yield s
-        waiting += [c for c in s.children() if isinstance(c, Stmt)]
+        waiting += below(s)
 
 
 def has_vector_loop(stmt: Stmt) -> bool:

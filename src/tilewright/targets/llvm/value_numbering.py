@@ -12,9 +12,11 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from tilewright.expr.affine import Affine
+from tilewright.expr.bounds import Env, linear_bounds, within
 from tilewright.expr.intervals import Interval
-from tilewright.expr.nodes import Expr, Load, Var
-from tilewright.expr.reads import Anywhere, is_inside
+from tilewright.expr.nodes import Expr, Extent, Load, Var
+from tilewright.expr.reads import Anywhere
 from tilewright.ir.node import Node, postorder
 from tilewright.targets.llvm.emit_text import Chunk, LlvmValue, LlvmWriter
 from tilewright.targets.llvm.processor import Processor
@@ -74,7 +76,11 @@ class Scopes(LlvmWriter):
         super().__init__()
         self.machine = machine
         self.scopes: list[NumberingScope] = [NumberingScope()]
-        self.ranges: dict[object, Interval] = {}
+        self._ranges: dict[object, Interval] = {}
+        self.ranges: Env = self._ranges  # `learn` and `forget` alone change it
+        # Answers that follow from the ranges: unrolled code asks the same again and again.
+        self._bounds: dict[Affine, Interval] = {}
+        self._within: dict[tuple[Expr, Extent], bool] = {}
         self.anywhere = Anywhere(self.ranges)
         self._infos: dict[Node, Info] = {}
         self._readers: dict[
@@ -111,7 +117,35 @@ class Scopes(LlvmWriter):
 
     def proven(self, load: Load) -> bool:
         """Whether the loops' ranges alone keep every index inside the buffer."""
-        return is_inside(load, self.ranges)
+        places = zip(load.index, load.buffer.extents, strict=True)
+        return all(self.is_within(part, extent) for part, extent in places)
+
+    # -- what is known of variables
+
+    def bounds_of(self, form: Affine) -> Interval:
+        """The bounds of a linear form by `ranges`."""
+        found = self._bounds.get(form)
+        if found is None:
+            found = self._bounds[form] = linear_bounds(form, self.ranges)
+        return found
+
+    def is_within(self, part: Expr, extent: Extent) -> bool:
+        """Whether `ranges` prove `0 <= part < extent`."""
+        key = (part, extent)
+        found = self._within.get(key)
+        if found is None:
+            found = self._within[key] = within(part, extent, self.ranges)
+        return found
+
+    def learn(self, known: Env) -> None:
+        """Add to `ranges`. Answers are found anew if that changes them."""
+        if any(self.ranges.get(key) != known[key] for key in known):
+            self._ranges |= known
+            self._forget_answers()
+
+    def _forget_answers(self) -> None:
+        self._bounds.clear()
+        self._within.clear()
 
     # -- the cache
 
@@ -220,14 +254,15 @@ class Scopes(LlvmWriter):
         if interval is not None:
             if self.ranges.get(var, interval) != interval:
                 self.forget(var)
-            self.ranges[var] = interval
+            self.learn({var: interval})
 
     def forget(self, var: Var) -> None:
         """Forget facts from the range of a variable: a loop emitted several times may have another
         range each time."""
         self._infos.clear()
         self.anywhere.known.clear()
+        self._forget_answers()
         facts = [key for key in self.ranges if isinstance(key, frozenset)]
         for fact in facts:
             if any(var in postorder(atom) for atom, _ in fact):
-                del self.ranges[fact]
+                del self._ranges[fact]
