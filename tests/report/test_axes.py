@@ -11,7 +11,9 @@ from tilewright.report.axes import ChartAxis, LabelPlacer
     ("axis", "ticks"),
     [
         (ChartAxis(0, 10, 0, 100), [0, 2, 4, 6, 8, 10]),
-        (ChartAxis(0.5, 300, 0, 100, log=True), [1, 10, 100]),
+        (ChartAxis(0.5, 3000, 0, 100, log=True), [1, 10, 100, 1000]),
+        (ChartAxis(15, 400, 0, 100, log=True), [20, 50, 100, 200]),
+        (ChartAxis(1, 1e12, 0, 100, log=True), [1, 1e3, 1e6, 1e9, 1e12]),
         (ChartAxis(0, 0, 0, 100), [0]),
         (ChartAxis(3, 4, 0, 100), [3, 3.2, 3.4, 3.6, 3.8, 4]),
     ],
