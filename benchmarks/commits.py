@@ -61,6 +61,10 @@ def task(
 
 def reference(inputs: Path) -> list[timing.Array] | None:
     """The outputs in float64 beside the inputs; None if there are none."""
+    if not inputs.exists():
+        raise click.ClickException(
+            f"{inputs} is missing: np.savez({inputs.name!r}, **{{'in.NAME': array}})"
+        )
     with np.load(inputs) as archive:
         names = [f"out.{i}" for i in range(len(archive.files))]
         return [archive[name] for name in names if name in archive.files] or None

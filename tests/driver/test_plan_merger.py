@@ -147,11 +147,11 @@ REFUSED: dict[str, tuple[Made, str]] = {
         lambda x, i, n: x[Var("k", INDEX)],
         "the variable k",
     ),
-    "a square": (lambda x, i, n: x[i] * float(n * n), "no sum or product"),
-    "a half": (lambda x, i, n: x[i] * float(n // 2), "no sum of sizes"),
+    "a square": (lambda x, i, n: x[i] * float(n * n), "is not a sum or product"),
+    "a half": (lambda x, i, n: x[i] * float(n // 2), "is not a sum of sizes"),
     "no law": (
         lambda x, i, n: x[i + {8: 1, 10: 4, 13: 2, 7: 3, 9: 3}[n]],
-        "no sum",
+        "is not a sum",
     ),
     "a term that few plans have": (
         at(FEW, lambda x, i, n: x[i] + x[i + n], one),
@@ -163,7 +163,7 @@ REFUSED: dict[str, tuple[Made, str]] = {
     ),
     "numbers without a law": (
         at(MOST, lambda x, i, n: x[i] + x[i + {8: 1, 10: 2, 13: 4}[n]], one),
-        "no extent and a number",
+        "is not an extent and a number",
     ),
     "what is outside differs": (
         at(MOST, guarded(), guarded(1.0, from_one=True)),

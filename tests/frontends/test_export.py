@@ -308,8 +308,8 @@ def test_no_two_nodes_have_one_name():
 
 ROWS = "agraph (float[rows, n] x, float[m, 2] y) => (float[rows, n] z) { z = Neg(x) }"
 MADE_FOR = {
-    "tilewright.ranges": '{"rows": [2, 8, 2, 2], "n": [2, null, 1, 0]}',
-    "tilewright.conditions": '[[">", "rows", ["+", "m", 1]]]',
+    "tilewright_ranges": '{"rows": [2, 8, 2, 2], "n": [2, null, 1, 0]}',
+    "tilewright_conditions": '[[">", "rows", ["+", "m", 1]]]',
 }
 
 
@@ -351,23 +351,23 @@ def test_extents_for_which_a_model_is_not_made_are_refused() -> None:
 @pytest.mark.parametrize(
     ("held", "message"),
     [
-        ({"tilewright.ranges": "{"}, "Expecting"),
-        ({"tilewright.ranges": "[]"}, "ranges does not say"),
-        ({"tilewright.conditions": "{}"}, "conditions does not say"),
-        ({"tilewright.conditions": "[" * 100_000}, "conditions does not say"),
-        ({"tilewright.conditions": "[" + "1," * 600_000 + "1]"}, "it is too long"),
-        ({"tilewright.ranges": '{"rows": [2, 1, 1, 0]}'}, r"'rows' is \[2, 1, 1, 0\]"),
-        ({"tilewright.ranges": '{"rows": [0, 1, 1, -1]}'}, "'rows' is"),
-        ({"tilewright.ranges": '{"rows": [1, 2, 0, 1]}'}, "'rows' is"),
-        ({"tilewright.ranges": '{"rows": [1, 2.5, 1, 1]}'}, "'rows' is"),
-        ({"tilewright.ranges": '{"rows": [true, 2, 1, 1]}'}, "'rows' is"),
-        ({"tilewright.ranges": '{"rows": [1, 2, 1, 2]}'}, "'rows' is"),
-        ({"tilewright.ranges": '{"rows": [1, 2, 1]}'}, "'rows' is"),
-        ({"tilewright.ranges": '{"rows": 2}'}, "'rows' is 2"),
-        ({"tilewright.ranges": '{"other": [1, 2, 1, 1]}'}, "no input has a dimension 'other'"),
-        ({"tilewright.conditions": '[["<", "o", 2]]'}, "no input has a dimension 'o'"),
-        ({"tilewright.conditions": '[["exec", "rows"]]'}, "has the function 'exec'"),
-        ({"tilewright.conditions": '[["<", "rows", null]]'}, "has the part 'None'"),
+        ({"tilewright_ranges": "{"}, "Expecting"),
+        ({"tilewright_ranges": "[]"}, "ranges does not say"),
+        ({"tilewright_conditions": "{}"}, "conditions does not say"),
+        ({"tilewright_conditions": "[" * 100_000}, "conditions does not say"),
+        ({"tilewright_conditions": "[" + "1," * 600_000 + "1]"}, "it is too long"),
+        ({"tilewright_ranges": '{"rows": [2, 1, 1, 0]}'}, r"'rows' is \[2, 1, 1, 0\]"),
+        ({"tilewright_ranges": '{"rows": [0, 1, 1, -1]}'}, "'rows' is"),
+        ({"tilewright_ranges": '{"rows": [1, 2, 0, 1]}'}, "'rows' is"),
+        ({"tilewright_ranges": '{"rows": [1, 2.5, 1, 1]}'}, "'rows' is"),
+        ({"tilewright_ranges": '{"rows": [true, 2, 1, 1]}'}, "'rows' is"),
+        ({"tilewright_ranges": '{"rows": [1, 2, 1, 2]}'}, "'rows' is"),
+        ({"tilewright_ranges": '{"rows": [1, 2, 1]}'}, "'rows' is"),
+        ({"tilewright_ranges": '{"rows": 2}'}, "'rows' is 2"),
+        ({"tilewright_ranges": '{"other": [1, 2, 1, 1]}'}, "no input has a dimension 'other'"),
+        ({"tilewright_conditions": '[["<", "o", 2]]'}, "no input has a dimension 'o'"),
+        ({"tilewright_conditions": '[["exec", "rows"]]'}, "has the function 'exec'"),
+        ({"tilewright_conditions": '[["<", "rows", null]]'}, "has the part 'None'"),
     ],
 )  # fmt: skip
 def test_metadata_that_says_nothing_of_extents_is_refused(held, message) -> None:

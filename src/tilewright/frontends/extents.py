@@ -1,8 +1,8 @@
 """The extents for which a model is made, in the metadata of ONNX: it has no other place for them.
 
-`tilewright.ranges` holds, by the name of a dimension of the inputs, the least and the greatest
+`tilewright_ranges` holds, by the name of a dimension of the inputs, the least and the greatest
 extent (null: without bound), what divides it, and the least one that calls may have,
-`{"rows": [2, 64, 2, 2]}`; `tilewright.conditions` what else is true of extents, as lists of a
+`{"rows": [2, 64, 2, 2]}`; `tilewright_conditions` what else is true of extents, as lists of a
 function and its operands, `[[">", "rows", ["*", 2, "columns"]]]`: `runtime/conditions.py` has the
 functions. Other runtimes ignore both.
 """
@@ -18,8 +18,8 @@ from tilewright.base.errors import ModelError
 from tilewright.graph.nodes import ExtentRange, Graph, Value
 from tilewright.runtime.conditions import ExtentCondition
 
-RANGES: Final = "tilewright.ranges"
-CONDITIONS: Final = "tilewright.conditions"
+RANGES: Final = "tilewright_ranges"
+CONDITIONS: Final = "tilewright_conditions"
 KEYS: Final = (RANGES, CONDITIONS)
 _LONGEST: Final = 1 << 20  # characters of either
 
@@ -63,9 +63,8 @@ def with_metadata(graph: Graph, given: Mapping[str, str]) -> Graph:
     about = {n for c in found for n in c.names} | set(ranges)
     for name in sorted(about - names):
         raise _malformed("its metadata", f"no input has a dimension {name[:80]!r}")
-    return replace(
-        graph, ranges={n: _range(n, r) for n, r in ranges.items()}, conditions=found
-    )
+    checked = {name: _range(name, said) for name, said in ranges.items()}
+    return replace(graph, ranges=checked, conditions=found)
 
 
 def dimensions(inputs: Iterable[Value]) -> set[str]:

@@ -228,9 +228,12 @@ def _bounded_loop(
 ) -> list[Any]:
     """The Loop of `graph/ops/bounded_control.py`: rows past the count are 0."""
     body: Graph = op.attributes["body"]
-    count, bound = int(op.attributes["states"]), int(op.attributes["bound"])
-    trips, going = int(_scalar(inputs[0])), bool(_scalar(inputs[1]))
-    state, taken = list(inputs[2 : 2 + count]), inputs[2 + count :]
+    count = int(op.attributes["states"])
+    bound = int(op.attributes["bound"])
+    trips = int(_scalar(inputs[0]))
+    going = bool(_scalar(inputs[1]))
+    state = list(inputs[2 : 2 + count])
+    taken = inputs[2 + count :]
     scans = [
         np.zeros((bound, *v.extents), None if v.dtype is None else v.dtype.numpy)
         for v in body.outputs[1 + count :]
@@ -245,7 +248,9 @@ def _bounded_loop(
         first, *results = bodies.run(body, [number, *state, *taken], {})
         for scan, item in zip(scans, results[count:], strict=True):
             scan[n] = item
-        state, going, n = results[:count], bool(_scalar(first)), n + 1
+        state = results[:count]
+        going = bool(_scalar(first))
+        n += 1
     return [np.array(n, np.int64), *state, *scans]
 
 

@@ -307,7 +307,8 @@ def typed(op: Operation, types: Sequence[Any]) -> list[Value | None]:
     """
     wanted = len(op.outputs)
     if len(types) < wanted:
-        given, those = plural(len(types), "type"), plural(wanted, "output")
+        given = plural(len(types), "type")
+        those = plural(wanted, "output")
         raise _bad_types(op, f"gives {given} for {those}")
     found: list[Value | None] = []
     for n, (v, given) in enumerate(zip(op.outputs, types, strict=False)):

@@ -144,7 +144,7 @@ FAULTS = {
         r"mov\.b16 (\t%rs\d+), 3;",
         r"mov.b16 \1, 7;",
         slice(None),
-        "no mask of 2",
+        "is not a mask of 2",
     ),
     "bytes of its own part": (
         EXPECT,
@@ -164,7 +164,12 @@ FAULTS = {
         slice(1),
         "of a block that ended",
     ),
-    "no cluster": (r"\.reqnctapercluster.*\n", "", slice(None), "no mask of 1 blocks"),
+    "no cluster": (
+        r"\.reqnctapercluster.*\n",
+        "",
+        slice(None),
+        "is not a mask of 1 blocks",
+    ),
 }
 
 

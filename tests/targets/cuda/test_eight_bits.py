@@ -126,7 +126,7 @@ def test_ptxas_holds_the_best_tile_in_registers():
     case = turned(4096, 4096, 4096)
     program = launches(scheduled(case, TensorCores(of, False, kind)), of)
     (used,) = report.assemble(ptx(program, of), of)[1].values()
-    assert used.registers <= 160
+    assert 140 <= used.registers <= 180
     assert used.stack == used.spill_stores == used.spill_loads == 0
     assert not used.is_serialized
 

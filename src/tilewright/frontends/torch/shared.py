@@ -80,9 +80,11 @@ class ViewOf:
 
     def of(self, whole: Any, numbers: Numbers) -> Any:
         """The view of a tensor."""
-        size, stride = (_known(n, numbers) for n in (self.size, self.stride))
+        size = _known(self.size, numbers)
+        stride = _known(self.stride, numbers)
         (start,) = _known([self.start], numbers)
-        return whole.as_strided(size, stride, whole.storage_offset() + start)
+        first = whole.storage_offset() + start
+        return whole.as_strided(size, stride, first)
 
 
 def distinct(module: Any) -> Results:
@@ -146,7 +148,8 @@ def _viewed(node: Any) -> Any:
     about = [n.meta.get("val") for n in (node, source)]
     if any(not hasattr(v, "dtype") or v.is_neg() or v.is_conj() for v in about):
         return None
-    return source if about[0].dtype == about[1].dtype else None
+    same = about[0].dtype == about[1].dtype
+    return source if same else None
 
 
 def _in_memory(part: Any, about: Any, numbers: Numbers) -> Any:

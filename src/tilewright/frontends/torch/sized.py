@@ -6,7 +6,7 @@ rules need numbers: derivatives, whose shapes are known; random numbers, drawn i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 Numbers = Mapping[Any, int]
@@ -20,8 +20,12 @@ def open_places(module: Any) -> list[Place]:
     places = [n for n in module.graph.nodes if n.op == "placeholder"]
     for position, node in enumerate(places):
         about = node.meta.get("val")
-        extents = enumerate(about.shape) if hasattr(about, "shape") else [(None, about)]
-        found += [(position, axis, n.node.expr) for axis, n in extents if is_open(n)]
+        numbers: Iterable[tuple[int | None, Any]] = [(None, about)]
+        if hasattr(about, "shape"):
+            numbers = enumerate(about.shape)
+        for axis, n in numbers:
+            if is_open(n):
+                found.append((position, axis, n.node.expr))
     return found
 
 
@@ -45,7 +49,9 @@ def known(n: Any, numbers: Numbers) -> Any:
     found = n.node.expr.xreplace(numbers)
     if isinstance(found, int) or getattr(found, "is_Integer", False):
         return int(found)
-    return float(found) if getattr(found, "is_Float", False) else n
+    if getattr(found, "is_Float", False):
+        return float(found)
+    return n
 
 
 def sized(module: Any, numbers: Numbers) -> Any:
@@ -54,12 +60,15 @@ def sized(module: Any, numbers: Numbers) -> Any:
 
     graph = torch.fx.Graph()
     copies: dict[Any, Any] = {}
+
+    def number_or_copy(n: Any) -> Any:
+        held = known(n.meta.get("val"), numbers)
+        if type(held) in (int, float):
+            return held
+        return copies[n]
+
     for node in module.graph.nodes:
-
-        def operand(n: Any, last: bool = node.op == "output") -> Any:
-            held = known(n.meta.get("val"), numbers)
-            return held if type(held) in (int, float) and not last else copies[n]
-
+        operand = copies.__getitem__ if node.op == "output" else number_or_copy
         copies[node] = graph.node_copy(node, operand)
         if "val" in node.meta:
             described = torch.utils._pytree.tree_map(
@@ -68,11 +77,12 @@ def sized(module: Any, numbers: Numbers) -> Any:
             copies[node].meta["val"] = described
     found = torch.fx.GraphModule(module, graph)
     for node in graph.nodes:
-        inner = (
-            getattr(module, str(node.target), None) if node.op == "get_attr" else None
-        )
+        if node.op != "get_attr":
+            continue
+        name = str(node.target)
+        inner = getattr(module, name, None)
         if hasattr(inner, "graph"):
-            setattr(found, str(node.target), sized(inner, numbers))
+            setattr(found, name, sized(inner, numbers))
     return found
 
 

@@ -291,7 +291,8 @@ class BoundedBuilder:
         number = self.scalar(dim)
         above = self.op("LessOrEqual", self.scalar(low), number)
         below = self.op("LessOrEqual", number, self.scalar(high))
-        fine, zero = self.op("And", above, below), self.constant(0)
+        fine = self.op("And", above, below)
+        zero = self.constant(0)
         wrong = self.op("Where", fine, zero, self.constant(2))
         if self.guard is not None:
             wrong = self.op("Where", self.guard, wrong, zero)

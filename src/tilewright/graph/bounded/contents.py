@@ -179,7 +179,8 @@ class KnownContents:
         self,
         op: Operation,
     ) -> list[Numbers] | None:
-        out, operands = op.outputs[0], self._operands(op)
+        out = op.outputs[0]
+        operands = self._operands(op)
         if op.qualified not in ARITHMETIC or out is None or not operands:
             return None
         if op.qualified == "Div" and any(least(d) <= 0 for d in operands[1].flat):
@@ -238,7 +239,8 @@ class KnownContents:
         kind = _REDUCTIONS.get(op.qualified)
         if kind is None:
             return None
-        out, found = op.outputs[0], self.of(op.inputs[0])
+        out = op.outputs[0]
+        found = self.of(op.inputs[0])
         if out is None or found is None or found.ndim != 1:
             return None
         if not found.size or np.prod(out.extents) != 1:

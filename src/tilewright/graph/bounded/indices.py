@@ -43,7 +43,9 @@ def gather(
     op: Operation,
 ) -> Results | None:
     """Any axis and any indices."""
-    data, index, axis = ctx.dims(op), ctx.dims(op, 1), ctx.axis(op)
+    data = ctx.dims(op)
+    index = ctx.dims(op, 1)
+    axis = ctx.axis(op)
     dims = (*data[:axis], *index, *data[axis + 1 :])
     return _indexed(ctx, op, (data[axis],), dims)
 
@@ -54,7 +56,9 @@ def gather_elements(
     op: Operation,
 ) -> Results | None:
     """The data and indices must agree along all other axes."""
-    data, index, axis = ctx.dims(op), ctx.dims(op, 1), ctx.axis(op)
+    data = ctx.dims(op)
+    index = ctx.dims(op, 1)
+    axis = ctx.axis(op)
     if not _agree(data, index, axis):
         return None
     return _indexed(ctx, op, (data[axis],), index)
@@ -76,7 +80,8 @@ def gather_nd(
     op: Operation,
 ) -> Results | None:
     """Each row of the last axis of the indices is a position in that many axes."""
-    data, index = ctx.dims(op), ctx.dims(op, 1)
+    data = ctx.dims(op)
+    index = ctx.dims(op, 1)
     batch = int(op.attr("batch_dims", 0))
     depth = index[-1]
     if not isinstance(depth, int) or not depth or is_open(data[:batch]):
@@ -91,7 +96,8 @@ def scatter_nd(
     op: Operation,
 ) -> Results | None:
     """Updates past the count of the indices go to a spare row after the data, which is cut off."""
-    data, index = ctx.dims(op), ctx.dims(op, 1)
+    data = ctx.dims(op)
+    index = ctx.dims(op, 1)
     depth = index[-1]
     if not isinstance(depth, int) or not depth or len(data) < depth:
         return None
@@ -107,7 +113,8 @@ def scatter_elements(
 ) -> Results | None:
     """As ScatterND, along one axis."""
     axis = ctx.axis(op)
-    data, index = ctx.dims(op), ctx.dims(op, 1)
+    data = ctx.dims(op)
+    index = ctx.dims(op, 1)
     if len(index) != len(data) or ctx.dims(op, 2) != index:
         return None
     pairs = enumerate(zip(data, index, strict=True))
@@ -127,7 +134,8 @@ def _scattered(
 ) -> Results | None:
     b, (x, indices, updates) = ctx.builder, op.inputs
     assert x is not None and indices is not None
-    dims, memory = b.dims(x), storage(b.dims(x))
+    dims = b.dims(x)
+    memory = storage(dims)
     row = tuple(1 if a == axis else n for a, n in enumerate(memory))
     if not all(storage(into)) or not all(row) or x.dtype is None:
         return None
@@ -169,7 +177,8 @@ def non_max_suppression(
 ) -> Results | None:
     """A kernel counts the boxes that it selects; the number of candidates may be open."""
     b = ctx.builder
-    boxes, scores = ctx.dims(op), ctx.dims(op, 1)
+    boxes = ctx.dims(op)
+    scores = ctx.dims(op, 1)
     if is_open((boxes[0], *scores[:2])) or boxes[1] is not scores[2] != boxes[1]:
         return None
     operands = [*op.inputs, *[None] * (5 - len(op.inputs))]
@@ -188,7 +197,8 @@ def unique(
     op: Operation,
 ) -> Results | None:
     """A kernel counts the distinct slices."""
-    b, x = ctx.builder, ctx.call(op).value(0)
+    b = ctx.builder
+    x = ctx.call(op).value(0)
     axis = op.attr("axis")
     if axis is None:
         flat = reshaped(ctx, x, [product(ctx, b.dims(x))])
@@ -222,7 +232,9 @@ def top_k(
     op: Operation,
 ) -> Results | None:
     """TopK with k and the extent known only at run time: elements past the count sort last."""
-    b, x, axis = ctx.builder, ctx.call(op).value(0), ctx.axis(op, -1)
+    b = ctx.builder
+    x = ctx.call(op).value(0)
+    axis = ctx.axis(op, -1)
     dims = b.dims(x)
     given = ctx.ints(op, 1)
     k: Dim
@@ -271,7 +283,8 @@ def roi_align(
 ) -> Results | None:
     """Any number of regions."""
     b = ctx.builder
-    regions, images = ctx.call(op).value(1), ctx.call(op).value(2)
+    regions = ctx.call(op).value(1)
+    images = ctx.call(op).value(2)
     if is_open(ctx.dims(op)) or not all(storage(ctx.dims(op))):
         return None
     index = b.index(images, ctx.dims(op)[:1])

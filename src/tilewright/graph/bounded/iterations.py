@@ -245,7 +245,8 @@ class _Attempt:
 
     def _named(self, made: Sequence[Value]) -> Results:
         """States with their counts, and stacked items with the number of iterations."""
-        outer, states = self.walk.builder, len(self.states)
+        outer = self.walk.builder
+        states = len(self.states)
         found = list(made[1 : 1 + states])
         counts = made[1 + states : 1 + states + len(self.counts)]
         pairs = zip(self.counts.items(), counts, strict=True)
@@ -287,7 +288,8 @@ def _within(b: BoundedBuilder, v: Value, spec: Spec) -> tuple[Value, Dims]:
             continue
         dims[axis] = b.require(d, 0, end)
         if v.extents[axis] > end:
-            starts, ends = b.constant([0]), b.constant([end])
+            starts = b.constant([0])
+            ends = b.constant([end])
             v = b.op("Slice", v, starts, ends, b.constant([axis]))
     return grown(b, v, wanted), tuple(dims)
 

@@ -61,7 +61,8 @@ def scan(walk: OperatorWalk, op: Operation, env: Env) -> Results | None:
     given = [env.get(v, v) for v in op.inputs if v is not None]
     count = int(op.attributes["num_scan_inputs"])
     kept = len(given) - count
-    states, sequences = given[:kept], given[kept:]
+    states = given[:kept]
+    sequences = given[kept:]
     if not all(v.static for v in given) or not count:
         return None
     extents = [b.dims(v) for v in sequences]

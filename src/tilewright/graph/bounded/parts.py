@@ -42,7 +42,8 @@ def cut(
     step: int,
 ) -> Value:
     """`extent` elements of an axis from `start` on; all must exist."""
-    b, dims = ctx.builder, ctx.builder.dims(x)
+    b = ctx.builder
+    dims = b.dims(x)
     after = replaced(dims, axis, extent)
     if step == 1 and start == 0:
         ends = [b.constant([n]) for n in (0, most(extent), axis)]
@@ -64,7 +65,8 @@ def slices(
     dims = ctx.dims(op)
     if len(op.inputs) < 3:
         return None
-    starts, ends = ctx.ints(op, 1), ctx.ints(op, 2)
+    starts = ctx.ints(op, 1)
+    ends = ctx.ints(op, 2)
     if starts is None or ends is None:
         return None
     axes = ctx.numbers(op, 3) if _given(op, 3) else list(range(len(starts)))
@@ -104,10 +106,12 @@ def _cuts(
     op: Operation,
     cuts: Sequence[tuple[int, Dim, Dim, int]],
 ) -> Results | None:
-    b, x = ctx.builder, ctx.call(op).value(0)
+    b = ctx.builder
+    x = ctx.call(op).value(0)
     for axis, start, end, step in cuts:
         extent = b.dims(x)[axis]
-        first, last = _end(ctx, start, extent), _end(ctx, end, extent)
+        first = _end(ctx, start, extent)
+        last = _end(ctx, end, extent)
         if first is None or last is None or step < 1:
             return None
         reach = b.number("Max", b.number("Sub", last, first), 0)
@@ -126,7 +130,8 @@ def split(
     op: Operation,
 ) -> Results | None:
     """Split along an axis of known extent."""
-    dims, axis = ctx.dims(op), ctx.axis(op)
+    dims = ctx.dims(op)
+    axis = ctx.axis(op)
     if isinstance(dims[axis], BoundedExtent):
         return None
     found = ctx.builder.typer.apply(op)
@@ -170,7 +175,8 @@ def _places(
     """The index of each result element in the concatenated memory of the parts; 0 past the last."""
     b = ctx.builder
     memory = sum(storage(extents))
-    at, found = b.iota(memory), b.constant(0)
+    at = b.iota(memory)
+    found = b.constant(0)
     begin: Dim = 0
     room = 0
     for d in extents:
@@ -179,7 +185,8 @@ def _places(
         here = b.op("And", after, b.op("Less", at, b.scalar(end)))
         moved = b.op("Add", at, b.scalar(b.number("Sub", room, begin)))
         found = b.op("Where", here, moved, found)
-        begin, room = end, room + max(most(d), 0)
+        begin = end
+        room += max(most(d), 0)
     return found
 
 
@@ -208,7 +215,8 @@ def compress(
     op: Operation,
 ) -> Results | None:
     """The elements selected by a condition."""
-    b, x = ctx.builder, ctx.call(op).value(0)
+    b = ctx.builder
+    x = ctx.call(op).value(0)
     condition = ctx.call(op).value(1)
     axis = op.attr("axis")
     if axis is None:

@@ -42,7 +42,8 @@ def shape(
 ) -> Results | None:
     """The shape consists of the counts."""
     dims = ctx.dims(op)
-    start, end = op.attr("start", 0), op.attr("end")
+    start = op.attr("start", 0)
+    end = op.attr("end")
     wanted = dims[start:end]
     out = ctx.builder.vector(wanted)
     ctx.contents.put(out, wanted, (len(wanted),))
@@ -116,7 +117,8 @@ def reshaped(
     The memory is shared if each open extent stays an axis with equally many elements before and
     after it.
     """
-    b, dims = ctx.builder, ctx.builder.dims(x)
+    b = ctx.builder
+    dims = b.dims(x)
     if _segments(dims) == _segments(target):
         shape = b.constant(storage(target))
         return b.sized(b.op("Reshape", x, shape, allowzero=1), target)
@@ -160,7 +162,8 @@ def reshape(
     op: Operation,
 ) -> Results | None:
     """Reshape to a known shape, or to one that consists of counts."""
-    x, dims = ctx.call(op).value(0), ctx.dims(op)
+    x = ctx.call(op).value(0)
+    dims = ctx.dims(op)
     target = ctx.ints(op, 1) if len(op.inputs) > 1 else op.attr("shape")
     if target is None:
         return None

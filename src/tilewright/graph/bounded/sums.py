@@ -58,7 +58,8 @@ def reduction(
     """Elements past the count become the reduction's identity."""
     b, call = ctx.builder, ctx.call(op)
     fill, since = _REDUCTIONS[op.qualified]
-    x, dims = call.value(0), ctx.dims(op)
+    x = call.value(0)
+    dims = ctx.dims(op)
     if op.version >= since and call.has(1) and ctx.numbers(op, 1) is None:
         return None
     axes = reduced_axes(call, len(dims), since)
@@ -80,7 +81,9 @@ def _mean(
     after: Dims,
 ) -> Results | None:
     """The sum divided by the count, in floats, so that an empty mean is NaN."""
-    b, x, dims = ctx.builder, ctx.call(op).value(0), ctx.dims(op)
+    b = ctx.builder
+    x = ctx.call(op).value(0)
+    dims = ctx.dims(op)
     if x.dtype is None or not x.dtype.is_float:
         return None
     keep = int(keeps(ctx.call(op)))
@@ -98,7 +101,9 @@ def arg_extreme(
     op: Operation,
 ) -> Results | None:
     """The first of equal elements wins, so those past the count, being last, never do."""
-    b, x, dims = ctx.builder, ctx.call(op).value(0), ctx.dims(op)
+    b = ctx.builder
+    x = ctx.call(op).value(0)
+    dims = ctx.dims(op)
     axis = ctx.axis(op)
     after = reduced_shape(dims, [axis], keeps(ctx.call(op)))  # type: ignore[arg-type]
     last = op.attr("select_last_index", 0)
@@ -116,7 +121,9 @@ def softmax(
     op: Operation,
 ) -> Results | None:
     """Softmax along one axis, as since version 13."""
-    b, x, axis = ctx.builder, ctx.call(op).value(0), ctx.axis(op, -1)
+    b = ctx.builder
+    x = ctx.call(op).value(0)
+    axis = ctx.axis(op, -1)
     if op.version < 13 or x.dtype is None:
         return None
     operand = b.filled(x, lowest(x.dtype), [axis])
@@ -129,7 +136,8 @@ def cumulative_sum(
     op: Operation,
 ) -> Results | None:
     """Forward only, so that elements past the count do not affect those before it."""
-    axis, dims = ctx.numbers(op, 1), ctx.dims(op)
+    axis = ctx.numbers(op, 1)
+    dims = ctx.dims(op)
     if axis is None:
         return None
     backward = op.attr("reverse", 0)
@@ -144,7 +152,8 @@ def product_of_matrices(
     op: Operation,
 ) -> Results | None:
     """Along an open extent, set both operands to 0 past the count, as 0 times NaN is NaN."""
-    left, right = ctx.dims(op), ctx.dims(op, 1)
+    left = ctx.dims(op)
+    right = ctx.dims(op, 1)
     if len(left) < 2 or len(right) < 2:
         return None
     batch = broadcast([left[:-2], right[:-2]]) if max(len(left), len(right)) > 2 else ()
@@ -179,7 +188,8 @@ def gemm(
     op: Operation,
 ) -> Results | None:
     """As MatMul, plus the third operand."""
-    left, right = ctx.dims(op), ctx.dims(op, 1)
+    left = ctx.dims(op)
+    right = ctx.dims(op, 1)
     rows, inner = (1, 0) if op.attr("transA", 0) else (0, 1)
     across, columns = (1, 0) if op.attr("transB", 0) else (0, 1)
     operands = _summed(ctx, op, inner, across)

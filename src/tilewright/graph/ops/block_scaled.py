@@ -173,7 +173,8 @@ def _quantized_type(op: OpCall) -> Sequence[Type]:
 
 
 def _quantize(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
-    x, block = inputs[0], op.attr("block")
+    x = inputs[0]
+    block = op.attr("block")
     bytes_, step, sums = outputs
     most = Buffer(f"{op.name}_most", step.shape, float32)
 
@@ -206,7 +207,8 @@ register(OpDef("QuantizeBlocks", _quantized_type, DOMAIN, compute=_quantize))
 
 def _integers(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
     a, step, total, packed, scale = inputs[:5]
-    out, bits = outputs[0], op.attr("bits")
+    out = outputs[0]
+    bits = op.attr("bits")
     blocks, count, columns, word = packed.shape
     each = 8 // bits
     sums = Buffer(f"{op.name}_sums", (a.shape[0], blocks, columns), int32)

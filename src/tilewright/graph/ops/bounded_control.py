@@ -30,7 +30,8 @@ def _type_of(v: Value) -> Type:
 
 def _loop_types(call: OpCall) -> Sequence[Type]:
     body: Graph = call.attr("body")
-    count, bound = call.attr("states"), call.attr("bound")
+    count = call.attr("states")
+    bound = call.attr("bound")
     states = list(map(_type_of, body.outputs[1 : 1 + count]))
     stacked: list[Type] = []
     for v in body.outputs[1 + count :]:

@@ -97,7 +97,8 @@ def conv_gradient(
     f: Fragment, call: Backward, taps: ConvolutionTaps, g: Value
 ) -> list[Value | None]:
     """The gradients of the data, the weights and the bias of a Conv."""
-    x, w = call.value(0), call.value(1)
+    x = call.value(0)
+    w = call.value(1)
     return [
         taps.transposed(f, g, w, call.shape(0)[2:]),
         taps.by_weights(f, x, g, call.shape(1)[2:]),
@@ -109,7 +110,8 @@ def conv_transpose_gradient(
     f: Fragment, call: Backward, taps: ConvolutionTaps, g: Value
 ) -> list[Value | None]:
     """The gradients of the data, the weights and the bias of a ConvTranspose."""
-    x, w = call.value(0), call.value(1)
+    x = call.value(0)
+    w = call.value(1)
     return [
         taps.convolved(f, g, w, call.shape(0)[2:]),
         taps.by_weights(f, g, x, call.shape(1)[2:]),

@@ -58,7 +58,9 @@ def _normalized(
     op: OpCall,
     f: Fragment,
 ) -> list[Value]:
-    x, axis, norm = real(op, f), f.ints(-1), op.attr("norm", "MAX")
+    x = real(op, f)
+    axis = f.ints(-1)
+    norm = op.attr("norm", "MAX")
     if norm == "L2":
         squares = f.op(
             "ReduceSum",
@@ -176,7 +178,8 @@ def _encoded(
     f: Fragment,
 ) -> list[Value] | None:
     """Map numbers to numbers; None for strings."""
-    keys, values = _table(op, "keys"), _table(op, "values")
+    keys = _table(op, "keys")
+    values = _table(op, "values")
     if keys is None or values is None:
         return None
     if keys[1].dtype.kind not in "fi" or values[1].dtype.kind not in "fi":

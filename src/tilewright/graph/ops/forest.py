@@ -256,10 +256,13 @@ class _ForestWalk:
         k: Expr,
     ) -> Stmt:
         """Add one weight of the leaf that a walk has reached."""
-        steps, weights, first = self.inputs[1], self.inputs[4], self.inputs[5]
+        steps = self.inputs[1]
+        weights = self.inputs[4]
+        first = self.inputs[5]
         leaf = self.at[lane] - const(steps.shape[0] - weights.shape[0])
         target = cast(first[leaf], INDEX) + k
-        so_far, weight = self.sums[row, target], weights[leaf, k]
+        so_far = self.sums[row, target]
+        weight = weights[leaf, k]
         combine = {"MIN": Min, "MAX": Max}.get(self.call.attr("combine"))
         found = so_far + weight if combine is None else combine(so_far, weight)
         return Store(self.sums, (row, target), found)
@@ -272,7 +275,8 @@ class _ForestWalk:
         group: Expr,
     ) -> Stmt:
         """Walk a group of rows down a group of trees."""
-        trees, weights = self.inputs[3], self.inputs[4]
+        trees = self.inputs[3]
+        weights = self.inputs[4]
         level, depth = CounterCell("level"), CounterCell("depth")
         lanes = (self.rows, self.trees)
 

@@ -41,7 +41,8 @@ def _im2col(
     rank = len(shape.kernel)
 
     def value(*i: Any) -> Expr:
-        c, n = i[0], i[1 + rank]
+        c = i[0]
+        n = i[1 + rank]
         taps = zip(i[1 : 1 + rank], shape.kernel, strict=True)
         k = [const(0) if extent == 1 else v for v, extent in taps]
         return shape.read(x, (n, c), shape.place(i[2 + rank :], k), 0)

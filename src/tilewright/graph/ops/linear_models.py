@@ -46,7 +46,8 @@ def _product(
 ) -> Value:
     """x @ coefficients.T + intercepts, in float64 if x is float64, else in float32."""
     x = real(op, f)
-    features, coefficients = op.shape(0)[1], _numbers(op, "coefficients")
+    features = op.shape(0)[1]
+    coefficients = _numbers(op, "coefficients")
     if coefficients.size != targets * features:
         raise op.error(
             f"it has {coefficients.size} coefficients: expected {targets} rows for "
@@ -85,7 +86,8 @@ def _classified(
     f: Fragment,
 ) -> list[Value] | None:
     """None if one score represents one class: the standard does not define the label then."""
-    targets, classes = _targets(op), len(class_labels(op))
+    targets = _targets(op)
+    classes = len(class_labels(op))
     if targets == 1 and classes == 2:
         y = _product(op, f, 1)
         y = f.op(
@@ -170,7 +172,8 @@ def _vectors(
     op: OpCall,
     count: int,
 ) -> Array:
-    found, features = _numbers(op, "support_vectors"), op.shape(0)[1]
+    found = _numbers(op, "support_vectors")
+    features = op.shape(0)[1]
     if found.size != count * features:
         raise op.error(
             f"it has {found.size} numbers in support_vectors: expected {count} vectors of "
@@ -248,7 +251,8 @@ def _won(
     scores: Value,
 ) -> Value:
     """The class that wins the most pairs, the first in a tie: [rows]."""
-    pairs, classes = _pairs(op), len(class_labels(op))
+    pairs = _pairs(op)
+    classes = len(class_labels(op))
     first, second = (np.eye(classes)[[p[side] for p in pairs]] for side in (0, 1))
     wins = f.op(
         "Greater",
@@ -307,7 +311,8 @@ def _svm_classified(
 
 
 def _svm_classification_type(op: OpCall) -> Sequence[Type]:
-    classes, pairs = len(class_labels(op)), len(_pairs(op))
+    classes = len(class_labels(op))
+    pairs = len(_pairs(op))
     votes = op.attr("vectors_per_class") and not op.attr("prob_a")
     return classified(op, max(pairs, 2) if votes else classes)
 

@@ -103,7 +103,8 @@ def _matmul_gradient(
 ) -> Sequence[Value]:
     """A vector is treated as a matrix of one row or one column."""
     a, b = x
-    rows, columns = call.shape(0), call.shape(1)
+    rows = call.shape(0)
+    columns = call.shape(1)
     shape = list(extents(g))
     if len(columns) == 1:
         b = reshaped(f, b, (*columns, 1))

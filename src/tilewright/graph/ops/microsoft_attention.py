@@ -346,7 +346,8 @@ def rotated(
     else:
         a, b = f.split(head, [half, half], axis=3)
     cos, sin = angles
-    left, right = f.term(a), f.term(b)
+    left = f.term(a)
+    right = f.term(b)
     turned = (left * cos - right * sin, left * sin + right * cos)
     sides = [v.value for v in turned]
     if interleaved:

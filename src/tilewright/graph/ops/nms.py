@@ -41,7 +41,8 @@ LANES, CHUNK = 16, 128
 
 def _rows(call: OpCall) -> int:
     """The most rows there can be."""
-    boxes, scores = call.shape(0), call.shape(1)
+    boxes = call.shape(0)
+    scores = call.shape(1)
     fits = len(boxes) == 3 and boxes[2] == 4 and len(scores) == 3
     if not fits or (boxes[0], boxes[1]) != (scores[0], scores[2]):
         raise call.error(f"boxes {list(boxes)} and scores {list(scores)} do not match")
@@ -131,7 +132,8 @@ class _Suppression:
         """Reset the counters."""
         c = self.cells
         here: Expr = const(self.inputs[0].shape[1])
-        count, most = self.given(COUNT), self.given(MOST)
+        count = self.given(COUNT)
+        most = self.given(MOST)
         if count is not None:
             here = Max(Min(count, here), const(0))
         return block(
@@ -154,8 +156,10 @@ class _Suppression:
             top, left = second - down, first - across
             bottom, right = second + down, first + across
         else:
-            top, left = Min(first, third), Min(second, fourth)
-            bottom, right = Max(first, third), Max(second, fourth)
+            top = Min(first, third)
+            left = Min(second, fourth)
+            bottom = Max(first, third)
+            right = Max(second, fourth)
         at = self.corners
         area = (at[n, 2] - at[n, 0]) * (at[n, 3] - at[n, 1])
         numbers = (top, left, bottom, right, area)
@@ -185,7 +189,8 @@ class _Suppression:
     ) -> Expr:
         """Whether box `m` has a better score than box `n`."""
         scores = self.inputs[1]
-        one, other = scores[b, c, m], scores[b, c, n]
+        one = scores[b, c, m]
+        other = scores[b, c, n]
         return (one > other) | (apply("isnan", other) & ~apply("isnan", one))
 
     def overlaps(self, x: Sequence[Expr], y: Sequence[Expr]) -> Expr:
@@ -212,9 +217,13 @@ class _Suppression:
         nests: LoopNests,
     ) -> Stmt:
         """Whether the candidate overlaps a chosen box: tests chunks of them until one does."""
-        kept, fits, hits = self.cells["kept"], self.cells["fits"], self.hits
-        no, yes = const(0, hits.dtype), const(1, hits.dtype)
-        place, least = ((const(0),),), reducer("min", INDEX)
+        kept = self.cells["kept"]
+        fits = self.cells["fits"]
+        hits = self.hits
+        no = const(0, hits.dtype)
+        yes = const(1, hits.dtype)
+        place = ((const(0),),)
+        least = reducer("min", INDEX)
         mine = [self.candidate[k] for k in range(5)]
 
         def look(chunk: Expr) -> Stmt:

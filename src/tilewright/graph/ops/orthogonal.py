@@ -22,6 +22,7 @@ from tilewright.loops.sorting import allocated
 Buffers = Sequence[Buffer]
 Outputs = Sequence[Buffer | None]
 Point = tuple[Expr, ...]
+Entry = Callable[[Expr, Expr], Expr]
 
 ZERO = const(0, float64)
 ONE = const(1, float64)
@@ -33,114 +34,72 @@ class LocalColumns:
     Entries are divided by the largest one, `scale`, so that no square of one overflows.
     """
 
-    def __init__(
-        self,
-        x: Buffer,
-    ) -> None:
+    def __init__(self, x: Buffer) -> None:
         *self.batch, self.rows, self.count = x.shape
         self.nests = LoopNests()
         self.local: list[Buffer] = []
-        self.columns = self.buffer(
-            "columns",
-            self.count,
-            self.rows,
-        )
+        self.columns = self.buffer("columns", self.count, self.rows)
         self.scale = self.cell("scale")
         self.held = self.cell("held")
         self.other = self.cell("other")
 
     def buffer(self, name: str, *shape: int) -> Buffer:
         """A local array of float64."""
-        made = Buffer(
-            name,
-            tuple(max(n, 1) for n in shape),
-            float64,
-        )
+        made = Buffer(name, tuple(max(n, 1) for n in shape), float64)
         self.local.append(made)
         return made
 
-    def cell(
-        self,
-        name: str,
-    ) -> Buffer:
+    def cell(self, name: str) -> Buffer:
         """A local variable."""
         return self.buffer(name, 1)
 
-    def set(
-        self,
-        cell: Buffer,
-        value: Expr,
-    ) -> Stmt:
+    def set(self, cell: Buffer, value: Expr) -> Stmt:
         """Assign a local variable."""
-        return Store(
-            cell,
-            (const(0),),
-            value,
-        )
+        return Store(cell, (const(0),), value)
 
-    def fill(
-        self,
-        i: Point,
-        x: Buffer,
-    ) -> Stmt:
+    def fill(self, i: Point, x: Buffer) -> Stmt:
         """Copy matrix `i`, divided by its scale."""
 
-        def given(
-            c: Expr,
-            r: Expr,
-        ) -> Expr:
+        def given(c: Expr, r: Expr) -> Expr:
             return cast(x[(*i, r, c)], float64)
 
-        def look(
-            c: Expr,
-            r: Expr,
-        ) -> Stmt:
-            return self.set(self.scale, Max(self.scale[0], call("abs", given(c, r))))
+        def look(c: Expr, r: Expr) -> Stmt:
+            size = call("abs", given(c, r))
+            return self.set(self.scale, Max(scale, size))
 
-        def entry(
-            c: Expr,
-            r: Expr,
-        ) -> Stmt:
-            return Store(
-                self.columns,
-                (c, r),
-                given(c, r) / self.scale[0],
-            )
+        def entry(c: Expr, r: Expr) -> Stmt:
+            value = given(c, r) / scale
+            return Store(self.columns, (c, r), value)
 
         extents = (self.count, self.rows)
         scale = self.scale[0]
+        divisor = Select(scale.eq(0), ONE, scale)
         return block(
             self.set(self.scale, ZERO),
             self.nests.over(extents, look),
-            self.set(
-                self.scale,
-                Select(
-                    scale.eq(0),
-                    ONE,
-                    scale,
-                ),
-            ),
+            self.set(self.scale, divisor),
             self.nests.over(extents, entry),
         )
 
-    def sum(
-        self,
-        cell: Buffer,
-        count: int,
-        term: Callable[[Expr], Expr],
-    ) -> Stmt:
+    def unit(self, target: Buffer, extents: Sequence[int]) -> Stmt:
+        """Ones on the diagonal of an array of columns, and zeros beside it."""
+
+        def entry(c: Expr, r: Expr) -> Stmt:
+            value = Select(c.eq(r), ONE, ZERO)
+            return Store(target, (c, r), value)
+
+        return self.nests.over(extents, entry)
+
+    def sum(self, cell: Buffer, count: int, term: Callable[[Expr], Expr]) -> Stmt:
         """The sum of `count` terms in a local variable."""
         add = reducer("add", float64)
+        place = (const(0),)
 
         def step(n: Expr) -> Stmt:
-            return Update(
-                (cell,),
-                ((const(0),),),
-                (term(n),),
-                add,
-            )
+            return Update((cell,), (place,), (term(n),), add)
 
-        return block(self.set(cell, ZERO), self.nests.loop(count, step))
+        start = self.set(cell, ZERO)
+        return block(start, self.nests.loop(count, step))
 
     def kernel(
         self,
@@ -151,35 +110,21 @@ class LocalColumns:
     ) -> list[Kernel]:
         """The kernel that runs `one` for each matrix of the batch."""
         work = (self.rows + self.count) ** 2 * max(self.count, 1)
-        whole = self.nests.rows(
-            self.batch, work, lambda *i: allocated(self.local, one(i))
-        )
-        return [
-            kernel(
-                op.name,
-                inputs,
-                outputs,
-                whole,
-                self.nests.notes,
-            )
-        ]
 
-    def result(
-        self, i: Point, out: Buffer | None, value: Callable[[Expr, Expr], Expr]
-    ) -> Stmt:
+        def row(*i: Expr) -> Stmt:
+            return allocated(self.local, one(i))
+
+        whole = self.nests.rows(self.batch, work, row)
+        return [kernel(op.name, inputs, outputs, whole, self.nests.notes)]
+
+    def result(self, i: Point, out: Buffer | None, value: Entry) -> Stmt:
         """Write matrix `i` of an output, if it is wanted."""
         if out is None:
             return block()
 
-        def entry(
-            r: Expr,
-            c: Expr,
-        ) -> Stmt:
-            return Store(
-                out,
-                (*i, r, c),
-                cast(value(r, c), out.dtype),
-            )
+        def entry(r: Expr, c: Expr) -> Stmt:
+            rounded = cast(value(r, c), out.dtype)
+            return Store(out, (*i, r, c), rounded)
 
         return self.nests.over(out.shape[-2:], entry)
 
@@ -188,125 +133,97 @@ class Reflections:
     """Householder's reflections of the columns: the vectors below the diagonal, whose first entries
     are 1, and their factors."""
 
-    def __init__(
-        self,
-        columns: LocalColumns,
-        width: int,
-    ) -> None:
+    def __init__(self, columns: LocalColumns, width: int) -> None:
         self.of = columns
         self.steps = min(columns.rows, columns.count)
         self.factors = columns.buffer("factors", self.steps)
-        self.turned = columns.buffer(
-            "turned",
-            width,
-            columns.rows,
-        )
+        self.turned = columns.buffer("turned", width, columns.rows)
         self.width = width
 
     def reflect(self) -> Stmt:
         """Clear what is below the diagonal, column by column."""
-        columns, nests = self.of.columns, self.of.nests
-        held, other = self.of.held[0], self.of.other[0]
+        m = self.of
+        columns = m.columns
+        held = m.held[0]
 
-        def below(k: Expr) -> Stmt:
+        def step(k: Expr) -> Stmt:
+            reflected = self._reflected(k)
+            clear = Store(self.factors, (k,), ZERO)
+
             def square(r: Expr) -> Expr:
                 entry = columns[k, r]
                 return Select(r > k, entry * entry, ZERO)
 
-            return self.of.sum(self.of.held, self.of.rows, square)
-
-        def step(k: Expr) -> Stmt:
-            first = columns[k, k]
-            size = call("sqrt", first * first + held)
-            signed = Select(first < 0, size, -size)
-
-            def divide(r: Expr) -> Stmt:
-                entry = columns[k, r]
-                return Store(columns, (k, r), Select(r > k, entry / held, entry))
-
-            reflected = block(
-                self.of.set(self.of.other, signed),
-                Store(self.factors, (k,), (other - first) / other),
-                self.of.set(self.of.held, first - other),
-                nests.loop(self.of.rows, divide),
-                Store(columns, (k, k), other),
-            )
-            clear = Store(self.factors, (k,), ZERO)
-
             def rest(c: Expr) -> Stmt:
                 return If(c > k, self._apply(k, columns, c), None)
 
-            choose = If(held.eq(0), clear, reflected)
-            return block(below(k), choose, nests.loop(self.of.count, rest))
+            return block(
+                m.sum(m.held, m.rows, square),
+                If(held.eq(0), clear, reflected),
+                m.nests.loop(m.count, rest),
+            )
 
-        return nests.loop(self.steps, step)
+        return m.nests.loop(self.steps, step)
 
-    def _apply(
-        self,
-        k: Expr,
-        target: Buffer,
-        c: Expr,
-    ) -> Stmt:
+    def _reflected(self, k: Expr) -> Stmt:
+        """Vector `k` and its factor. `held`: the sum of the squares below the diagonal."""
+        m = self.of
+        columns = m.columns
+        held = m.held[0]
+        other = m.other[0]
+        first = columns[k, k]
+        size = call("sqrt", first * first + held)
+        signed = Select(first < 0, size, -size)
+        factor = (other - first) / other
+
+        def divide(r: Expr) -> Stmt:
+            entry = columns[k, r]
+            divided = Select(r > k, entry / held, entry)
+            return Store(columns, (k, r), divided)
+
+        return block(
+            m.set(m.other, signed),
+            Store(self.factors, (k,), factor),
+            m.set(m.held, first - other),
+            m.nests.loop(m.rows, divide),
+            Store(columns, (k, k), other),
+        )
+
+    def _apply(self, k: Expr, target: Buffer, c: Expr) -> Stmt:
         """Reflect column `c` of `target` by vector `k`."""
-        columns, held = self.of.columns, self.of.held[0]
+        m = self.of
+        held = m.held[0]
 
         def vector(r: Expr) -> Expr:
-            behind = Select(
-                r > k,
-                columns[k, r],
-                ZERO,
-            )
-            return Select(
-                r.eq(k),
-                ONE,
-                behind,
-            )
+            behind = Select(r > k, m.columns[k, r], ZERO)
+            return Select(r.eq(k), ONE, behind)
+
+        def product(r: Expr) -> Expr:
+            return vector(r) * target[c, r]
 
         def change(r: Expr) -> Stmt:
-            return Store(
-                target,
-                (c, r),
-                target[c, r] - held * vector(r),
-            )
+            changed = target[c, r] - held * vector(r)
+            return Store(target, (c, r), changed)
 
-        rows = self.of.rows
         return block(
-            self.of.sum(self.of.held, rows, lambda r: vector(r) * target[c, r]),
-            self.of.set(self.of.held, held * self.factors[k]),
-            self.of.nests.loop(rows, change),
+            m.sum(m.held, m.rows, product),
+            m.set(m.held, held * self.factors[k]),
+            m.nests.loop(m.rows, change),
         )
 
     def orthogonal(self) -> Stmt:
         """The product of the reflections, by columns, in `turned`; the last is applied first."""
-        nests = self.of.nests
-
-        def start(
-            c: Expr,
-            r: Expr,
-        ) -> Stmt:
-            return Store(
-                self.turned,
-                (c, r),
-                Select(
-                    c.eq(r),
-                    ONE,
-                    ZERO,
-                ),
-            )
+        m = self.of
+        last = self.steps - 1
 
         def step(t: Expr) -> Stmt:
-            k = self.steps - 1 - t
-            return nests.loop(
-                self.width,
-                lambda c: self._apply(
-                    k,
-                    self.turned,
-                    c,
-                ),
-            )
+            def reflected(c: Expr) -> Stmt:
+                return self._apply(last - t, self.turned, c)
 
-        unit = nests.over((self.width, self.of.rows), start)
-        return block(unit, nests.loop(self.steps, step))
+            return m.nests.loop(self.width, reflected)
+
+        start = m.unit(self.turned, (self.width, m.rows))
+        return block(start, m.nests.loop(self.steps, step))
 
 
 def rectangles(op: OpCall) -> tuple[tuple[int, ...], int, int]:
@@ -322,10 +239,7 @@ def rectangles(op: OpCall) -> tuple[tuple[int, ...], int, int]:
     return shape[:-2], shape[-2], shape[-1]
 
 
-def flag(
-    op: OpCall,
-    name: str,
-) -> bool:
+def flag(op: OpCall, name: str) -> bool:
     """An attribute that is 0, its default, or 1. Raises ModelError for another value."""
     value = op.attr(name, 0)
     if value not in (0, 1):
@@ -340,25 +254,14 @@ def _types(op: OpCall) -> Sequence[Type]:
     return [(dtype, (*batch, rows, width)), (dtype, (*batch, width, columns))]
 
 
-def _factored(
-    op: OpCall,
-    inputs: Buffers,
-    outputs: Outputs,
-) -> list[Kernel]:
+def _factored(op: OpCall, inputs: Buffers, outputs: Outputs) -> list[Kernel]:
     (x,) = inputs
     q, upper = outputs
     m = LocalColumns(x)
     h = Reflections(m, m.rows if flag(op, "full") else min(m.rows, m.count))
 
-    def triangle(
-        r: Expr,
-        c: Expr,
-    ) -> Expr:
-        return Select(
-            r > c,
-            ZERO,
-            m.columns[c, r] * m.scale[0],
-        )
+    def triangle(r: Expr, c: Expr) -> Expr:
+        return Select(r > c, ZERO, m.columns[c, r] * m.scale[0])
 
     def one(i: Point) -> Stmt:
         return block(

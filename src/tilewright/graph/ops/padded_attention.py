@@ -31,7 +31,8 @@ def _heads(call: OpCall, place: int) -> int:
 
 
 def _type(call: OpCall) -> Sequence[Type]:
-    heads, shared = _heads(call, QUERY), _heads(call, KEY)
+    heads = _heads(call, QUERY)
+    shared = _heads(call, KEY)
     if heads % shared or _heads(call, VALUE) != shared:
         raise call.error(f"{heads} heads of queries do not share {shared} of keys")
     *rows, _ = call.shape(QUERY)

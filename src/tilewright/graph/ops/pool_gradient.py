@@ -68,7 +68,9 @@ def _gathered(
         return cast(found, int32)
 
     def first(*i: Any) -> Expr:
-        lead, o, k = i[:2], i[2 : 2 + rank], i[2 + rank :]
+        lead = i[:2]
+        o = i[2 : 2 + rank]
+        k = i[2 + rank :]
         place = shape.place(o, k)
         element = x[(*lead, *place)]
         greatest = Or(Eq(element, y[(*lead, *o)]), apply("isnan", element))
@@ -77,7 +79,9 @@ def _gathered(
         return found if inside is None else Select(inside, found, none)
 
     def element_won(*i: Any) -> Expr:
-        lead, o, k = i[:2], i[2 : 2 + rank], i[2 + rank :]
+        lead = i[:2]
+        o = i[2 : 2 + rank]
+        k = i[2 + rank :]
         element = shape.read(x, lead, shape.place(o, k), 0)
         wins = Eq(winner[(*lead, *o)], tap(k))
         return Select(wins, element, const(0, x.dtype))

@@ -52,7 +52,8 @@ def steps_gradient(kind: str) -> Gradient:
             count=3 + states + (2 if two else shares),
             **call.operation.attributes,
         )
-        firsts, (product, before, *own) = rest[:states], rest[states:]
+        firsts = rest[:states]
+        product, before, *own = rest[states:]
         weights = [_weights(f, product, before)]
         shared: Value | None = None
         if two:

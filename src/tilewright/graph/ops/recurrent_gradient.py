@@ -408,7 +408,9 @@ def _gru_of_two_products(u: _Undone, inputs: Buffers, outputs: Buffers) -> list[
 
 def _types(op: OpCall) -> Sequence[Type]:
     kind = op.operation.op_type.removesuffix("StepsGradient")
-    dtype, (rows, columns), state = op.dtype(0), op.shape(0), op.shape(2)
+    dtype = op.dtype(0)
+    rows, columns = op.shape(0)
+    state = op.shape(2)
     each = (rows, state[1])
     two = kind == "GRU" and not op.has(3)
     product = (rows, 2 * state[1]) if two else (rows, columns)

@@ -34,7 +34,8 @@ COMPUTED: Final = frozenset(
 
 
 def _axis(x: OpCall) -> ResampledAxis:
-    inputs, outputs = x.shape(0)[x.attr("axis")], x.attr("size")
+    inputs = x.shape(0)[x.attr("axis")]
+    outputs = x.attr("size")
     return ResampledAxis(inputs, outputs, outputs / max(inputs, 1))
 
 
@@ -49,7 +50,8 @@ def _place(x: OpCall, o: Expr) -> Expr:
     if x.attr("transformation") == "align_corners":
         step = real * _number(axis.inputs - 1) / _number(axis.outputs - 1)
         return Select(o.eq(0), _number(0), step)
-    inputs, outputs = _number(axis.inputs), _number(axis.outputs)
+    inputs = _number(axis.inputs)
+    outputs = _number(axis.outputs)
     if x.attr("transformation") == "asymmetric":
         return real * inputs / outputs
     return (real + _number(0.5)) * inputs / outputs - _number(0.5)

@@ -219,8 +219,10 @@ def _gradient(gather: str) -> Gradient:
         y: Value,
         g: Value,
     ) -> Sequence[Value | None]:
-        data, updates = f.term(x[0]), f.term(x[2])
-        result, flow = f.term(y), f.term(g)
+        data = f.term(x[0])
+        updates = f.term(x[2])
+        result = f.term(y)
+        flow = f.term(g)
         how = {"axis": call.attr("axis", 0)} if gather == "GatherElements" else {}
         places = _Places(call, x[1], gather, how)
         combine = call.attr("reduction", "none") or "none"

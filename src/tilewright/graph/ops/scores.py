@@ -24,7 +24,8 @@ def _softmax_zero(
     y: Value,
 ) -> Value:
     """Softmax over nonzero elements; zeros stay zero."""
-    zero, axis = f.constant(0, y.dtype), f.ints(1)
+    zero = f.constant(0, y.dtype)
+    axis = f.ints(1)
     none = f.op(
         "Equal",
         y,

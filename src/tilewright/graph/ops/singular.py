@@ -41,299 +41,179 @@ _EPSILON: Final = float(np.finfo(np.float64).eps)
 class JacobiColumns(LocalColumns):
     """Columns that are rotated in pairs, with the product of all rotations, by columns."""
 
-    def __init__(
-        self,
-        x: Buffer,
-    ) -> None:
+    def __init__(self, x: Buffer) -> None:
         super().__init__(x)
-        self.vectors = self.buffer(
-            "vectors",
-            self.count,
-            self.count,
-        )
+        self.vectors = self.buffer("vectors", self.count, self.count)
         self.lengths = self.buffer("lengths", self.count)
         self.sine = self.cell("sine")
         self.cosine = self.cell("cosine")
         self.product = self.cell("product")
         self.finite = self.cell("finite")  # 0, or NaN
-        self.best = Buffer(
-            "best",
-            (1,),
-            INDEX,
-        )
-        self.sweep = Buffer(
-            "sweep",
-            (1,),
-            INDEX,
-        )
-        self.rotated = Buffer(
-            "rotated",
-            (1,),
-            INDEX,
-        )
-        self.local += [self.best, self.sweep, self.rotated]
+        self.best = self.index("best")
+        self.sweep = self.index("sweep")
+        self.rotated = self.index("rotated")
 
-    def start(
-        self,
-        i: Point,
-        x: Buffer,
-    ) -> Stmt:
+    def index(self, name: str) -> Buffer:
+        """A local variable that counts."""
+        made = Buffer(name, (1,), INDEX)
+        self.local.append(made)
+        return made
+
+    def start(self, i: Point, x: Buffer) -> Stmt:
         """Fill the columns and no rotation; look for entries that are not finite."""
 
-        def unit(
-            c: Expr,
-            r: Expr,
-        ) -> Stmt:
-            return Store(
-                self.vectors,
-                (c, r),
-                Select(
-                    c.eq(r),
-                    ONE,
-                    ZERO,
-                ),
-            )
-
-        def look(
-            r: Expr,
-            c: Expr,
-        ) -> Stmt:
+        def look(r: Expr, c: Expr) -> Stmt:
             lost = cast(x[(*i, r, c)], float64) * ZERO
             return self.set(self.finite, self.finite[0] + lost)
 
         return block(
             self.fill(i, x),
-            self.nests.over(self.vectors.shape, unit),
+            self.unit(self.vectors, self.vectors.shape),
             self.set(self.finite, ZERO),
             self.nests.over((self.rows, self.count), look),
         )
 
-    def sweeps(
-        self,
-        pair: Callable[[Expr, Expr], Stmt],
-    ) -> Stmt:
+    def sweeps(self, pair: Callable[[Expr, Expr], Stmt]) -> Stmt:
         """All pairs of columns in turn, until `pair` rotates none of them."""
 
-        def one(
-            p: Expr,
-            q: Expr,
-        ) -> Stmt:
-            return If(
-                q > p,
-                pair(p, q),
-                None,
-            )
+        def one(p: Expr, q: Expr) -> Stmt:
+            return If(q > p, pair(p, q), None)
 
         again = both(self.rotated[0] > 0, self.sweep[0] < SWEEPS)
         every = block(
-            Store(
-                self.rotated,
-                (const(0),),
-                const(0),
-            ),
-            Store(
-                self.sweep,
-                (const(0),),
-                self.sweep[0] + 1,
-            ),
+            self.set(self.rotated, const(0)),
+            self.set(self.sweep, self.sweep[0] + 1),
             self.nests.over((self.count, self.count), one),
         )
         return block(
-            Store(
-                self.rotated,
-                (const(0),),
-                const(1),
-            ),
-            Store(
-                self.sweep,
-                (const(0),),
-                const(0),
-            ),
+            self.set(self.rotated, const(1)),
+            self.set(self.sweep, const(0)),
             While(again, every),
         )
 
-    def rotation(
-        self,
-        p: Expr,
-        q: Expr,
-        product: Expr,
-    ) -> Stmt:
+    def rotation(self, p: Expr, q: Expr, product: Expr) -> Stmt:
         """The sine and cosine by which a product of two columns becomes 0. p, q: of one with
         itself."""
         slope = (q - p) / (product * 2.0)
-        size = call("abs", slope) + call("sqrt", slope * slope + ONE)
-        tangent = (
-            Select(
-                slope < 0,
-                -ONE,
-                ONE,
-            )
-            / size
-        )
+        size = call("abs", slope) + _hypotenuse(slope)
         held = self.held[0]
         return block(
-            Store(
-                self.rotated,
-                (const(0),),
-                const(1),
-            ),
-            self.set(self.held, tangent),
-            self.set(self.cosine, ONE / call("sqrt", held * held + ONE)),
+            self.set(self.rotated, const(1)),
+            self.set(self.held, _sign(slope) / size),
+            self.set(self.cosine, ONE / _hypotenuse(held)),
             self.set(self.sine, self.cosine[0] * held),
         )
 
-    def rotate(
-        self,
-        target: Buffer,
-        p: Expr,
-        q: Expr,
-        along: int = 1,
-    ) -> Stmt:
+    def rotate(self, target: Buffer, p: Expr, q: Expr, along: int = 1) -> Stmt:
         """Rotate two rows of `target`, or two columns (`along` 0), of an array of columns."""
-        sine, cosine, held = self.sine[0], self.cosine[0], self.held[0]
+        sine = self.sine[0]
+        cosine = self.cosine[0]
+        held = self.held[0]
 
         def entry(n: Expr) -> Stmt:
-            first, second = ((k, n) if along else (n, k) for k in (p, q))
+            first = (p, n) if along else (n, p)
+            second = (q, n) if along else (n, q)
+            other = target[second]
             return block(
                 self.set(self.held, target[first]),
-                Store(
-                    target,
-                    first,
-                    cosine * held - sine * target[second],
-                ),
-                Store(
-                    target,
-                    second,
-                    sine * held + cosine * target[second],
-                ),
+                Store(target, first, cosine * held - sine * other),
+                Store(target, second, sine * held + cosine * other),
             )
 
         return self.nests.loop(target.shape[along], entry)
 
     def sort(self, falling: bool, *moved: Buffer) -> Stmt:
         """Sort the lengths, and rows of arrays of columns with them; equal ones may change."""
-        lengths, best, nests = self.lengths, self.best[0], self.nests
+        lengths = self.lengths
+        best = self.best[0]
 
         def step(k: Expr) -> Stmt:
             def compare(c: Expr) -> Stmt:
-                pair = (lengths[c], lengths[best])
-                better = pair[0] > pair[1] if falling else pair[0] < pair[1]
-                chosen = Select(
-                    (c > k) & better,
-                    c,
-                    best,
-                )
-                return Store(
-                    self.best,
-                    (const(0),),
-                    chosen,
-                )
+                this = lengths[c]
+                that = lengths[best]
+                better = this > that if falling else this < that
+                chosen = Select((c > k) & better, c, best)
+                return self.set(self.best, chosen)
 
-            swaps = [
-                nests.loop(
-                    b.shape[1],
-                    lambda n, b=b: self._swap(
-                        b,
-                        (k, n),
-                        (best, n),
-                    ),
-                )
-                for b in moved
-            ]
-            swap = block(
-                self._swap(
-                    lengths,
-                    (k,),
-                    (best,),
-                ),
+            swaps = [self._swap_rows(target, k, best) for target in moved]
+            return block(
+                self.set(self.best, k),
+                self.nests.loop(self.count, compare),
+                self._swap(lengths, (k,), (best,)),
                 *swaps,
             )
-            first = Store(
-                self.best,
-                (const(0),),
-                k,
-            )
-            return block(
-                first,
-                nests.loop(self.count, compare),
-                swap,
-            )
 
-        return nests.loop(self.count, step)
+        return self.nests.loop(self.count, step)
 
-    def values(
-        self,
-        i: Point,
-        out: Buffer | None,
-    ) -> Stmt:
+    def values(self, i: Point, out: Buffer | None) -> Stmt:
         """Write the lengths in the scale of the matrix, if they are wanted; NaN if it is lost."""
         if out is None:
             return block()
 
         def value(k: Expr) -> Stmt:
             found = self.lengths[k] * self.scale[0] + self.finite[0]
-            return Store(
-                out,
-                (*i, k),
-                cast(found, out.dtype),
-            )
+            rounded = cast(found, out.dtype)
+            return Store(out, (*i, k), rounded)
 
         return self.nests.loop(self.count, value)
 
-    def _swap(
-        self,
-        target: Buffer,
-        a: Point,
-        b: Point,
-    ) -> Stmt:
+    def _swap_rows(self, target: Buffer, a: Expr, b: Expr) -> Stmt:
+        def entry(n: Expr) -> Stmt:
+            return self._swap(target, (a, n), (b, n))
+
+        return self.nests.loop(target.shape[1], entry)
+
+    def _swap(self, target: Buffer, a: Point, b: Point) -> Stmt:
         return block(
             self.set(self.held, target[a]),
-            Store(
-                target,
-                a,
-                target[b],
-            ),
-            Store(
-                target,
-                b,
-                self.held[0],
-            ),
+            Store(target, a, target[b]),
+            Store(target, b, self.held[0]),
         )
+
+
+def _sign(x: Expr) -> Expr:
+    """-1 or 1."""
+    return Select(x < 0, -ONE, ONE)
+
+
+def _hypotenuse(x: Expr) -> Expr:
+    """Of the right triangle with legs `x` and 1."""
+    return call("sqrt", x * x + ONE)
 
 
 def _orthogonalized(m: JacobiColumns) -> Stmt:
     """Rotate the columns until all are orthogonal, and sort them by falling lengths."""
     columns = m.columns
-    p_length, q_length, product = m.held[0], m.other[0], m.product[0]
+    p_length = m.held[0]
+    q_length = m.other[0]
+    product = m.product[0]
     smallest = const(_EPSILON * max(m.rows, 1) ** 0.5, float64)
 
-    def dot(
-        cell: Buffer,
-        a: Expr,
-        b: Expr,
-    ) -> Stmt:
-        return m.sum(cell, m.rows, lambda r: columns[a, r] * columns[b, r])
+    def dot(cell: Buffer, a: Expr, b: Expr) -> Stmt:
+        def term(r: Expr) -> Expr:
+            return columns[a, r] * columns[b, r]
 
-    def pair(
-        p: Expr,
-        q: Expr,
-    ) -> Stmt:
+        return m.sum(cell, m.rows, term)
+
+    def pair(p: Expr, q: Expr) -> Stmt:
         lengths = call("sqrt", p_length) * call("sqrt", q_length)
         rotation = block(
             m.rotation(p_length, q_length, product),
             m.rotate(columns, p, q),
             m.rotate(m.vectors, p, q),
         )
+        is_large = call("abs", product) > smallest * lengths
         return block(
             dot(m.held, p, p),
             dot(m.other, q, q),
             dot(m.product, p, q),
-            If(call("abs", product) > smallest * lengths, rotation, None),
+            If(is_large, rotation, None),
         )
 
     def length(c: Expr) -> Stmt:
+        square = dot(m.held, c, c)
         found = call("sqrt", m.held[0])
-        return block(dot(m.held, c, c), Store(m.lengths, (c,), found))
+        return block(square, Store(m.lengths, (c,), found))
 
     return block(
         m.sweeps(pair),
@@ -355,11 +235,7 @@ def _svd_types(op: OpCall) -> Sequence[Type]:
     ]
 
 
-def _svd(
-    op: OpCall,
-    inputs: Buffers,
-    outputs: Outputs,
-) -> list[Kernel]:
+def _svd(op: OpCall, inputs: Buffers, outputs: Outputs) -> list[Kernel]:
     """The left vectors by columns, the singular values, and the right vectors by rows."""
     (x,) = inputs
     left, values, right = outputs
@@ -369,23 +245,32 @@ def _svd(
 
     def keep(k: Expr) -> Stmt:
         """The signs of the reflected columns."""
-        return Store(m.lengths, (k,), Select(m.columns[k, k] < 0, -ONE, ONE))
+        sign = _sign(m.columns[k, k])
+        return Store(m.lengths, (k,), sign)
 
-    def signed(
-        r: Expr,
-        c: Expr,
-    ) -> Expr:
+    def signed(r: Expr, c: Expr) -> Expr:
         behind = c >= m.count
         within = Select(behind, const(0), c)
         sign = Select(behind, ONE, m.lengths[within])
         return h.turned[c, r] * sign + lost
 
+    def by_rows(r: Expr, c: Expr) -> Expr:
+        return m.vectors[r, c] + lost
+
     def one(i: Point) -> Stmt:
-        steps = [m.start(i, x), _orthogonalized(m), m.values(i, values)]
-        steps.append(m.result(i, right, lambda r, c: m.vectors[r, c] + lost))
+        steps = [
+            m.start(i, x),
+            _orthogonalized(m),
+            m.values(i, values),
+            m.result(i, right, by_rows),
+        ]
         if left is not None:
-            steps += [h.reflect(), m.nests.loop(m.count, keep), h.orthogonal()]
-            steps.append(m.result(i, left, signed))
+            steps += [
+                h.reflect(),
+                m.nests.loop(m.count, keep),
+                h.orthogonal(),
+                m.result(i, left, signed),
+            ]
         return block(*steps)
 
     return m.kernel(op, inputs, outputs, one)
@@ -393,25 +278,20 @@ def _svd(
 
 def _eigen_types(op: OpCall) -> Sequence[Type]:
     matrices(op)
-    return [(op.dtype(0), op.shape(0)[:-1]), (op.dtype(0), op.shape(0))]
+    dtype = op.dtype(0)
+    shape = op.shape(0)
+    return [(dtype, shape[:-1]), (dtype, shape)]
 
 
-def _eigen(
-    op: OpCall,
-    inputs: Buffers,
-    outputs: Outputs,
-) -> list[Kernel]:
+def _eigen(op: OpCall, inputs: Buffers, outputs: Outputs) -> list[Kernel]:
     """The eigenvalues, rising, and the vectors by columns."""
     (x,) = inputs
     values, vectors = outputs
     m = JacobiColumns(x)
-    a, lost = m.columns, m.finite[0]
+    a = m.columns
     smallest = const(_EPSILON / 4, float64)  # of entries that are at most 1
 
-    def pair(
-        p: Expr,
-        q: Expr,
-    ) -> Stmt:
+    def pair(p: Expr, q: Expr) -> Stmt:
         rotation = block(
             m.rotation(a[p, p], a[q, q], a[p, q]),
             m.rotate(a, p, q),
@@ -425,16 +305,18 @@ def _eigen(
     def length(c: Expr) -> Stmt:
         return Store(m.lengths, (c,), a[c, c])
 
+    def by_columns(r: Expr, c: Expr) -> Expr:
+        return m.vectors[c, r] + m.finite[0]
+
     def one(i: Point) -> Stmt:
-        steps = [
+        return block(
             m.start(i, x),
             m.sweeps(pair),
             m.nests.loop(m.count, length),
             m.sort(False, m.vectors),
-        ]
-        steps.append(m.values(i, values))
-        steps.append(m.result(i, vectors, lambda r, c: m.vectors[c, r] + lost))
-        return block(*steps)
+            m.values(i, values),
+            m.result(i, vectors, by_columns),
+        )
 
     return m.kernel(op, inputs, outputs, one)
 

@@ -23,7 +23,8 @@ def softmax_gradient(axes: Axes) -> Gradient:
         g: Value,
     ) -> Sequence[Value]:
         over = shape(f, axes(call, call.rank(0)))
-        result, flow = f.term(y), f.term(g)
+        result = f.term(y)
+        flow = f.term(g)
         total = (flow * result).op("ReduceSum", over, keepdims=1)
         return [(result * (flow - total)).value]
 

@@ -77,7 +77,9 @@ class _InBlocks:
     """
 
     def __init__(self, op: OpCall, x: Buffer) -> None:
-        self.op, self.x, self.k = op, x, _k(op)
+        self.op = op
+        self.x = x
+        self.k = _k(op)
         self.largest = bool(op.attr("largest", 1))
         self.axis = op.own_axis(len(x.shape), -1)
         self.free = without(x.shape, self.axis)

@@ -93,7 +93,8 @@ class _Reader:
                 f"node {key} of the trees tests feature {node.feature} of "
                 f"{self.op.shape(0)[1]}"
             )
-        yes, no = self.read(node.yes, above + 1), self.read(node.no, above + 1)
+        yes = self.read(node.yes, above + 1)
+        no = self.read(node.no, above + 1)
         for split in reversed(node.splits):
             no = self.forest.node(node.feature, split, node.mode, yes, no, node.missing)
         return no
@@ -169,7 +170,8 @@ def _ensemble_nodes(op: OpCall) -> Callable[[Any], _ModelNode | None]:
     modes = [MODES[m] for m in np.ravel(op.attr("nodes_modes")).tolist()]
     splits = np.ravel(op.attr("nodes_splits")).tolist()
     tracks = op.attr("nodes_missing_value_tracks_true") or [0] * len(modes)
-    members, nth = _members(op), np.cumsum([m == "BRANCH_MEMBER" for m in modes]) - 1
+    members = _members(op)
+    nth = np.cumsum([m == "BRANCH_MEMBER" for m in modes]) - 1
     names = ("true", "false")
     leafs, ids = (
         [op.attr(f"nodes_{n}{k}") for n in names] for k in ("leafs", "nodeids")
@@ -181,9 +183,11 @@ def _ensemble_nodes(op: OpCall) -> Callable[[Any], _ModelNode | None]:
         is_leaf, n = key
         if is_leaf:
             return None
-        mode, choices = modes[n], [splits[n]]
+        mode = modes[n]
+        choices = [splits[n]]
         if mode == "BRANCH_MEMBER":
-            mode, choices = "BRANCH_EQ", members[nth[n]] or [np.nan]
+            mode = "BRANCH_EQ"
+            choices = members[nth[n]] or [np.nan]
         ways = [(side[n], place[n]) for side, place in zip(leafs, ids, strict=True)]
         feature = op.attr("nodes_featureids")[n]
         return _ModelNode(feature, choices, mode, bool(tracks[n]), *ways)
@@ -264,7 +268,8 @@ def _nodes(
     row: dict[Any, int],
 ) -> Callable[[Any], _ModelNode | None]:
     """The nodes by (tree, number)."""
-    modes, splits = op.attr("nodes_modes"), _floats(op, "nodes_values")
+    modes = op.attr("nodes_modes")
+    splits = _floats(op, "nodes_values")
     tracks = op.attr("nodes_missing_value_tracks_true") or [0] * len(modes)
     features = op.attr("nodes_featureids")
     ways = [op.attr(f"nodes_{way}nodeids") for way in ("true", "false")]
@@ -322,7 +327,8 @@ def _classified(
     f: Fragment,
 ) -> list[Value]:
     tables = [op.attr(f"{n}_as_tensor") for n in ("nodes_values", "class_weights")]
-    ids, classes = op.attr("class_ids"), len(class_labels(op))
+    ids = op.attr("class_ids")
+    classes = len(class_labels(op))
     one = classes == 2 and len(set(ids)) == 1
     forest = Forest(_dtype(op, *tables), 1 if one else classes)
     _grow(op, forest, "class", [0] * len(ids) if one else ids)

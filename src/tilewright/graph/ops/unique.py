@@ -82,7 +82,8 @@ class _Parts:
         body: Stmt,
     ) -> Stmt:
         """`body` for every slice that exists; the cell `at` holds its index."""
-        at, count = self.cells["at"], self.cells["count"]
+        at = self.cells["at"]
+        count = self.cells["count"]
         step = block(body, at.add())
         return block(at.set(0), While(at.value < count.value, step))
 

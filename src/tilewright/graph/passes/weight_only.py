@@ -117,7 +117,8 @@ def round_to_nearest(
     # In float64, as the range of a group may exceed float32.
     whole = np.pad(w.astype(np.float64), ((0, missing), (0, 0)))
     whole = whole.reshape(blocks, group, columns)
-    top, bottom = whole.max(1), whole.min(1)
+    top = whole.max(1)
+    bottom = whole.min(1)
     most = (1 << bits) - 1
     middle = 1 << (bits - 1)
     if symmetric:
@@ -125,7 +126,8 @@ def round_to_nearest(
         zero: Any = float(middle)
         shift = zero
     else:
-        top, bottom = np.maximum(top, 0), np.minimum(bottom, 0)
+        top = np.maximum(top, 0)
+        bottom = np.minimum(bottom, 0)
         scale = ((top - bottom) / most).astype(np.float32)
         # A subnormal scale may have been rounded to half its value.
         zero = np.clip(np.rint(-bottom / _divisor(scale)), 0, most).astype(np.uint8)

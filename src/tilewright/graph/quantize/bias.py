@@ -83,7 +83,8 @@ def _shift(
     """The error in the mean of each channel."""
     lost = graph.constants[layer.weight].astype(np.float64) - weights.real
     d = lost.astype(np.float32)
-    total, count = np.zeros(weights.scales.shape), 0
+    total = np.zeros(weights.scales.shape)
+    count = 0
     for mean, samples in means:
         x = mean.astype(np.float32)
         like = replace(layer.data, shape=x.shape), replace(layer.weight, shape=d.shape)

@@ -104,7 +104,8 @@ class Histogram(Observer):
         if self.width == 0:
             self.width = largest / BINS
         while largest > self.width * BINS and self.width > 0:
-            self.below, self.above = _merged(self.below), _merged(self.above)
+            self.below = _merged(self.below)
+            self.above = _merged(self.above)
             self.width *= 2
         negative = x < 0
         self.below += self._bins(x[negative])

@@ -62,7 +62,8 @@ def _agreement(
     runner: Runner,
     metric: str,
 ) -> Agreement:
-    reference, found = runner(graph), runner(model.quantized())
+    reference = runner(graph)
+    found = runner(model.quantized())
     pairs = ((reference(s), found(s)) for s in samples)
     return compare(pairs, metric)
 

@@ -136,7 +136,8 @@ def _products(weight: Array, factor: Array) -> tuple[Array, Array]:
     by two threads.
     """
     rows = weight.reshape(len(weight), math.prod(weight.shape[1:]))
-    new, largest = np.empty_like(rows), np.empty(len(rows), weight.dtype)
+    new = np.empty_like(rows)
+    largest = np.empty(len(rows), weight.dtype)
     at_once = max(1, _BLOCK // max(1, rows[:1].nbytes))
 
     def scale(first: int, end: int) -> None:

@@ -123,7 +123,8 @@ def added(
     gemm: Mapping[str, Any],
 ) -> Value:
     """alpha * y + beta * the third operand of a Gemm with these attributes."""
-    alpha, beta = gemm.get("alpha", 1.0), gemm.get("beta", 1.0)
+    alpha = gemm.get("alpha", 1.0)
+    beta = gemm.get("beta", 1.0)
     if alpha != 1.0:
         y = f.op("Mul", y, f.constant(alpha, y.dtype))
     if term is None or beta == 0.0:
@@ -165,8 +166,10 @@ def _block_weights(m: Match) -> BlockWeights | None:
 
 
 def _nbits_samples(rng: np.random.Generator) -> Sample:
-    bits, block = int(rng.choice([2, 4, 8])), int(rng.choice([16, 32]))
-    rows, columns, depth = 3, 5, int(rng.integers(17, 70))
+    bits = int(rng.choice([2, 4, 8]))
+    block = int(rng.choice([16, 32]))
+    rows, columns = 3, 5
+    depth = int(rng.integers(17, 70))
     blocks = -(-depth // block)
     packed = rng.integers(0, 256, (columns, blocks, block * bits // 8)).astype(np.uint8)
     scales = rng.uniform(0.5, 1, (columns * blocks)).astype(np.float32)
@@ -178,7 +181,8 @@ def _nbits_samples(rng: np.random.Generator) -> Sample:
 
 
 def _blocked_samples(rng: np.random.Generator) -> Sample:
-    rows, columns, depth, block = 3, 5, int(rng.integers(17, 70)), 16
+    rows, columns, block = 3, 5, 16
+    depth = int(rng.integers(17, 70))
     blocks = -(-depth // block)
     turned = bool(rng.integers(2))
     kind = (np.uint8, np.int8)[int(rng.integers(2))]

@@ -90,7 +90,8 @@ def _number(place: int, name: str) -> Computed:
 
 def _samples(part: Apply) -> Callable[[np.random.Generator], Sample]:
     def samples(rng: np.random.Generator) -> Sample:
-        channels, rank = int(rng.integers(1, 4)), int(rng.integers(2, 5))
+        channels = int(rng.integers(1, 4))
+        rank = int(rng.integers(2, 5))
         shape = (2, channels, *[3] * (rank - 2))
         number = [(), (1,), shape[1:2] + (1,) * (rank - 2), (2,), shape[2:], shape]
         drawn = number[int(rng.integers(len(number)))]

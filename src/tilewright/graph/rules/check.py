@@ -462,7 +462,8 @@ def _elements(
     if v.dtype.is_bool:
         return rng.integers(0, 2, v.extents).astype(kind)
     if not v.dtype.is_float:
-        least, most = np.iinfo(kind).min, np.iinfo(kind).max
+        least = np.iinfo(kind).min
+        most = np.iinfo(kind).max
         found = rng.integers(max(least, -4), 5, v.extents).astype(kind)
         # Sums and products of these overflow.
         far = rng.integers(least, most, v.extents, kind, endpoint=True)

@@ -51,7 +51,8 @@ def _outer(s: Windows) -> tuple[Outer, ...]:
 
 def _outer_along(s: Windows, axis: int) -> Outer:
     """How many positions to drop, limited to those whose space is taken from the padding."""
-    taps, step = s.kernel[axis], s.dilations[axis]
+    taps = s.kernel[axis]
+    step = s.dilations[axis]
     meets = [_meets_data(s, axis, tap) for tap in range(taps)]
     if not any(meets):
         return (0, 0)

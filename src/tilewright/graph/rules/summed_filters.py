@@ -87,7 +87,8 @@ def _region(graph: Graph, op: Operation) -> Sequence[Operation]:
 
     Nothing else reads their results but that of `op`.
     """
-    found, following = [], [op] if _has_form(op) else []
+    found = []
+    following = [op] if _has_form(op) else []
     while following:
         inner = following.pop()
         found.append(inner)
@@ -131,7 +132,9 @@ _TYPES: Final = (float32, float64)
 def _itself(v: Value) -> ImageFilter:
     assert v.dtype is not None
     _, channels, *spatial = v.extents
-    none, one, whole = (0,) * len(spatial), (1,) * len(spatial), tuple(spatial)
+    none = (0,) * len(spatial)
+    one = (1,) * len(spatial)
+    whole = tuple(spatial)
     windows = Windows(whole, one, one, one, none, none, whole)
     weight = np.ones((channels, 1, *one), v.dtype.numpy)
     return ImageFilter(
@@ -159,9 +162,11 @@ def _sum(sign: int) -> Form:
         """x + sign * y; either may be a number per channel."""
         x, y = op.inputs
         assert x is not None and y is not None
-        one, other = _per_channel(graph, x, op), _per_channel(graph, y, op)
+        one = _per_channel(graph, x, op)
+        other = _per_channel(graph, y, op)
         if one is None and other is None:
-            left, right = _operand(known, x, op), _operand(known, y, op)
+            left = _operand(known, x, op)
+            right = _operand(known, y, op)
             if left is None or right is None or left.source is not right.source:
                 return None
             return added(left, _times(right, sign))
@@ -217,7 +222,8 @@ def _operand(known: Known, v: Value, op: Operation) -> ImageFilter | None:
 
 def _per_channel(graph: Graph, v: Value, op: Operation) -> Array | None:
     """The numbers of a constant, one per channel of the result, in float64."""
-    extents, array = _result(op).extents, graph.constants.get(v)
+    extents = _result(op).extents
+    array = graph.constants.get(v)
     return None if array is None else along_channels(array, len(extents), extents[1])
 
 
@@ -236,7 +242,8 @@ def added(one: ImageFilter, other: ImageFilter | None) -> ImageFilter | None:
         return None
     large, small = sorted((one, other), key=lambda f: -f.weight.size)
     start = _place(small.windows, large.windows)
-    outer, inner = large.scaled(), small.scaled()
+    outer = large.scaled()
+    inner = small.scaled()
     if start is None:
         return None
     if outer is None or inner is None:
@@ -356,7 +363,8 @@ def _term(draw: RandomGraph, image: Value, group: int, stride: int) -> Value:
     dilation = draw.one_of(1, 1, 1, 2)
     kernel = [draw.one_of(1, 3, 3) for _ in range(rank)]
     if draw.maybe(0.1):
-        group, stride = draw.one_of(1, 2, 4), draw.one_of(1, 2)
+        group = draw.one_of(1, 2, 4)
+        stride = draw.one_of(1, 2)
     parameters = [draw.weight(4, 4 // group, *kernel)]
     if draw.maybe():
         parameters.append(draw.weight(4))

@@ -65,7 +65,9 @@ class _Space:
         self.costs: dict[bytes, float] = {}
 
     def expand(self, state: _State) -> Iterator[_State]:
-        base, anchor, near = self.costs[state.digest], state.anchor, None
+        base = self.costs[state.digest]
+        anchor = state.anchor
+        near = None
         if anchor is None or base < self.costs[anchor.digest]:
             anchor = state
         else:

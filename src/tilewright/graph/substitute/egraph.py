@@ -170,7 +170,8 @@ class EGraph:
     def operation(self, node: ENode) -> Operation:
         """The operation of a node, on the representatives of its classes."""
         op = node.operation
-        inputs, outputs = self._standing(node.operands), self._standing(node.writes)
+        inputs = self._standing(node.operands)
+        outputs = self._standing(node.writes)
         if inputs == op.inputs and outputs == op.outputs:
             return op
         return replace(op, inputs=inputs, outputs=outputs)

@@ -109,7 +109,8 @@ def optimize(
     pricing = Pricing(cost, least=least, data=data)
     search = _Search(allowed, pricing, how, limits or SearchLimits(), fallback)
     found = search.whole(start)
-    before, after = pricing.whole(start), pricing.whole(found)
+    before = pricing.whole(start)
+    after = pricing.whole(found)
     if not after < before:
         found, after, search.stages = start, before, []
     verify(found)

@@ -79,7 +79,8 @@ class Pricing:
 
     def change(self, before: Graph, after: Graph) -> float:
         """By how much more `after`, the result of a substitution in `before`, costs."""
-        old, new = set(before.operations), set(after.operations)
+        old = set(before.operations)
+        new = set(after.operations)
         common = old & new
         near = neighborhood(before, old - common, self._radius) | neighborhood(
             after, new - common, self._radius
@@ -96,7 +97,8 @@ class Pricing:
     def guess(self, before: Graph, after: Graph) -> float:
         """An estimate of how much more `after` costs: the lower bounds of its new operations minus
         those of the removed ones. Fast, since operations of one structure are priced once."""
-        old, new = set(before.operations), set(after.operations)
+        old = set(before.operations)
+        new = set(after.operations)
         came = sum(
             self._at_least(op, after) for op in after.operations if op not in old
         )

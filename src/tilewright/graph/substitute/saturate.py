@@ -190,7 +190,8 @@ class _Clock:
 
     def __call__(self) -> bool:
         check_compilation()
-        limits, since = self._limits, time.monotonic() - self._start
+        limits = self._limits
+        since = time.monotonic() - self._start
         if limits.seconds is not None and since >= limits.seconds:
             self.stop = StopReason.SECONDS
         if limits.until is not None and limits.until():

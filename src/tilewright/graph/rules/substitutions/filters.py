@@ -74,7 +74,8 @@ def _no_groups(m: Match) -> bool:
 
 def _one_batch(m: Match) -> bool:
     """x and y are images of the same shape except for the channels"""
-    one, two = m[x].extents, m[y].extents
+    one = m[x].extents
+    two = m[y].extents
     return one[:1] == two[:1] and one[2:] == two[2:]
 
 
@@ -255,10 +256,8 @@ def _padding_of_its_own(m: Match, f: Fragment) -> Value:
     shape = windows_of(op)
     rank = len(shape.kernel)
     numbers = [int(n) for n in m.array(pads)]
-    before, behind = (
-        numbers[2 : rank + 2],
-        numbers[rank + 4 :],
-    )
+    before = numbers[2 : rank + 2]
+    behind = numbers[rank + 4 :]
     own = [*shape.begin, *shape.end]
     both = [p + q for p, q in zip(own, [*before, *behind], strict=True)]
     attributes = {

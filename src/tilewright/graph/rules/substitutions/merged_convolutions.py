@@ -157,10 +157,8 @@ def _convolutions_of_one_image(
         half = draw.one_of(0, 1)
         odd = draw.one_of(0, 0, 0, 1)
         if alike:
-            dilation, stride = (
-                draw.one_of(1, 2),
-                draw.one_of(2, 3, 3),
-            )
+            dilation = draw.one_of(1, 2)
+            stride = draw.one_of(2, 3, 3)
             half, odd = 1, 0
         out = group * draw.extent(1, 3)
         parameters = [

@@ -265,11 +265,10 @@ def _factors(
 
 
 def _blocks(draw: RandomGraph) -> Drawn:
-    rows, columns = draw.one_of(1, 2), draw.one_of(1, 2)
-    first, second_depth = (
-        draw.one_of(1, 2),
-        draw.one_of(1, 2),
-    )
+    rows = draw.one_of(1, 2)
+    columns = draw.one_of(1, 2)
+    first = draw.one_of(1, 2)
+    second_depth = draw.one_of(1, 2)
     if draw.maybe(0.3):
         first, second_depth = second_depth, first
     left = [(rows, first), (rows, second_depth)]

@@ -47,14 +47,17 @@ def factors(c: AtenCall, a: Value) -> list[Value]:
     assert isinstance(rows, int) and isinstance(columns, int)
     if rows == columns:
         return c.build.ops("PivotedLU", a, count=3, domain=_OWN)
-    size, fewer = max(rows, columns), min(rows, columns)
+    size = max(rows, columns)
+    fewer = min(rows, columns)
     square = _padded(c, a, -2, size - rows)
     square = _padded(c, square, -1, size - columns)
     found, pivots, info = c.build.ops("PivotedLU", square, count=3, domain=_OWN)
-    found = _first(c, _first(c, found, -2, rows), -1, columns)
+    found = _first(c, found, -2, rows)
+    found = _first(c, found, -1, columns)
     number = TensorTerm(c, info)
     inside = (number <= fewer).chosen(number, 0)
-    return [found, _first(c, pivots, -1, fewer), inside.value]
+    pivots = _first(c, pivots, -1, fewer)
+    return [found, pivots, inside.value]
 
 
 def _padded(c: AtenCall, x: Value, axis: int, count: int) -> Value:
@@ -89,16 +92,24 @@ def kept_factors(c: AtenCall, first: int, turned: bool) -> Several:
 @rule("aten.linalg_lu")
 def _three_factors(c: AtenCall) -> Several:
     found, pivots, _ = _factored(c)
-    rows, columns = extents(c)
-    return [_exchanges(c, pivots, rows), *_triangles(c, found, rows, columns)]
+    return _unpacked_factors(c, found, pivots, extents(c))
 
 
 @rule("aten.lu_unpack")
 def _unpacked(c: AtenCall) -> Several:
-    rows, columns = extents(c, "LU_data")
+    size = extents(c, "LU_data")
     found = c.tensor("LU_data")
     pivots = c.tensor("LU_pivots")
-    return [_exchanges(c, pivots, rows), *_triangles(c, found, rows, columns)]
+    return _unpacked_factors(c, found, pivots, size)
+
+
+def _unpacked_factors(
+    c: AtenCall, found: Value, pivots: Value, size: tuple[int, int]
+) -> Several:
+    """The matrix of the exchanges, and both factors of matrices of that size."""
+    exchanges = _exchanges(c, pivots, size[0])
+    lower, upper = _triangles(c, found, *size)
+    return [exchanges, lower, upper]
 
 
 def _triangles(c: AtenCall, found: Value, rows: int, columns: int) -> list[Value]:
@@ -126,8 +137,10 @@ def _exchanges(c: AtenCall, pivots: Value, count: int) -> Value:
     assert isinstance(known, int)
     if known < count:
         numbers = np.arange(1, count + 1)
-        own = c.number(np.where(numbers > known, numbers, 0), pivots.dtype)
-        pivots = c.op("Add", _padded(c, pivots, -1, count - known), own)
+        behind = np.where(numbers > known, numbers, 0)
+        own = c.number(behind, pivots.dtype)
+        padded = _padded(c, pivots, -1, count - known)
+        pivots = c.op("Add", padded, own)
     order = c.unsqueeze(_order(c, pivots), -2)
     rows = np.arange(count)[:, None]
     there = TensorTerm(c, order).equals(c.build.constant(rows))
@@ -139,8 +152,9 @@ def _solved(c: AtenCall) -> Value:
     """By both triangles in turn; from the right by the transposed system."""
     right = not c["left"]
     shape = c.result.shape
-    found, pivots, b = (c.tensor(n) for n in ("LU", "pivots", "B"))
-    b = c.op("Expand", b, c.sizes(shape))
+    found = c.tensor("LU")
+    pivots = c.tensor("pivots")
+    b = c.op("Expand", c.tensor("B"), c.sizes(shape))
     if right:
         b = transposed(c, b)
     *batch, rows, columns = shape

@@ -131,14 +131,17 @@ def _by_rows(c: AtenCall, groups: int, channels: int) -> Value:
         return x
     rank = c.rank("input")
     rows = _rows(c, groups)
-    ones, zeros = (_parameter(c, "", fill, [groups]) for fill in (1, 0))
+    ones = _parameter(c, "", 1, [groups])
+    zeros = _parameter(c, "", 0, [groups])
     epsilon = float(c["eps"])
     rows = c.op("InstanceNormalization", rows, ones, zeros, epsilon=epsilon)
     shape = c.op("Shape", x)
     found = c.op("Reshape", rows, shape)
     wide = [channels, *[1] * (rank - 2)]
     if c.has("weight"):
-        found = c.op("Mul", found, c.reshape(c.tensor("weight"), wide))
+        weight = c.reshape(c.tensor("weight"), wide)
+        found = c.op("Mul", found, weight)
     if c.has("bias"):
-        found = c.op("Add", found, c.reshape(c.tensor("bias"), wide))
+        bias = c.reshape(c.tensor("bias"), wide)
+        found = c.op("Add", found, bias)
     return found

@@ -77,7 +77,9 @@ def _extremum_and_place(c: AtenCall) -> tuple[Value, Value]:
 @rule("aten.max.other", "aten.min.other")
 def _larger(c: AtenCall) -> Value:
     op_type = "Max" if ".max" in c.name else "Min"
-    return c.op(op_type, c.tensor("self", c.dtype), c.tensor("other", c.dtype))
+    a = c.tensor("self", c.dtype)
+    b = c.tensor("other", c.dtype)
+    return c.op(op_type, a, b)
 
 
 @rule("aten.argmax", "aten.argmin")
@@ -88,7 +90,8 @@ def _place(c: AtenCall) -> Value:
             return c.number(0, int64)
         keep = int(c["keepdim"])
         return c.op(op_type, c.tensor(), axis=c.axis(), keepdims=keep)
-    found = c.op(op_type, c.reshape(c.tensor(), [-1]), axis=0, keepdims=0)
+    flat = c.reshape(c.tensor(), [-1])
+    found = c.op(op_type, flat, axis=0, keepdims=0)
     if c["keepdim"]:
         return c.reshape(found, [1] * c.rank())
     return found
@@ -129,7 +132,9 @@ def _variance(c: AtenCall) -> Value | tuple[Value, Value]:
         found = c.op("Sqrt", found)
     if not name.endswith("mean"):
         return found
-    return found, mean if keep or not c.rank() else c.squeeze(mean, *axes)
+    if not keep and c.rank():
+        mean = c.squeeze(mean, *axes)
+    return found, mean
 
 
 def _freedom(c: AtenCall, x: Value, axes: list[int]) -> Value:
@@ -158,7 +163,9 @@ def _norm(c: AtenCall) -> Value:
         order = c["p"]
     else:
         order = 2
-    return _normed(c, c.tensor("self", c.dtype), order, c.axes(), bool(c["keepdim"]))
+    x = c.tensor("self", c.dtype)
+    keep = bool(c["keepdim"])
+    return _normed(c, x, order, c.axes(), keep)
 
 
 @rule("aten.cdist", "aten._cdist_forward")
@@ -166,8 +173,9 @@ def _distances(c: AtenCall) -> Value:
     """The distance of each row of one tensor from each row of the other."""
     a = c.unsqueeze(c.tensor("x1"), -2)
     b = c.unsqueeze(c.tensor("x2"), -3)
+    away = c.op("Sub", a, b)
     last = len(c.result.shape)
-    return _normed(c, c.op("Sub", a, b), c["p"], [last], keep=False)
+    return _normed(c, away, c["p"], [last], keep=False)
 
 
 @rule("aten._pdist_forward", "aten.pdist")
@@ -178,7 +186,8 @@ def _distances_of_pairs(c: AtenCall) -> Value:
         raise c.refuse("its number of rows is known only at run time")
     pairs = [c.build.constant(n) for n in np.triu_indices(rows, 1)]
     a, b = (c.op("Gather", c.tensor(), n, axis=0) for n in pairs)
-    return _normed(c, c.op("Sub", a, b), c["p"], [1], keep=False)
+    away = c.op("Sub", a, b)
+    return _normed(c, away, c["p"], [1], keep=False)
 
 
 def _normed(
@@ -200,9 +209,10 @@ def _normed(
         there = ~TensorTerm(c, x).equals(0)
         ones = there.cast(c.dtype).value
         return reduced(c, "ReduceSum", ones, axes, keep)
-    powers = reduced(c, "ReduceSum", c.op("Pow", size, c.number(order)), axes, keep)
+    powers = c.op("Pow", size, c.number(order))
+    total = reduced(c, "ReduceSum", powers, axes, keep)
     exponent = c.number(1 / order)
-    return c.op("Pow", powers, exponent)
+    return c.op("Pow", total, exponent)
 
 
 @rule("aten.softmax.int", "aten._softmax", "aten.log_softmax.int", "aten._log_softmax")
@@ -237,9 +247,16 @@ def _safe_softmax(c: AtenCall) -> Value:
 
 @rule("aten.cumsum")
 def _cumsum(c: AtenCall) -> Value:
+    return _scanned(c, "CumSum")
+
+
+def _scanned(c: AtenCall, op_type: str) -> Value:
+    """A scan along an axis; a tensor without axes is returned as is."""
+    x = c.tensor("self", c.dtype)
     if not c.rank():
-        return c.tensor("self", c.dtype)
-    return c.op("CumSum", c.tensor("self", c.dtype), c.value(c.axis(), int64))
+        return x
+    axis = c.value(c.axis(), int64)
+    return c.op(op_type, x, axis)
 
 
 @rule("aten.logcumsumexp", "aten._logcumsumexp")
@@ -303,9 +320,7 @@ def _sort(c: AtenCall) -> Value | list[Value]:
 
 @rule("aten.cumprod")
 def _cumprod(c: AtenCall) -> Value:
-    if not c.rank():
-        return c.tensor("self", c.dtype)
-    return c.op("CumProd", c.tensor("self", c.dtype), c.value(c.axis(), int64))
+    return _scanned(c, "CumProd")
 
 
 @rule("aten.cummax", "aten.cummin")
@@ -326,17 +341,17 @@ def _running_extremum(c: AtenCall) -> tuple[Value, Value]:
     largest = "cummax" in c.name
     neutral = c.number(least(c.dtype, largest))
     seen = c.op("Where", before, every, neutral)
-    found = reduced(
-        c, "ReduceMax" if largest else "ReduceMin", seen, [axis + 1], keep=False
-    )
+    name = "ReduceMax" if largest else "ReduceMin"
+    found = reduced(c, name, seen, [axis + 1], keep=False)
     term = TensorTerm(c, every)
-    same = term.equals(TensorTerm(c, c.unsqueeze(found, axis + 1)))
+    same = term.equals(c.unsqueeze(found, axis + 1))
     if c.dtype.is_float:
         same = same | term.op("IsNaN")
-    places = c.build.constant(numbers.reshape(extent, *behind))
-    places = (same & TensorTerm(c, before)).chosen(TensorTerm(c, places), 0).value
-    last = c.op("ReduceMax", places, c.ints(axis + 1), keepdims=0)
-    return found, last
+    numbered = c.build.constant(numbers.reshape(extent, *behind))
+    here = same & TensorTerm(c, before)
+    places = here.chosen(numbered, 0)
+    last = places.op("ReduceMax", c.ints(axis + 1), keepdims=0)
+    return found, last.value
 
 
 def least(dtype: DType, largest: bool) -> float:
