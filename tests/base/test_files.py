@@ -65,7 +65,7 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path):
         with pytest.raises(OSError, match=r"\w") as caught:
             write_whole(target, write)
         assert caught.value.filename in (named, str(named))
-        assert caught.value.filename2 is None
+        assert caught.value.filename2 is None and "->" not in str(caught.value)
 
 
 def test_a_name_that_a_folder_takes_meanwhile_is_named(tmp_path):
@@ -73,6 +73,7 @@ def test_a_name_that_a_folder_takes_meanwhile_is_named(tmp_path):
     with pytest.raises(IsADirectoryError) as caught:
         write_whole(path, lambda file: path.mkdir())
     assert (caught.value.filename, caught.value.filename2) == (str(path), None)
+    assert str(caught.value).endswith(f"directory: {str(path)!r}")
 
 
 def test_an_interrupt_at_any_moment_leaves_nothing(tmp_path):

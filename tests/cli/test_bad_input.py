@@ -391,6 +391,17 @@ def test_not_a_number_flows_through(command, perceptron, tmp_path):
         assert np.isnan(archive["y"][0]).all()
 
 
+@pytest.mark.parametrize("name", ["y.txt", "y"])
+def test_outputs_are_not_written_under_the_name_of_another_format(
+    command, perceptron, tmp_path, monkeypatch, name
+):
+    monkeypatch.chdir(tmp_path)
+    found = command("run", perceptron, "-o", name)
+    refused(found, name, ".npz file", "name it y.npz")
+    assert "compiled" not in found.out and not (tmp_path / name).exists()
+    assert command("run", perceptron, "-o", "/dev/null").code == 0
+
+
 def test_errors_as_json(command, tmp_path):
     found = command("run", tmp_path / "absent.onnx", "--json")
     assert found.code == 1

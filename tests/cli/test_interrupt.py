@@ -7,12 +7,13 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import ModuleType
 
 import click
 import pytest
 
 from tests.waiting import PATIENCE
-from tilewright.cli import app, interrupt
+from tilewright.cli import app, interrupt, main
 
 # Before this, Python itself is loading, and prints where it was interrupted.
 BEGUN = """
@@ -57,6 +58,18 @@ def verb(monkeypatch):
         monkeypatch.setattr(app._Verbs, "get_command", lambda *_: made)
 
     return replace
+
+
+def test_an_interrupt_while_the_command_is_loaded(monkeypatch, capsys):
+    class Loading(ModuleType):
+        def __getattr__(self, name):
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "tilewright.cli.app", Loading("app"))
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 1
+    assert capsys.readouterr().err == "tilewright: interrupted\n"
 
 
 def test_an_interrupt_that_python_wraps(command, verb):

@@ -87,7 +87,8 @@ def test_what_cannot_be_lowered_is_written_as_it_was(model, tmp_path, capsys):
     better = tmp_path / "better.onnx"
     arguments = ("--dim", "N=4", "--cost", "launches", "--math", "exact")
     assert run(model, "-o", better, *arguments) == 0
-    assert "no substitution lowers it" in capsys.readouterr().out
+    told = capsys.readouterr()
+    assert "no substitution lowers it" in told.out and not told.err
     assert len(onnx.load(better).graph.node) == 3
 
 
@@ -160,6 +161,14 @@ def test_an_interrupt_keeps_the_best_so_far(model, tmp_path, capsys, monkeypatch
     assert "writing the best so far" in told.err
     onnx.checker.check_model(str(better), full_check=True)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_search_that_its_time_ends_says_so(model, tmp_path, capsys):
+    given = ("--dim", "N=4", "--cost", "launches", "--seconds", "0")
+    assert run(model, "-o", tmp_path / "better.onnx", *given) == 0
+    told = capsys.readouterr()
+    assert "none found so far lowers it" in told.out
+    assert "not finished; more --seconds may find more" in told.err
 
 
 def test_compile_and_run_say_what_they_took(tmp_path, capsys):

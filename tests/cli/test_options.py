@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import click
 import numpy as np
 import pytest
 
@@ -139,8 +140,23 @@ def test_a_range_is_refused_where_one_value_is_needed(command, symbolic, verb):
 @pytest.mark.parametrize("count", [1, 2, 3, 1024])
 def test_more_threads_than_processors_are_noted(count, monkeypatch, capsys):
     monkeypatch.setattr(options, "affinity", lambda: frozenset({0, 1}))
-    assert options.Threads().convert(str(count), None, None) == count
-    said = (
-        f"tilewright: {count} threads on 2 processors here: they wait for one another"
-    )
-    assert capsys.readouterr().err.strip() == (said if count > 2 else "")
+    said = f"{count} threads{{}} on 2 processors here: they wait for one another\n"
+    for name in ("TILEWRIGHT_NUM_THREADS", "OMP_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    assert given_threads("--threads", str(count)) == count
+    shown = "tilewright: " + said.format("")
+    assert capsys.readouterr().err == (shown if count > 2 else "")
+    for name in ("OMP_NUM_THREADS", "TILEWRIGHT_NUM_THREADS"):  # the second goes first
+        monkeypatch.setenv(name, str(count))
+        assert given_threads() is None
+        shown = "tilewright: " + said.format(f", of {name},")
+        assert capsys.readouterr().err == (shown if count > 2 else "")
+    assert given_threads("--threads", "1") == 1
+    assert capsys.readouterr().err == ""
+
+
+def given_threads(*arguments):
+    """What a command with --threads is given for these arguments."""
+    verb = click.Command("verb", callback=lambda threads: threads)
+    verb = options.threads_option("Threads.")(verb)
+    return verb.main(arguments, standalone_mode=False)

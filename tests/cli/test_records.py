@@ -86,6 +86,11 @@ def test_the_best_are_shown(command: Any, filled: Path) -> None:
     assert found["values"] == {"sketch": "tiled", **candidate(1).values}
     shown = command("records", "best").out
     assert "2.00x" in shown and "Pear 2" in shown
+    for which, why in (("best", "faster than a default"), ("list", "such a kernel")):
+        nothing = command("records", which, "--operator", "absent")
+        assert nothing.out == "" and why in nothing.err
+        assert "tilewright tune MODEL" in nothing.err
+        assert command("records", which, "--operator", "absent", "--json").json == []
 
 
 def test_there_and_back(command: Any, filled: Path, tmp_path: Path) -> None:
@@ -195,7 +200,7 @@ def test_nothing_was_recorded_yet(command: Any, path: Path, tmp_path: Path) -> N
     for arguments in (["list"], ["best"], ["prune", "--failed"]):
         done = command("records", *arguments)
         assert done.code == 0
-        assert f"there is no {path}" in done.err
+        assert f"there is no {path}; tilewright tune MODEL writes it" in done.err
     assert command("records", "list", "--json").json == []
     assert command("records", "export", tmp_path / "none.jsonl").code == 0
     assert (tmp_path / "none.jsonl").read_bytes() == b""

@@ -85,6 +85,8 @@ def test_a_model_comes_from_a_path_bytes_or_proto(tmp_path: Path) -> None:
 
 
 def test_what_is_no_model_is_refused() -> None:
+    with pytest.raises(InputError, match="compile the class Graph; give an instance"):
+        tw.compile(tw.Graph)
     with pytest.raises(InputError, match="cannot compile a list"):
         tw.compile([1, 2])
     with pytest.raises(InputError, match="math="):

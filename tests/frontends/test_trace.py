@@ -71,6 +71,20 @@ def test_the_hint_names_what_solving_the_conditions_fixes():
     assert error.hint == "leave n out of dynamic_shapes: the module fixes it at 16"
 
 
+def test_an_operator_that_fails_is_named_by_its_line():
+    def product(a):
+        b = a + 1
+        return b @ torch.ones(3, 3)
+
+    error = refused(product, [(2, 4)], None)
+    line = product.__code__.co_firstlineno + 2
+    assert error.where == f"Function, test_trace.py:{line}"
+    assert "[2, 4] X [3, 3]" in error.message
+    with pytest.raises(ModelError) as caught:  # no line of it is the user's
+        tw.compile(torch.nn.Linear(3, 2), (torch.ones(2, 4),))
+    assert caught.value.where == "Linear"
+
+
 def test_a_branch_on_data_is_named_by_its_line():
     def positive(a):
         return a if a.sum() > 0 else -a

@@ -211,7 +211,22 @@ def test_the_same_report_twice_has_no_difference(case):
 
 def test_another_machine_is_said(case):
     other = {**case.facts, "machine": {**case.facts["machine"], "threads": 7}}
-    assert "do not compare" in difference.page(difference.compared(case.facts, other))
+    found = difference.compared(case.facts, other)
+    assert "do not compare" in difference.page(found)
+    assert "do not compare" in difference.text(found)
+    same = difference.compared(case.facts, case.facts)
+    assert "do not compare" not in difference.text(same) + difference.page(same)
+
+
+def test_time_between_kernels_is_a_row_where_it_changed(case):
+    summary = case.facts["summary"]
+    slower = {**summary, "between_seconds": summary["between_seconds"] + 1}
+    found = difference.compared(case.facts, {**case.facts, "summary": slower})
+    for said in (difference.text(found), difference.page(found)):
+        assert "between kernels" in said
+    same = difference.compared(case.facts, case.facts)
+    assert "between kernels" not in difference.text(same) + difference.page(same)
+    assert [r["name"] for r in found["kernels"]] == [r["name"] for r in same["kernels"]]
 
 
 def test_a_page_gives_back_its_facts(case, tmp_path):

@@ -49,7 +49,7 @@ def test_the_limit_of_the_environment_holds_for_every_stage(monkeypatch):
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"cachee": False}, "no option 'cachee'"),
+        ({"cachee": False}, "no option 'cachee'; did you mean 'cache'? "),
         ({"threads": 0}, "threads=0"),
         ({"threads": "2"}, "threads='2'"),
         ({"threads": 10**9}, "1000000000 threads"),

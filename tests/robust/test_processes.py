@@ -67,6 +67,11 @@ def compiling(path, target, **environment):
     )
 
 
+def but_progress(err):
+    """What was written on stderr but for the progress that a busy machine has time to show."""
+    return [s for s in err.splitlines() if "tilewright: compiling m.onnx" not in s]
+
+
 def entries(folder):
     """Whole entries of a cache, and files that writers left."""
     files = [p for p in folder.rglob("*") if p.is_file() and p.name != ".lock"]
@@ -85,7 +90,7 @@ def test_many_processes_compile_the_same_model_to_the_same_bytes(
     running = [compiling(path, t, **e) for t, e in zip(made, seeds, strict=True)]
     for process in running:
         _, err = process.communicate(timeout=PATIENCE)
-        assert process.returncode == 0 and err == "", err
+        assert process.returncode == 0 and not but_progress(err), err
     assert len({t.read_bytes() for t in made}) == 1
     whole, left = entries(tmp_path / "cache")
     assert len(whole) >= 2 and not left
@@ -108,7 +113,7 @@ def test_a_blow_in_the_middle_of_compiling(path, tmp_path, blow):
     assert whole and (blow == signal.SIGKILL or not left)
     again = compiling(path, tmp_path / "m.tw")
     _, err = again.communicate(timeout=PATIENCE)
-    assert again.returncode == 0 and err == ""
+    assert again.returncode == 0 and not but_progress(err), err
     expected = tw.compile(source, cache=False)(X)
     np.testing.assert_array_equal(tw.load(tmp_path / "m.tw")(X), expected)
 

@@ -52,5 +52,6 @@ def write_whole(
         # A full disk is reported without a name, other failures with one that nobody gave.
         if isinstance(error, OSError):
             if str(error.filename or temporary) == str(temporary):
-                error.filename, error.filename2 = str(path), None
+                error.filename = str(path)
+                del error.filename2  # None would be shown as a second path
         raise

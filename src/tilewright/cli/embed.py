@@ -10,7 +10,7 @@ import numpy as np
 
 from tilewright.base.files import write_whole
 from tilewright.base.text import plural
-from tilewright.cli.options import OUT, PATH, Threads, json_option
+from tilewright.cli.options import OUT, PATH, json_option, threads_option
 from tilewright.cli.output import dump, progress, say
 
 
@@ -23,7 +23,7 @@ from tilewright.cli.output import dump, progress, say
 )
 @click.option("--raw", is_flag=True, help="Do not divide vectors by their norms.")
 @click.option("--truncate", is_flag=True, help="Cut texts that are too long.")
-@click.option("--threads", type=Threads(), help="Default: physical cores.")
+@threads_option("Default: physical cores.")
 @click.option("-o", "--output", type=OUT, help="Write the vectors to an .npy file.")
 @click.argument("texts", nargs=-1, required=True)
 @json_option

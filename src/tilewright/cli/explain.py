@@ -20,7 +20,7 @@ from tilewright.cli.options import (
     input_options,
     json_option,
 )
-from tilewright.cli.output import dump, progress, say
+from tilewright.cli.output import dump, expect_suffix, progress, say
 
 _PAGES: Final = (".html", ".htm")
 # A page is of a model on this machine's processor, compiled as usual.
@@ -96,12 +96,8 @@ def command(
 
 
 def _expect_page(output: Path | None) -> None:
-    if output is not None and output.suffix not in _PAGES:
-        raise InputError(
-            f"a report is an HTML page, not {output.suffix or 'a file without a suffix'}",
-            where=str(output),
-            hint="name it .html",
-        )
+    if output is not None:
+        expect_suffix(output, _PAGES, "a report is an HTML page")
 
 
 def _facts(

@@ -23,7 +23,7 @@ from tilewright.cli.options import (
     refuse,
     trust_option,
 )
-from tilewright.cli.output import dump, note, progress, say, table
+from tilewright.cli.output import dump, expect_suffix, note, progress, say, table
 
 if TYPE_CHECKING:
     from tilewright.dataflow.explore import Exploration
@@ -239,12 +239,8 @@ def _check_forms(graph: Path | None, report: Path | None) -> None:
             where=str(graph),
             hint=f"known: {', '.join(_FORMS)}",
         )
-    if report is not None and report.suffix not in (".html", ".htm"):
-        raise InputError(
-            f"a report is an HTML page, not {report.suffix or 'a file without a suffix'}",
-            where=str(report),
-            hint="name it .html",
-        )
+    if report is not None:
+        expect_suffix(report, (".html", ".htm"), "a report is an HTML page")
 
 
 def _added(expand: Sequence[tuple[str, list[str]]]) -> dict[str, list[str]]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilewright.base.text import plural, visible
-from tilewright.cli.options import PATH, Threads, json_option
+from tilewright.cli.options import PATH, json_option, threads_option
 from tilewright.cli.output import dump, note, progress, say
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ PRECISIONS = ("float32", "bfloat16", "float16", "int8", "int4")
     type=int,
     help="Maximum tokens of prompt and answer; default: up to 2048.",
 )
-@click.option("--threads", type=Threads(), help="Default: physical cores.")
+@threads_option("Default: physical cores.")
 @json_option
 def command(
     folder: Path,

@@ -252,10 +252,11 @@ def _report(
     before, after = shown_cost(outcome.before), shown_cost(outcome.after)
     said = f"cost {before} -> {after} ({gain:.3f} times less)"
     if not steps:
-        said = f"cost {before}: no substitution lowers it"
+        none = "none found so far" if outcome.interrupted else "no substitution"
+        said = f"cost {before}: {none} lowers it"
     say(f"{files[-1]}: {said}; {plural(len(outcome.graph.operations), 'operation')}")
     if outcome.interrupted:
-        note("the search was not finished")
+        note("the search was not finished; more --seconds may find more")
 
 
 def _replay(

@@ -20,7 +20,7 @@ from tilewright.base.flags import parse_size
 from tilewright.base.text import plural
 from tilewright.cli.output import note
 from tilewright.cli.pictures import pixel_options
-from tilewright.runtime.threads import MAX_THREADS, affinity
+from tilewright.runtime.threads import MAX_THREADS, THREAD_FLAGS, affinity, thread_count
 
 T = TypeVar("T")
 Verb = Callable[..., Any]
@@ -185,22 +185,26 @@ class _Mode(click.Choice[str]):
         return super().convert(value, param, ctx)
 
 
-class Threads(click.IntRange):
-    """The value of --threads; more than the machine has processors are noted."""
+def threads_option(text: str) -> Callable[[Verb], Verb]:
+    """--threads, with this help; more than the machine has processors are noted."""
+    how: dict[str, Any] = {"type": click.IntRange(1, MAX_THREADS), "help": text}
+    return click.option("--threads", callback=_note_many, **how)
 
-    def __init__(self) -> None:
-        super().__init__(1, MAX_THREADS)
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int:
-        """The number. Raises click.BadParameter."""
-        count = int(super().convert(value, param, ctx))
-        usable = len(affinity())
-        if count > usable:
-            processors = plural(usable, "processor")
-            note(f"{count} threads on {processors} here: they wait for one another")
-        return count
+def _note_many(
+    context: click.Context, option: click.Parameter, given: int | None
+) -> int | None:
+    """The number that was given; it, or that of the environment, is compared with the machine's."""
+    usable = len(affinity())
+    if thread_count(given) > usable:
+        asked = next((f for f in THREAD_FLAGS if f.get() is not None), None)
+        source = "" if given or asked is None else f", of {asked.name},"
+        processors = plural(usable, "processor")
+        note(
+            f"{thread_count(given)} threads{source} on {processors} here: "
+            "they wait for one another"
+        )
+    return given
 
 
 def _fallback_option(verb: Verb) -> Verb:
@@ -266,11 +270,7 @@ _COMPILE: Final[tuple[Callable[[Verb], Verb], ...]] = (
         show_default=True,
         help="Processor: native, x86-64-v3, ...",
     ),
-    click.option(
-        "--threads",
-        type=Threads(),
-        help="Number of threads; default: the available cores.",
-    ),
+    threads_option("Number of threads; default: the available cores."),
     _fallback_option,
     click.option(
         "--math",

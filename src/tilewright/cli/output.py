@@ -11,11 +11,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from tilewright.base import events
+from tilewright.base.errors import InputError
 from tilewright.base.text import columns, human_time, visible
 
 if TYPE_CHECKING:
@@ -85,6 +87,17 @@ def _plain(value: Any) -> Any:
         return value
     # NumPy scalars know their Python value; everything else (paths, dtypes) its text.
     return _plain(value.item()) if hasattr(value, "item") else str(value)
+
+
+def expect_suffix(path: Path, known: Sequence[str], what: str) -> None:
+    """Raise InputError for an output file that is called otherwise than its format.
+
+    what: the format in words. A device, as /dev/null, may have any name.
+    """
+    if path.suffix not in known and (path.is_file() or not path.exists()):
+        found = path.suffix or "a file without a suffix"
+        hint = f"name it {path.with_suffix(known[0]).name}"
+        raise InputError(f"{what}, not {found}", where=str(path), hint=hint)
 
 
 @contextmanager

@@ -122,7 +122,7 @@ def list_tasks(
         "best",
         "last",
     ]
-    say(table(heading, rows, "<<<>>>><"))
+    _show(heading, rows, "<<<>>>><", "no record is of such a kernel")
     if len(tasks) > len(rows):
         say(f"... {plural(len(tasks), 'kernel')} in all")
 
@@ -170,7 +170,16 @@ def best(
         "gain",
         "of",
     ]
-    say(table(heading, rows, "<<<>>>><"))
+    why = "no recorded schedule is faster than a default"
+    _show(heading, rows, "<<<>>>><", why)
+
+
+def _show(heading: list[str], rows: list[list[str]], align: str, nothing: str) -> None:
+    """A table; without rows what that means, and what would change it."""
+    if rows:
+        say(table(heading, rows, align))
+    else:
+        note(f"{nothing}: tilewright tune MODEL --time 10m records more")
 
 
 @command.command("export")
@@ -399,7 +408,9 @@ def _existing(file: Path | None) -> Path | None:
         raise InputError(
             "there are no tuning records", where=str(file), hint="Check the path"
         )
-    note(f"nothing was recorded yet: there is no {place}")
+    note(
+        f"nothing was recorded yet: there is no {place}; tilewright tune MODEL writes it"
+    )
     return None
 
 

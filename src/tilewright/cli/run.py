@@ -25,7 +25,7 @@ from tilewright.cli.options import (
     model_argument,
     refuse,
 )
-from tilewright.cli.output import dump, progress, say, table
+from tilewright.cli.output import dump, expect_suffix, progress, say, table
 from tilewright.runtime.devices import is_simulated
 
 if TYPE_CHECKING:
@@ -88,6 +88,8 @@ def command(
       tilewright run model.onnx --profile --why
     """
     _refuse_meaningless(model, profiled)
+    if output is not None:
+        expect_suffix(output, (".npz",), "outputs are an .npz file of NumPy")
     prepared = prepare(model, options, files, archive, seed, tiered)
     exe, feeds = prepared.executable, prepared.feeds
     simulated = any(map(is_simulated, exe.model.devices))

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from tilewright.cli.generate import PRECISIONS
-from tilewright.cli.options import PATH, Threads, json_option
+from tilewright.cli.options import PATH, json_option, threads_option
 from tilewright.cli.output import note, progress
 
 
@@ -58,7 +58,7 @@ from tilewright.cli.output import note, progress
     show_default=True,
     help="Storage type of the weights.",
 )
-@click.option("--threads", type=Threads(), help="Default: physical cores.")
+@threads_option("Default: physical cores.")
 @json_option
 def command(
     folder: Path,

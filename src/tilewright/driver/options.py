@@ -16,6 +16,7 @@ from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.base.memory import machine_memory, memory_limit
 from tilewright.base.numbers import whole
 from tilewright.base.store import FileStore, default_store
+from tilewright.base.text import nearest
 from tilewright.runtime.threads import thread_count
 from tilewright.tune.records.current import current
 from tilewright.tune.records.published import NOTHING, PublishedChoices, default_path
@@ -135,10 +136,12 @@ class Options:
         known = [f.name for f in fields(Options) if f.init]
         for name in given:
             if name not in known:
+                alike = nearest(name, known)
+                near = f"did you mean {alike!r}? " if alike else ""
                 raise InputError(
                     f"there is no option {name!r}",
                     hint=_replaced(name, given[name])
-                    or f"choose from {', '.join(known)}",
+                    or f"{near}choose from {', '.join(known)}",
                 )
         return Options(**given)
 

@@ -54,10 +54,11 @@ def import_model(
         if not isinstance(source, str | Path | bytes) and not hasattr(
             source, "opset_import"
         ):
-            raise InputError(
-                f"cannot compile a {type(source).__name__}",
-                hint="give a path, bytes, an onnx.ModelProto, a torch.nn.Module or a tw.Graph",
-            )
+            found = f"a {type(source).__name__}"
+            hint = "give a path, bytes, an onnx.ModelProto, a torch.nn.Module or a tw.Graph"
+            if isinstance(source, type):
+                found, hint = f"the class {source.__name__}", "give an instance of it"
+            raise InputError(f"cannot compile {found}", hint=hint)
         return load(
             source,
             memory_limit=options.limit,

@@ -10,7 +10,7 @@ from typing import Final
 from tilewright.base.dataclass import dataclass
 from tilewright.base.html import Attribute, Markup, element, join
 
-COLORS: Final = 8  # `.c0` to `.c7` in the style sheet
+COLORS: Final = 12  # `.c0` to `.c11` in the style sheet
 LETTER: Final = 6.6  # pixels that a letter of a label takes, at most, at 11 pixels
 
 Box = tuple[float, float, float, float]  # left, top, right, bottom
@@ -98,12 +98,20 @@ class ChartAxis:
         return self.start + (value - low) / (high - low) * (self.end - self.start)
 
     def ticks(self, most: int = 6) -> list[float]:
-        """Round values between the ends: powers of ten, or multiples of 1, 2 or 5 of one."""
+        """Round values between the ends: powers of ten, or multiples of 1, 2 or 5 of one.
+
+        A logarithmic axis with less than three powers of ten has their multiples, too.
+        """
         if self.log:
-            lowest = math.ceil(math.log10(self.low))
+            lowest = math.floor(math.log10(self.low))
             highest = math.floor(math.log10(self.high))
-            powers = [10.0**n for n in range(lowest, highest + 1)]
-            return powers[:: max(1, -(-len(powers) // most))]
+            factors = (1, 2, 5) if highest - lowest < 3 else (1,)
+            powers = (10.0**n for n in range(lowest, highest + 1))
+            round_ones = [f * p for p in powers for f in factors]
+            found = [v for v in round_ones if self.low <= v <= self.high]
+            return (
+                found if len(factors) > 1 else found[:: max(1, -(-len(found) // most))]
+            )
         step = _round_step((self.high - self.low) / most)
         first = math.ceil(self.low / step)
         count = int((self.high - first * step) / step + 1e-9)

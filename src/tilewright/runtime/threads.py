@@ -18,6 +18,10 @@ _CGROUP = Path("/sys/fs/cgroup")
 _MEMBERSHIP = Path("/proc/self/cgroup")
 
 MAX_THREADS = 1024
+THREAD_FLAGS: Final = (
+    flags.NUM_THREADS,
+    flags.OMP_NUM_THREADS,
+)  # the first that is set
 _KEY: Final = "threads"  # in `meta` of a saved model
 
 
@@ -33,10 +37,8 @@ def thread_count(
     ArtifactError for a bad count in `meta`.
     """
     asked = requested
-    if asked is None:
-        asked = flags.NUM_THREADS.get()
-    if asked is None:
-        asked = flags.OMP_NUM_THREADS.get()
+    for flag in THREAD_FLAGS:
+        asked = flag.get() if asked is None else asked
     if asked is None:
         return min(available(), _kept(meta or {}))
     count = whole(asked, 1)

@@ -261,6 +261,16 @@ def test_a_product_of_sizes_is_followed_and_a_square_is_not() -> None:
     assert not any(e in wrong for e in LINE)
 
 
+def test_a_product_of_sizes_without_axes_is_followed() -> None:
+    text = (
+        "(int64[n, m] x) => (int64[n, m] y) {"
+        + whole("s", z=[0], o=[1])
+        + "a = Gather(s, z) b = Gather(s, o) i = Squeeze(a) j = Squeeze(b) p = Mul(i, j)"
+        " q = Add(p, i) y = Mul(x, q) }"
+    )
+    assert found(text, CUBE, n=30, m=40) == []
+
+
 def test_a_product_of_three_sizes_is_not_followed() -> None:
     text = (
         "(float[n, m, l] x) => (float[k] y) {" + whole(t=[-1]) + "y = Reshape(x, t) }"

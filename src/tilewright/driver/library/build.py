@@ -22,7 +22,7 @@ from tilewright.driver.c_library import check_name
 from tilewright.driver.compilation import onnx_fallback
 from tilewright.driver.compile_lock import exclusive
 from tilewright.driver.deciding_inputs import deciding_inputs
-from tilewright.driver.library.container import SUFFIXES, contained
+from tilewright.driver.library.container import SUFFIXES, check_format, contained
 from tilewright.driver.library.interface import (
     LibraryDescription,
     LibraryParameter,
@@ -98,6 +98,7 @@ def compile_library(
         )
     with exclusive(), events.span("compile"):
         targets = _targets(mcpu, triple, chosen)
+        _check_format(files.path.name, targets)
         graph = sources.import_model(source, example_inputs, chosen)
         graph = sources.with_dims(graph, dims, chosen) if dims else graph
         _check_static(graph)
@@ -201,6 +202,14 @@ def _check_static(graph: Graph) -> None:
             "library has fixed shapes",
             hint="make them constants of the model",
         )
+
+
+def _check_format(file: str, targets: Mapping[str, Target]) -> None:
+    """Raise UnsupportedError for a file that their system does not have, before compiling."""
+    first = next(iter(targets.values()))
+    empty = LibrarySignature("empty", 0, False, memoryview(b""))
+    code = first.library([LibraryVariant(first, (), (), 0)], empty)
+    check_format(code, file, first.requirements["triple"])
 
 
 def _joined(

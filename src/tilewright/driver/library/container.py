@@ -50,17 +50,21 @@ _MARKS: Final = {
 }
 
 
-def contained(code: bytes, file: str, library: LibraryDescription) -> bytes:
-    """The contents of the file. Raises UnsupportedError if the system has no such format."""
+def check_format(code: bytes, file: str, triple: str) -> None:
+    """Raise UnsupportedError if a system, with object code like this, has no such format."""
     suffix = file[file.rindex(".") :]
-    make, formats = _MAKERS[suffix]
     found = _MARKS.get(code[:5], "")
-    if found not in formats:
+    if found not in _MAKERS[suffix][1]:
         able = [s for s, (_, formats) in _MAKERS.items() if found in formats]
         raise UnsupportedError(
-            f"{suffix} files are not supported for {library.triple}",
+            f"{suffix} files are not supported for {triple}",
             code="TW-LIBRARY",
             where=file,
             hint=f"write {listing(able)}",
         )
+
+
+def contained(code: bytes, file: str, library: LibraryDescription) -> bytes:
+    """The contents of a file whose format the system has: see `check_format`."""
+    make, _ = _MAKERS[file[file.rindex(".") :]]
     return make(code, file, library)

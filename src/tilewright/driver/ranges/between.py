@@ -125,9 +125,9 @@ class AffineForm:
             run = changes[one] * changes[other] * (many == 2)
             times = rest * (run != 0)
             if times.any():
-                products[one, other] = _SizeProduct(
-                    times.astype(object), run + (run == 0)
-                )
+                # What has no axes becomes an integer of Python along the way.
+                parts = (np.asarray(a, object) for a in (times, run + (run == 0)))
+                products[one, other] = _SizeProduct(*parts)
         return replace(self, products=products)
 
     def _change(self, size: str, extents: Extents) -> np.ndarray[Any, Any]:

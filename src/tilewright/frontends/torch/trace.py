@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from tilewright.base.errors import InputError, ModelError, TilewrightError
-from tilewright.frontends.torch.user_line import user_line
+from tilewright.frontends.torch.user_line import raising_line, user_line
 from tilewright.runtime.dlpack import require_data
 
 _HINT: Final = "make torch.export.export(module, inputs) succeed first"
@@ -181,9 +181,9 @@ def advice(error: Exception) -> str | None:
 
 
 def _place(module: Any, error: Exception) -> str:
-    """The module, and the line of the user's program if PyTorch names one."""
+    """The module, and the line of the user's program if PyTorch names one or raised within it."""
     name = type(module).__name__
-    line = user_line(str(error))
+    line = user_line(str(error)) or raising_line(error)
     return name if line is None else f"{name}, {line[0]}:{line[1]}"
 
 

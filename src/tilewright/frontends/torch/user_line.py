@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import traceback
+from pathlib import Path
 from typing import Final
 
 _FRAME: Final = re.compile(
@@ -27,3 +29,13 @@ def user_line(trace: object) -> tuple[str, int] | None:
     if chosen:
         return (chosen[-1][1], int(chosen[-1][2]))
     return None
+
+
+def raising_line(error: BaseException) -> tuple[str, int] | None:
+    """As `user_line`, of the frames below the one that caught it; None if all are PyTorch's."""
+    frames = traceback.extract_tb(error.__traceback__)[1:]
+    own = [f for f in frames if not _LIBRARY.search(f.filename)]
+    own = [
+        f for f in own if Path(f.filename).is_file()
+    ]  # not code that PyTorch generates
+    return (Path(own[-1].filename).name, own[-1].lineno or 0) if own else None

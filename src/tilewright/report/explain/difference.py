@@ -20,6 +20,7 @@ _DATA: Final = re.compile(
     r'<script type="application/json" id="facts">(.*?)</script>', re.DOTALL
 )
 _NOISE: Final = 0.05  # of a time: a smaller change is not called one
+_APART: Final = "The machines or their threads differ: times do not compare."
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -45,7 +46,10 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def compared(old: Facts, new: Facts) -> dict[str, Any]:
-    """Both models with their times, and a row per kernel, by its name; equal names in order."""
+    """Both models with their times, and a row per kernel, by its name; equal names in order.
+
+    `between` is the row of the time between kernels.
+    """
     rows = [
         _row(name, before, after)
         for name, before, after in _pairs(old["kernels"], new["kernels"])
@@ -56,7 +60,9 @@ def compared(old: Facts, new: Facts) -> dict[str, Any]:
     }
     same = old["machine"]["processor"] == new["machine"]["processor"]
     same = same and old["machine"]["threads"] == new["machine"]["threads"]
-    return {**ends, "same_machine": same, "kernels": rows}
+    waits = ({"seconds": f["summary"]["between_seconds"]} for f in (old, new))
+    between = _row("between kernels", *waits)
+    return {**ends, "same_machine": same, "kernels": rows, "between": between}
 
 
 def _pairs(
@@ -114,7 +120,8 @@ def text(found: Facts) -> str:
     ]
     heading = ["kernel", "old", "new", "speedup", "schedule"]
     listed = columns([heading, *rows], "<>>><") if rows else "no kernel changed"
-    return f"{listed}\n\n{_whole(found)}"
+    said = "" if found["same_machine"] else f"\n{_APART}"
+    return f"{listed}\n\n{_whole(found)}{said}"
 
 
 def page(found: Facts) -> str:
@@ -130,8 +137,7 @@ def section(found: Facts) -> Markup:
     rest = [r for r in found["kernels"] if r not in changed]
     parts = [element("p", _whole(found))]
     if not found["same_machine"]:
-        said = "The machines or their threads differ: times do not compare."
-        parts.append(element("p", said, class_="worse"))
+        parts.append(element("p", _APART, class_="worse"))
     parts.append(
         table(heading, map(_cells, changed), "<>>><")
         if changed
@@ -160,7 +166,7 @@ def _changed(found: Facts) -> list[Facts]:
     """Rows with another schedule, or a time that is off by more than noise; most time first."""
     rows = [
         r
-        for r in found["kernels"]
+        for r in (*found["kernels"], found["between"])
         if r["changes"] or abs((r["speedup"] or 1.0) - 1) > _NOISE
     ]
     return sorted(rows, key=_gap, reverse=True)

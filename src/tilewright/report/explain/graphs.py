@@ -57,7 +57,7 @@ def drawing(name: str, graph: Facts) -> Markup:
     box = f"{-_MARGIN} {-_MARGIN} {width:.0f} {height:.0f}"
     return element(
         "svg",
-        arrowhead(head, class_="c7"),
+        arrowhead(head, class_=f"c{_PLAIN}"),
         *lines,
         *boxes,
         viewBox=box,
