@@ -78,9 +78,12 @@ def _frexp(x: Any) -> Any:
     bits = scaled.view(_integer(x.dtype))
     exponent = ((bits >> digits) & field) - half
     exponent = torch.where(small, exponent - (digits + 1), exponent)
-    mantissa = ((bits & ~(field << digits)) | (half << digits)).view(x.dtype)
+    fraction = bits & ~(field << digits)
+    mantissa = (fraction | (half << digits)).view(x.dtype)
     whole = x.isfinite() & (x != 0)
-    return torch.where(whole, mantissa, x), torch.where(whole, exponent, 0).int()
+    mantissa = torch.where(whole, mantissa, x)
+    exponent = torch.where(whole, exponent, 0)
+    return mantissa, exponent.int()
 
 
 def _integer(dtype: Any) -> Any:
@@ -116,11 +119,14 @@ def _fractional_pool(
         starts = _starts(n - k, out, drawn)
         along = starts[..., None] + torch.arange(k)  # batch x channels x out x k
         shape = [1] * (2 * count)
-        shape[axis], shape[count + axis] = out, k
-        places = places * n + along.reshape([*along.shape[:2], *shape])
+        shape[axis] = out
+        shape[count + axis] = k
+        along = along.reshape([*along.shape[:2], *shape])
+        places = places * n + along
     inner = math.prod(kernel)
     places = places.reshape([*x.shape[:2], -1, inner])
-    windows = x.flatten(2).gather(2, places.flatten(2)).reshape(places.shape)
+    windows = x.flatten(2).gather(2, places.flatten(2))
+    windows = windows.reshape(places.shape)
     best, which = windows.max(-1)
     found = places.gather(-1, which[..., None]).squeeze(-1)
     ends = [*x.shape[:2], *size]
@@ -134,7 +140,8 @@ def _starts(last: Any, count: int, drawn: Any) -> Any:
     steps = torch.arange(count, dtype=drawn.dtype)
     stride = last / max(count - 1, 1)
     drawn = drawn[..., None]
-    starts = ((steps + drawn) * stride).long() - (drawn * stride).long()
+    ahead = (drawn * stride).long()
+    starts = ((steps + drawn) * stride).long() - ahead
     return torch.where(steps == count - 1, last, starts)
 
 
@@ -160,7 +167,8 @@ def _weight_norm_gradient(
     norms = norms.to(v.dtype)
     others = [a for a in range(v.dim()) if a != dim]
     along = (gradient * v).sum(others, keepdim=True) / norms
-    return g / norms * (gradient - v * (along / norms)), along
+    across = gradient - v * (along / norms)
+    return g / norms * across, along
 
 
 @_means("aten._trilinear.default")
@@ -183,8 +191,10 @@ def _trilinear(
     axes = range(a.dim() + len(expand1))
     operands: list[Any] = []
     for tensor, missing in ((a, expand1), (b, expand2), (c, expand3)):
-        operands += [tensor, [n for n in axes if n not in missing]]
-    return torch.einsum(*operands, [n for n in axes if n not in sumdim])
+        present = [n for n in axes if n not in missing]
+        operands += [tensor, present]
+    left = [n for n in axes if n not in sumdim]
+    return torch.einsum(*operands, left)
 
 
 @_means("aten._embedding_bag.default")
@@ -230,7 +240,8 @@ def _embedding_bag_gradient(
     if factors is not None:
         share = share * factors
     parts = gradient[bag] * share[:, None]
-    return gradient.new_zeros(rows, gradient.shape[1]).index_add(0, indices, parts)
+    table = gradient.new_zeros(rows, gradient.shape[1])
+    return table.index_add(0, indices, parts)
 
 
 @_means("aten._embedding_bag_per_sample_weights_backward.default")
@@ -245,8 +256,9 @@ def _factors_of_bags(
 ) -> Any:
     """Of the factors of rows in sums: the product of each row and its bag's gradient."""
     bag = _bag_of_each(indices, offsets)
-    products = (gradient[bag] * weight[indices]).sum(-1)
-    return products * (indices != padding)
+    products = gradient[bag] * weight[indices]
+    counted = indices != padding
+    return products.sum(-1) * counted
 
 
 def _bag_of_each(indices: Any, offsets: Any) -> Any:

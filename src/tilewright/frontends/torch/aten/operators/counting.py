@@ -37,7 +37,8 @@ def _unique(c: AtenCall) -> Several:
     x = c.reshape(c.tensor(), [-1])
     found, inverse, counts = _sorted_runs(c, x, x, 0)
     shape = c.op("Shape", c.tensor())
-    return [found, c.op("Reshape", inverse, shape), counts]
+    inverse = c.op("Reshape", inverse, shape)
+    return [found, inverse, counts]
 
 
 @rule("aten.unique_dim")
@@ -69,7 +70,8 @@ def _unique_runs(c: AtenCall) -> Several:
     x = c.reshape(c.tensor(), [-1])
     found, group, counts = _runs(c, x, 0)
     shape = c.op("Shape", c.tensor())
-    return [found, c.op("Reshape", group, shape), counts]
+    group = c.op("Reshape", group, shape)
+    return [found, group, counts]
 
 
 @rule("aten.unique_dim_consecutive")
@@ -84,7 +86,8 @@ def _runs(c: AtenCall, x: Value, axis: int) -> Sequence[Value]:
     one = c.number(1, int64)
     end = c.squeeze(size, 0)
     numbers = c.op("Range", zero, end, one)
-    before = c.op("Max", c.op("Sub", numbers, one), zero)
+    one_less = c.op("Sub", numbers, one)
+    before = c.op("Max", one_less, zero)
     earlier = c.op("Gather", x, before, axis=axis)
     differs = ~TensorTerm(c, x).equals(earlier)
     others = [n for n in range(len(x.shape or ())) if n != axis]
@@ -94,7 +97,8 @@ def _runs(c: AtenCall, x: Value, axis: int) -> Sequence[Value]:
         differs = TensorTerm(c, count) > 0
     first = TensorTerm(c, numbers).equals(0)
     starts = first | differs
-    positions = c.squeeze(c.op("NonZero", starts.value), 0)
+    nonzero = c.op("NonZero", starts.value)
+    positions = c.squeeze(nonzero, 0)
     found = c.op("Gather", x, positions, axis=axis)
     number = c.op("CumSum", starts.cast(int64).value, zero)
     group = c.op("Sub", number, one)
