@@ -18,10 +18,12 @@ from tilewright.expr.nodes import (
     Const,
     Eq,
     Expr,
+    Le,
     Lt,
     Max,
     Min,
     Mul,
+    Not,
     Or,
     Select,
     Var,
@@ -168,6 +170,44 @@ def arg_reducer(
         rhs=(b, j),
         result=(Select(left, a, b), Select(left, i, j)),
         identity=(worst, far),
+    )
+    return _cache[key]
+
+
+def in_order(op: Reducer) -> Reducer | None:
+    """The operator of `arg_reducer` where the right index is the later one: it is the greater one,
+    and the left operand is no identity. None for any other operator.
+
+    Equal to `op` for such operands, without a comparison of indices, so it does not commute.
+    """
+    if len(op.dtypes) != 2 or not op.dtypes[1].is_int or op.dtypes[0].is_bool:
+        return None
+    for name in ("argmax", "argmin"):
+        for last in (False, True):
+            if op.does_as(arg_reducer(name, *op.dtypes, last)):
+                return _in_order(op, name, last)
+    return None
+
+
+def _in_order(op: Reducer, name: str, last: bool) -> Reducer:
+    """Of two equal values, the right one is the `last`, the left one the first."""
+    key = (name, *op.dtypes, last, "in order")
+    if key in _cache:
+        return _cache[key]
+    (a, i), (b, j) = op.lhs, op.rhs
+    old, new = (b, a) if last else (a, b)  # whether `new` is better, and no tie
+    less: Expr = Lt(old, new) if name == "argmax" else Lt(new, old)
+    if op.dtypes[0].is_float:  # or it is a NaN, as is known where the others compare
+        no_more = Le(new, old) if name == "argmax" else Le(old, new)
+        less = And(Not(no_more), Eq(old, old))
+    left = less if last else Not(less)
+    _cache[key] = Reducer(
+        f"{name}_in_order",
+        op.lhs,
+        op.rhs,
+        (Select(left, a, b), Select(left, i, j)),
+        op.identity,
+        commutative=False,
     )
     return _cache[key]
 

@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 import tilewright
-from tilewright.base.dtypes import float32
+from tilewright.base.dtypes import float32, int64
+from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
+from tilewright.operators import map_
 from tilewright.targets.cpu.cost import constants, cost_model
 from tilewright.targets.cpu.machine import machine
 
@@ -163,6 +165,25 @@ def test_work_is_shared_from_the_same_time_on_whatever_it_consists_of() -> None:
     assert COSTS.worth_sharing(COSTS.moving([data], ()))
     assert not COSTS.worth_sharing(COSTS.moving([data], {data}))
     assert COSTS.worth_sharing(COSTS.moving([data, data], {data}))
+
+
+def test_of_a_buffer_moves_what_is_accessed() -> None:
+    x, y = (Buffer(n, (1 << 16,), float32) for n in "xy")
+    rows = Buffer("rows", (4, 8), int64)
+    few = Buffer("few", (4, 8), float32)
+    whole = map_("t", y, lambda i: x[i] + 1.0)
+    strided = map_("t", few, lambda i, j: x[i * 512] + x[j * 512])
+    found = map_("t", few, lambda i, j: x[rows[i, 0]])
+    byte = COSTS.byte_ns
+
+    def moved(c: Computation, *buffers: Buffer) -> float:
+        return COSTS.moving(buffers, (), c)
+
+    assert moved(whole, x, y) == COSTS.moving([x, y], ())
+    assert moved(strided, x) == pytest.approx((4 + 8) * 4 * byte)
+    assert moved(strided, few) == pytest.approx(32 * 4 * byte)
+    assert moved(found, x) == moved(found, rows) / 2 == pytest.approx(4 * 4 * byte)
+    assert not moved(whole, few) and not COSTS.worth_sharing(moved(strided, x))
 
 
 def test_traffic_weighs_what_it_comes_from() -> None:

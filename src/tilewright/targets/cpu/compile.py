@@ -18,6 +18,7 @@ from tilewright.expr.nodes import Extent
 from tilewright.ir.node import Node, postorder
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.passes.keep_sums import keep_sums
+from tilewright.loops.passes.ordered_pairs import ordered_pairs
 from tilewright.loops.passes.promote import promote
 from tilewright.loops.passes.unroll_scatters import unroll_scatters
 from tilewright.loops.passes.write_out import write_out
@@ -140,7 +141,7 @@ def finished(kernel: Kernel, machine: CpuMachine, sanitized: bool = False) -> Ke
     if sanitized:
         return align_rows(steady(keep_sums(kernel, most)))
     kernel = row_vectors(dead_fills(kernel), machine)
-    kernel = write_out(keep_sums(kernel, most))
+    kernel = write_out(keep_sums(ordered_pairs(kernel), most))
     kernel = align_rows(steady(copies_across(kernel, machine.transpose)))
     kernel = promote(unroll_scatters(kernel), cost_model(machine).spilled * most)
     return roll_functions(kernel)

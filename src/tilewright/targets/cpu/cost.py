@@ -10,13 +10,16 @@ RANGES compares code for a range of shapes with code for each of them. What the 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from functools import cache
 from typing import Any, Final
 
 from tilewright.base.dataclass import dataclass
-from tilewright.expr.nodes import Buffer
+from tilewright.compute.nodes import Computation
+from tilewright.expr.nodes import Buffer, Var
+from tilewright.ir.node import postorder
 from tilewright.plan.questions import OpenCosts, PlanCosts
 from tilewright.targets.cpu.kernel_costs import PREDICTIONS, KernelCosts
 from tilewright.targets.cpu.kernel_costs import constant as _constant
@@ -322,16 +325,24 @@ class CostModel(KernelCosts):
         """Whether work that takes one core so long is worth waking the other threads."""
         return nanoseconds >= self.share_ns
 
-    def moving(self, buffers: Iterable[Buffer], constants: Collection[Buffer]) -> float:
+    def moving(
+        self,
+        buffers: Iterable[Buffer],
+        constants: Collection[Buffer],
+        of: Computation | None = None,
+    ) -> float:
         """Nanoseconds to move the data of these buffers from all cores to one, or back.
 
         Data is in the caches of the cores that produced it: a single core must fetch most of it
-        from the others, and they must fetch its results.
+        from the others, and they must fetch its results. of: what alone accesses them, such as a
+        border or a few rows of a table; the rest of a buffer stays where it is.
         """
         taken = 0.0
+        most = None if of is None else _accessed(of)
         for b in buffers:
             rate = self.constant_byte_ns if b in constants else self.byte_ns
-            taken += b.size * b.dtype.itemsize * rate
+            count = b.size if most is None else min(b.size, most.get(b.name, 0))
+            taken += count * b.dtype.itemsize * rate
         return taken
 
     def arriving(self, size: float) -> float:
@@ -376,6 +387,17 @@ class CostModel(KernelCosts):
         if size <= self.full * self.machine.l2:
             return 1.0
         return self.far_weight
+
+
+def _accessed(c: Computation) -> Mapping[str, int]:
+    """The elements that a Computation reads and writes of each buffer by name, at most: one per
+    access and value of the dimensions that its index has."""
+    found: Counter[str] = Counter()
+    places = [(o.tensor, o.index) for o in c.outputs]
+    for buffer, index in (*((a.buffer, a.index) for a in c.accesses), *places):
+        named = {n for i in index for n in postorder(i) if isinstance(n, Var)}
+        found[buffer.name] += math.prod(d.extent for d in c.dims if d.var in named)
+    return found
 
 
 @cache

@@ -40,7 +40,7 @@ ROOMS: Final[dict[str, MutationRoom]] = {
     "bounds": MutationRoom(
         ("expr/bounds.py", "expr/affine.py", "compute/check.py", "compute/regions.py",
          "loops/verify.py", "loops/passes/keep_sums.py", "loops/passes/write_out.py",
-         "loops/passes/unroll_scatters.py"),
+         "loops/passes/unroll_scatters.py", "loops/passes/ordered_pairs.py"),
         ("tests/expr", "tests/compute/test_check.py", "tests/compute/test_regions.py",
          "tests/loops"),
     ),

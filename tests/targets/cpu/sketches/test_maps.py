@@ -4,10 +4,12 @@ allow it."""
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from tilewright.base.dtypes import float32
+from tilewright.expr.nodes import Expr, const
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.passes.in_place import overwritable
 from tilewright.operators import Buffer, map_
@@ -56,3 +58,22 @@ def test_a_result_of_another_shape_keeps_its_wide_tiles() -> None:
     c = map_("t", y, lambda i, j: x[i, j + 1] * 2.0)
     at = Context(replace(machine("x86-64-v4"), cores=2))
     assert sketches(plain([c]), [c], at)[0].default().values["t.vectors"] == 4
+
+
+@pytest.mark.parametrize(
+    ("rows", "shared"), [(4, False), (2000, True)], ids=["a border", "a whole"]
+)
+def test_a_part_of_a_large_tensor_does_not_wake_the_threads(
+    rows: int, shared: bool
+) -> None:
+    x = Buffer("x", (2000, 64), float32)
+    y = Buffer("y", (2000, 64), float32)
+    at = Context(replace(machine("x86-64-v4"), cores=2))
+
+    def value(read: bool, i: Expr, j: Expr) -> Expr:
+        return x[i, j] if read else const(1.0, float32)
+
+    for read in (True, False):
+        c = map_("t", y, partial(value, read), extents=(rows, 64))
+        found = sketches(plain([c]), [c], at)[0].default()
+        assert found.values["t.parallel"] == shared

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 
+from tilewright.base.numbers import ceil_div
 from tilewright.compute.nodes import Computation, Dim
 from tilewright.schedule import Schedule
 from tilewright.schedule.space.choices import Choices
@@ -34,8 +35,7 @@ def joint(
     """
     c, v = _parts(pattern)
     lanes = min(_lanes(c, at), v.extent)
-    possible = [n for n in VECTORS if n * lanes <= v.extent]
-    width = lanes * choose(f"{c.name}.vectors", possible, min(2, possible[-1]))
+    width = lanes * _in_flight(c, lanes, v.extent // lanes, at, choose)
     outer = [_loop(c, d) for d in free_dims(c) if d is not v]
     inner = _loop(c, v)
     if outer:
@@ -65,8 +65,7 @@ def joint_rows(
     """
     c, v = _parts(pattern)
     lanes = min(_lanes(c, at), v.extent)
-    possible = [n for n in VECTORS if n * lanes <= v.extent]
-    width = lanes * choose(f"{c.name}.vectors", possible, min(2, possible[-1]))
+    width = lanes * _in_flight(c, lanes, v.extent // lanes, at, choose)
     outer = [_loop(c, d) for d in free_dims(c)]
     _accumulators(s, c, outer)
     lane = s.split(_loop(c, v), width, "cut")[1]
@@ -74,6 +73,12 @@ def joint_rows(
     for name in (f"{lane}.clear", lane):
         register_vectors(s, name, lanes)
     s.vectorize(f"{lane}.combine")
+    tail = f"{_loop(c, v)}.t"
+    if v.extent % width > lanes:
+        s.vectorize(s.split(tail, lanes, "cut")[1])
+        tail = f"{tail}.t"
+    for rest in existing(s, [tail]):
+        s.vectorize(rest)
     return _threads(s, c, outer, at, choose)
 
 
@@ -90,6 +95,18 @@ def _loop(c: Computation, d: Dim) -> str:
 def _lanes(c: Computation, at: Context) -> int:
     """Those of the narrowest result; the wider ones take several vectors."""
     return max(at.machine.lanes(o.tensor.dtype) for o in c.outputs)
+
+
+def _in_flight(
+    c: Computation, lanes: int, most: int, at: Context, choose: Choices
+) -> int:
+    """The parameter `<computation>.vectors`, at most so many: by default, those whose results fill
+    half of the registers, because the other half has the candidates."""
+    m = at.machine
+    each = sum(ceil_div(lanes, m.lanes(o.tensor.dtype)) for o in c.outputs)
+    possible = [n for n in VECTORS if n <= most]
+    room = min(at.costs.in_flight, max(1, m.registers // (2 * each)))
+    return choose(f"{c.name}.vectors", possible, max(n for n in possible if n <= room))
 
 
 def _accumulators(s: Schedule, c: Computation, outer: list[str]) -> list[str]:

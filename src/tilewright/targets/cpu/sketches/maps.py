@@ -47,7 +47,7 @@ def maps(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) -> S
     costly = sum(isinstance(n, Call | Div) for n in postorder(c.outputs[0].value))
     costs = at.costs
     work = math.prod(d.extent for d in dims) * (1 + costs.call_operations * costly)
-    taken = work * costs.point_ns + costs.moving(s.kernel.params, at.constants)
+    taken = work * costs.point_ns + costs.moving(s.kernel.params, at.constants, c)
     threads = at.threads(choose, c.name, costs.worth_sharing(taken))
     crossed = transposed_nest(s, loops, at.machine)
     if crossed is not None and choose(
