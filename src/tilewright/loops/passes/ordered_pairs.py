@@ -117,9 +117,11 @@ class _Walk:
     def _written(self, s: Stmt) -> None:
         """Note what a statement that is no nest leaves behind."""
         for b in writes(s):
-            self.held.pop(b, None) if not _stores(s, b) else None
-            if b in self.held:
-                self.held[b].constants |= _stores(s, b)
+            stored = _stores(s, b)
+            if not stored:
+                self.held.pop(b, None)
+            elif b in self.held:
+                self.held[b].constants |= stored
 
     def _follows(self, nest: _Nest) -> bool:
         """Whether what the targets hold has smaller indices than the nest, which is then noted."""
