@@ -91,16 +91,21 @@ class _Walk:
             self.held[s.buffer] = _Held(set())
             body = self.changed(s.body)
             self.held.pop(s.buffer, None)
-            return s if body is s.body else Alloc(s.buffer, body)
+            if body is s.body:
+                return s
+            return Alloc(s.buffer, body)
         if isinstance(s, Block):
             found = tuple(map(self.changed, s.stmts))
-            same = all(new is old for new, old in zip(found, s.stmts, strict=True))
-            return s if same else Block(found)
+            pairs = zip(found, s.stmts, strict=True)
+            if all(new is old for new, old in pairs):
+                return s
+            return Block(found)
         if isinstance(s, If):
             then = self.changed(s.then)
             other = None if s.otherwise is None else self.changed(s.otherwise)
-            same = then is s.then and other is s.otherwise
-            return s if same else If(s.condition, then, other)
+            if then is s.then and other is s.otherwise:
+                return s
+            return If(s.condition, then, other)
         if isinstance(s, For):
             return self._loop(s)
         self._written(s)
@@ -112,7 +117,9 @@ class _Walk:
             return nest.ordered(self.names)
         body = _Walk(self.names, {}).changed(s.body)
         self._written(s)
-        return s if body is s.body else For(s.var, s.extent, s.kind, body)
+        if body is s.body:
+            return s
+        return For(s.var, s.extent, s.kind, body)
 
     def _written(self, s: Stmt) -> None:
         """Note what a statement that is no nest leaves behind."""
@@ -128,7 +135,9 @@ class _Walk:
         pair, op = nest.update.buffers, nest.update.reducer
         held = [self.held.get(b) for b in pair]
         for h, neutral in zip(held, op.identity, strict=True):
-            if h is None or not h.constants <= {neutral} or h.pair not in ((), pair):
+            if h is None or h.pair not in ((), pair):
+                return False
+            if not h.constants <= {neutral}:
                 return False
             if nest.least <= h.highest:
                 return False
@@ -193,7 +202,8 @@ def _nest(root: For) -> _Nest | None:
     op = in_order(s.reducer) if isinstance(s, Update) else None
     if op is None or not isinstance(s, Update):
         return None
-    indexed = {v for _, index in s.targets for e in index for v in variables(e)}
+    places = [e for _, index in s.targets for e in index]
+    indexed = {v for e in places for v in variables(e)}
     others = tuple(f for f in loops if f.var in indexed)
     sums = tuple(f for f in loops if f not in others)
     trips = {f.var: f.trips for f in loops}
@@ -202,7 +212,7 @@ def _nest(root: For) -> _Nest | None:
     refused = (
         len(ranges) < len(loops)
         or not all(f.kind in ("serial", "unroll") for f in sums)
-        or any(loads(e) for _, index in s.targets for e in index)
+        or any(map(loads, places))
         or any(e.buffer in s.buffers for root in expressions(s) for e in loads(root))
         or not _increases(s.values[1], sums)
         or not _apart(s, others, ranges)
