@@ -148,6 +148,31 @@ def test_one_judge_and_ours_in_float64_are_enough(
     assert how == "wrong" and failure is not None
 
 
+@pytest.mark.parametrize(
+    ("theirs", "wide", "how"),
+    [
+        ([np.nan, 2, 3], [7, 2, 3], "open"),
+        ([np.nan, 2, 3], [np.nan, 2, 3], "wrong"),
+        ([np.nan, 2, 3], [np.inf, 2, 3], "wrong"),
+        ([np.inf, 2, 3], [7, 2, 3], "wrong"),
+        ([np.nan, 9, 3], [7, 2, 3], "wrong"),
+        ([np.nan, 2], [7, 2], "wrong"),
+    ],
+    ids=["overflown", "NaN", "infinite", "not NaN", "another", "shape"],
+)
+def test_nan_of_an_overflow_is_no_judgment(
+    theirs: list[float], wide: list[float], how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A variance as a difference of means is inf - inf, where float64 has a number."""
+    t = a_trial("Relu")
+    results = {"_interpreted": [5, 2, 3], "_runtime": theirs, "_reference": theirs}
+    for name, result in results.items():
+        found = [np.array(result, np.float32)]
+        monkeypatch.setattr(random_operators, name, lambda t, found=found: found)
+    monkeypatch.setattr(random_operators, "_wide", lambda t: [np.array(wide)])
+    assert judged(t, native=False)[0] == how
+
+
 def test_what_a_difference_is() -> None:
     t = a_trial("Relu")
     a = np.array([1.0, np.nan, np.inf, 50.0], np.float32)

@@ -404,6 +404,34 @@ def test_a_condition_that_may_not_be_there_is_not_bounded() -> None:
         exe(-one)
 
 
+@pytest.mark.parametrize(
+    ("cast", "shape"),
+    [
+        ("CastLike(few, values)", "2"),
+        ("CastLike(many, values)", "6, 1"),
+        ("CastLike(one, values)", "1"),
+        ("CastLike(values, few)", "n"),
+        ("CastLike(rows, found)", "n, 1"),
+    ],
+)
+def test_cast_like_takes_no_extent_of_what_gives_the_type(
+    cast: str, shape: str
+) -> None:
+    """However many elements were found, or rows of them: the result is like the first operand."""
+    kind = "float" if cast.endswith("values)") else "int64"
+    agree(
+        f"""it (float[6] x, int64[2] few, int64[6,1] many, int64[1] one) => ({kind}[{shape}] y) {{
+          at = NonZero(x)
+          found = Transpose <perm = [1, 0]> (at)
+          values = GatherND(x, found)
+          last = Constant <value_ints = [1]> ()
+          rows = Unsqueeze(values, last)
+          y = {cast}
+        }}""",
+        *((v, np.array([3, 4]), np.arange(6)[:, None], np.array([5])) for v in EVERY),
+    )
+
+
 def test_what_has_a_rule_for_control_is_looked_for() -> None:
     """A graph without such operators is not walked, and the rules not even loaded."""
     assert CONTROL.keys() == data_dependent.CONTROL

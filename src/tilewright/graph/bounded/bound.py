@@ -138,7 +138,8 @@ class OperatorWalk:
             return self._controlled(op, env)
         if any(not v.static for v in op.reads) or not self._concerned(op):
             return None
-        rule = pointwise if has_trait(op, POINTWISE) else RULES.get(op.qualified)
+        elementwise = pointwise if has_trait(op, POINTWISE) else None
+        rule = RULES.get(op.qualified, elementwise)
         try:
             found = None if rule is None else rule(self.context, op)
         except (

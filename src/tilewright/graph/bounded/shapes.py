@@ -226,6 +226,15 @@ def unsqueeze(
     return ctx.on_memory(op, dims)
 
 
+@rule("CastLike")
+def cast_like(
+    ctx: BoundedContext,
+    op: Operation,
+) -> Results | None:
+    """Only the element type is the second operand's: no extent of it is broadcast."""
+    return ctx.on_memory(op, ctx.dims(op))
+
+
 @rule("Transpose")
 def transpose(
     ctx: BoundedContext,

@@ -218,7 +218,7 @@ def correlate(
         part = padded[(slice(None), slice(None), *cut)].reshape(
             *data_shape, *shape.outputs
         )
-        flat = part.reshape(*data_shape, -1)
+        flat = part.reshape(*data_shape, math.prod(shape.outputs))
         product = np.matmul(weights[(..., *k)], flat)
         out += product.reshape(out.shape)
     found: Array = out.reshape(batch, w.shape[0], *shape.outputs)

@@ -14,7 +14,7 @@ class Trait(Flag):
 
     NONE = 0
     #: An element of the result is a function of the operands' elements at its place, which are
-    #: broadcast as NumPy does (from version 7 on).
+    #: broadcast as NumPy does (from version 7 on; CastLike takes only the type of its second).
     POINTWISE = auto()
     #: The first two operands may be exchanged.
     COMMUTATIVE = auto()
