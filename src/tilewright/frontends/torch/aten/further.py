@@ -167,13 +167,18 @@ def _weight_norm(v: Any, g: Any, dim: int = 0) -> tuple[Any, Any]:
     """
     import torch
 
-    rows, factors = (x.float() if x.dtype.itemsize == 2 else x for x in (v, g))
+    short = v.dtype in (torch.float16, torch.bfloat16)
+    wide = torch.float32 if short else v.dtype
+    rows = v.to(wide)
+    factors = g.to(wide)
     others = [a for a in range(v.dim()) if a != dim]
     if others:
         norms = torch.linalg.vector_norm(rows, 2, others, keepdim=True)
     else:
         norms = rows.abs()
-    return (rows * (factors / norms)).to(v.dtype), norms
+    scale = factors / norms
+    found = rows * scale
+    return found.to(v.dtype), norms
 
 
 @_means("aten._weight_norm_interface_backward.default")
@@ -183,13 +188,18 @@ def _weight_norm_gradient(
     """Of `g * v / norms`, with the norms of `v` over all axes but `dim`."""
     others = [a for a in range(v.dim()) if a != dim]
     # Wide, as the norms of short floats are.
-    given, rows, factors = (x.to(norms.dtype) for x in (gradient, v, g))
+    wide = norms.dtype
+    given = gradient.to(wide)
+    rows = v.to(wide)
+    factors = g.to(wide)
     along = given * rows
     if others:  # a sum over no axes would be one over all of them
         along = along.sum(others, keepdim=True)
     along = along / norms
-    across = given - rows * (along / norms)
-    found = factors / norms * across
+    parallel = rows * (along / norms)
+    across = given - parallel
+    scale = factors / norms
+    found = scale * across
     return found.to(v.dtype), along.to(g.dtype)
 
 
