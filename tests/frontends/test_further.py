@@ -16,6 +16,7 @@ from tests.frontends.aten.tensors import x  # noqa: E402
 from tests.frontends.test_aten import Function, check, run  # noqa: E402
 from tilewright.base.errors import TilewrightWarning  # noqa: E402
 from tilewright.driver.torch_backend import backend  # noqa: E402
+from tilewright.frontends.torch.aten.further import FURTHER  # noqa: E402
 
 NAN, INF = float("nan"), float("inf")
 FLOATS = (
@@ -99,16 +100,30 @@ def test_fractional_pooling(name):
     check(program, given, function(*given))
 
 
-@pytest.mark.parametrize("dim", [0, 2])
-def test_the_gradient_of_normalized_weights(dim):
-    extent = (4, 3, 5)[dim]
-    size = [extent if a == dim else 1 for a in range(3)]
+def test_windows_of_short_floats_start_where_those_of_torch_do():
+    operator = A.fractional_max_pool3d.default
+    kernel, size = (1, 2, 2), (2, 4, 4)
+    for dtype in (torch.float16, torch.bfloat16):
+        torch.manual_seed(0)
+        a = torch.randn(2000, 3, 9, 9).to(dtype)
+        samples = torch.rand(1, 2000, 3).to(dtype)
+        wanted = operator(a, kernel, size, samples)
+        found = FURTHER["aten.fractional_max_pool3d.default"](a, kernel, size, samples)
+        assert all(map(torch.equal, found, wanted))
+
+
+@pytest.mark.parametrize(
+    ("shape", "dim"), [((4, 3, 5), 0), ((4, 3, 5), 2), ((4,), 0)], ids=str
+)
+def test_normalized_weights_and_their_gradients(shape, dim):
+    size = [n if a == dim else 1 for a, n in enumerate(shape)]
 
     def function(gradient, v, g):
-        _, norms = A._weight_norm_interface(v, g, dim)
-        return A._weight_norm_interface_backward(gradient, v, g, norms, dim)
+        found, norms = A._weight_norm_interface(v, g, dim)
+        back = A._weight_norm_interface_backward(gradient, v, g, norms, dim)
+        return found, norms, *back
 
-    given = x(4, 3, 5), x(4, 3, 5, seed=1), x(*size, seed=2)
+    given = x(*shape), x(*shape, seed=1), x(*size, seed=2)
     program = torch.export.export(Function(function), given)
     check(program, given, function(*given))
 

@@ -138,7 +138,7 @@ def _starts(last: Any, count: int, drawn: Any) -> Any:
     import torch
 
     steps = torch.arange(count, dtype=drawn.dtype)
-    stride = last / max(count - 1, 1)
+    stride = drawn.new_full((), last) / max(count - 1, 1)  # rounded as PyTorch does
     drawn = drawn[..., None]
     ahead = (drawn * stride).long()
     starts = ((steps + drawn) * stride).long() - ahead
@@ -159,16 +159,48 @@ def _fractional_gradient(
     return found.reshape(x.shape)
 
 
+@_means("aten._weight_norm_interface.default")
+def _weight_norm(v: Any, g: Any, dim: int = 0) -> tuple[Any, Any]:
+    """`g * v / norms`, and the norms, of `v` over all axes but `dim`; those of short floats wide.
+
+    PyTorch 2.13's decomposition takes one norm of a whole vector, where each element has its own.
+    """
+    import torch
+
+    short = v.dtype in (torch.float16, torch.bfloat16)
+    wide = torch.float32 if short else v.dtype
+    rows = v.to(wide)
+    factors = g.to(wide)
+    others = [a for a in range(v.dim()) if a != dim]
+    if others:
+        norms = torch.linalg.vector_norm(rows, 2, others, keepdim=True)
+    else:
+        norms = rows.abs()
+    scale = factors / norms
+    found = rows * scale
+    return found.to(v.dtype), norms
+
+
 @_means("aten._weight_norm_interface_backward.default")
 def _weight_norm_gradient(
     gradient: Any, v: Any, g: Any, norms: Any, dim: int
 ) -> tuple[Any, Any]:
     """Of `g * v / norms`, with the norms of `v` over all axes but `dim`."""
-    norms = norms.to(v.dtype)
     others = [a for a in range(v.dim()) if a != dim]
-    along = (gradient * v).sum(others, keepdim=True) / norms
-    across = gradient - v * (along / norms)
-    return g / norms * across, along
+    # Wide, as the norms of short floats are.
+    wide = norms.dtype
+    given = gradient.to(wide)
+    rows = v.to(wide)
+    factors = g.to(wide)
+    along = given * rows
+    if others:  # a sum over no axes would be one over all of them
+        along = along.sum(others, keepdim=True)
+    along = along / norms
+    parallel = rows * (along / norms)
+    across = given - parallel
+    scale = factors / norms
+    found = scale * across
+    return found.to(v.dtype), along.to(g.dtype)
 
 
 @_means("aten._trilinear.default")
