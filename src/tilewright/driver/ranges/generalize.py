@@ -168,9 +168,15 @@ def _step_text(step: Step) -> str:
 
 
 def used_constants(plan: Plan) -> list[Value]:
-    """The constants that are read by a step or are results, in the order of the graph."""
-    used = {b for s in plan.steps for b in s.reads} | set(plan.results)
-    return [v for v in plan.graph.constants if plan.buffers.get(v) in used]
+    """The constants that are read by a step or are results, in the order of their first use.
+
+    The order of the graph depends on sizes: typing folds small constants before large ones fold.
+    """
+    reads = (b for s in plan.steps for b in s.reads)
+    first = {b: n for n, b in enumerate(dict.fromkeys((*reads, *plan.results)))}
+    buffers = {v: plan.buffers.get(v) for v in plan.graph.constants}
+    used = [v for v, b in buffers.items() if b in first]
+    return sorted(used, key=lambda v: first[plan.buffers[v]])
 
 
 def _text(plan: Plan) -> str:
