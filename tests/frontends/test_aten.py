@@ -245,6 +245,22 @@ def test_statistics_of_open_extents():
         check(program, (a,), function(a), **{str(_symbol(program)): n})
 
 
+def test_gradients_by_group_of_an_open_number_of_rows():
+    def function(a, g, w):
+        return spectral.gradients(a, w, g, 0, 3, 3, 5)
+
+    w = x(4, 3, 2, seed=2)
+    open_rows = {0: torch.export.Dim("n", min=5, max=99)}
+    program = torch.export.export(
+        Function(function),
+        (x(6, 3), x(6, 2, seed=1), w),
+        dynamic_shapes=((open_rows, open_rows, None),),
+    )
+    for n in (5, 9):
+        inputs = x(n, 3), x(n, 2, seed=1), w
+        check(program, inputs, function(*inputs), **{str(_symbol(program)): n})
+
+
 def test_the_gradient_of_maxima_of_open_extents():
     backward = torch.ops.aten.max_pool2d_with_indices_backward
 

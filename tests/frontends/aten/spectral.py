@@ -10,6 +10,32 @@ FFT = torch.fft
 GROUPS = x(3, 8, 8, seed=3).round().bfloat16()
 
 
+def _gradients(a, w, ends, g):
+    """The gradients of a grouped product, one matrix at a time."""
+    of_rows, of_weights = torch.zeros_like(a), torch.zeros_like(w)
+    start = 0
+    for n, end in enumerate(ends.tolist()):
+        of_rows[start:end] = g[start:end] @ w[n].T
+        of_weights[n] = a[start:end].T @ g[start:end]
+        start = end
+    return of_rows, of_weights
+
+
+# transformers has this operator; the same schema stands in for it where it is not installed.
+BACK = "transformers::grouped_mm_fallback_backward"
+torch.library.custom_op(
+    BACK,
+    _gradients,
+    mutates_args=(),
+    schema="(Tensor input, Tensor weight, Tensor offs, Tensor grad_output) -> (Tensor, Tensor)",
+).register_fake(lambda a, w, ends, g: (torch.empty_like(a), torch.empty_like(w)))
+
+
+def gradients(a, w, g, *ends):
+    offs = T(ends, dtype=torch.int32)
+    return torch.ops.transformers.grouped_mm_fallback_backward(a, w, offs, g)
+
+
 def pairs(z):
     return torch.view_as_real(z)
 
@@ -79,6 +105,29 @@ CASES = {
     "fewer rows than groups": (
         lambda a: torch._grouped_mm(a, GROUPS, offs=T([0, 1, 2], dtype=torch.int32)),
         x(2, 8).round().bfloat16(),
+    ),
+    "groups of the axis summed over": (
+        lambda a, g: torch._grouped_mm(a, g, offs=T([2, 2, 6], dtype=torch.int32)),
+        x(8, 8).round().bfloat16(),
+        x(8, 8, seed=1).round().bfloat16(),
+    ),
+    "gradients of uneven groups": (
+        lambda a, w, g: (gradients(a, w, g, 0, 3, 3, 6), gradients(a, w, g, 1, 1, 4, 5)),
+        x(6, 3),
+        x(4, 3, 5, seed=1),
+        x(6, 5, seed=2),
+    ),
+    "gradients of fewer rows than groups": (
+        lambda a, w, g: gradients(a, w, g, 0, 1, 2),
+        x(2, 3),
+        x(3, 3, 5, seed=1),
+        x(2, 5, seed=2),
+    ),
+    "gradients beside another group's infinity": (
+        lambda a, w, g: gradients(a, w, g, 2, 4),
+        x(6, 3).index_fill(0, T([1, 5]), torch.inf),
+        x(2, 3, 5, seed=1),
+        x(6, 5, seed=2).index_fill(0, T([0, 4]), torch.inf),
     ),
     "writes at indices of inner axes": (
         lambda a, v, w: (

@@ -18,17 +18,25 @@ def _histogram(c: AtenCall) -> Value:
     bins = int(c["bins"])
     if low == high:
         raise c.refuse("its ranges depend on the elements")
-    flat = c.reshape(c.tensor("self", c.dtype), [-1])
+    flat = c.tensor("self", c.dtype)
+    flat = c.reshape(flat, [-1])
     x = TensorTerm(c, flat)
-    place = (x - low) * bins / (high - low)
-    place = place.op("Floor").op("Min", bins - 1)
-    inside = (x >= low) & (x <= high)
+    width = high - low
+    place = (x - low) * bins / width
+    place = place.op("Floor")
+    place = place.op("Min", bins - 1)
+    above = x >= low
+    below = x <= high
+    inside = above & below
     place = inside.chosen(place, -1)
-    numbers = c.build.constant(np.arange(bins).astype(c.dtype.numpy))
+    numbers = np.arange(bins)
+    numbers = numbers.astype(c.dtype.numpy)
+    each = c.build.constant(numbers)
     column = c.unsqueeze(place.value, 1)
-    same = c.op("Equal", column, numbers)
+    same = c.op("Equal", column, each)
     ones = c.cast(same, int64)
-    counts = c.op("ReduceSum", ones, c.ints(0), keepdims=0)
+    axes = c.ints(0)
+    counts = c.op("ReduceSum", ones, axes, keepdims=0)
     return c.cast(counts, c.dtype)
 
 
@@ -36,40 +44,113 @@ def _histogram(c: AtenCall) -> Value:
 def _grouped_product(c: AtenCall) -> Value:
     """Each row times the matrix of its group; `offs` holds the ends of the groups.
 
-    A few rows read only the matrices of their groups. More rows are multiplied by all matrices,
-    each of which is read once, and keep the product with their own. Rows without a group are zeros.
+    Of two matrices, the groups are of the axis summed over: one product for each group.
     """
     if c.has("weight"):
-        names = ("input", "weight")
+        first, second = "input", "weight"
     else:
-        names = ("self", "mat2")
-    if c.has("bias") or not c.has("offs") or [c.rank(n) for n in names] != [2, 3]:
+        first, second = "self", "mat2"
+    ranks = c.rank(first), c.rank(second)
+    known = ranks in ((2, 3), (2, 2))
+    if c.has("bias") or not c.has("offs") or not known:
         raise c.refuse("its groups are not rows of a matrix")
-    x, w = (c.tensor(n) for n in names)
-    rows = c.extent(0, names[0])
-    groups = c.extent(0, names[1])
-    if rows is None or groups is None:
-        raise c.refuse("its number of rows is known only at run time")
-    ends = c.unsqueeze(c.tensor("offs", int64), 0)
-    numbers = c.build.constant(np.arange(rows)[:, None])
-    past = c.cast(c.op("GreaterOrEqual", numbers, ends), int64)
-    axes = c.ints(1)
-    group = c.op("ReduceSum", past, axes, keepdims=0)
-    there = c.op("Less", group, c.number(groups, int64))
-    group = c.op("Min", group, c.number(groups - 1, int64))
-    if rows <= groups:
+    x = c.tensor(first)
+    w = c.tensor(second)
+    if ranks == (2, 3):
+        rows = c.extent(0, first)
+        return _times_own(c, x, w, rows)
+    x = c.op("Transpose", x, perm=[1, 0])
+    return _products_by_group(c, x, w)
+
+
+@rule("transformers.grouped_mm_fallback_backward")
+def _gradients_of_grouped_product(c: AtenCall) -> tuple[Value, Value]:
+    """The gradients of the rows and of the matrices, which are zeros for an empty group."""
+    x = c.tensor("input")
+    w = c.tensor("weight")
+    g = c.tensor("grad_output")
+    rows = c.extent(0, "input")
+    transposed = c.op("Transpose", w, perm=[0, 2, 1])
+    of_rows = _times_own(c, g, transposed, rows)
+    of_weights = _products_by_group(c, x, g)
+    return of_rows, of_weights
+
+
+def _times_own(c: AtenCall, x: Value, w: Value, rows: int | None) -> Value:
+    """Each row of x (rows, k) times the matrix of its group in w (groups, k, n); zeros without.
+
+    A few rows read only the matrices of their groups. More rows, or a number known only at run
+    time, are multiplied by all matrices, each read once, and keep the product with their own.
+    """
+    groups = _count(c)
+    row = _numbers(c, x)
+    group = _group(c, row)
+    count = c.number(groups, int64)
+    last = c.number(groups - 1, int64)
+    there = c.op("Less", group, count)
+    group = c.op("Min", group, last)
+    if rows is not None and rows <= groups:
         own = c.op("Gather", w, group, axis=0)
-        row = c.unsqueeze(x, 1)
-        found = c.op("MatMul", row, own)
-        axes = c.ints(1)
-        found = c.op("Squeeze", found, axes)
+        single = c.unsqueeze(x, 1)
+        found = c.op("MatMul", single, own)
+        found = c.squeeze(found, 1)
     else:
         batch = c.unsqueeze(x, 0)
         every = c.op("MatMul", batch, w)
-        row = c.build.constant(np.arange(rows))
-        places = [c.unsqueeze(n, 1) for n in (group, row)]
-        indices = c.op("Concat", *places, axis=1)
+        group = c.unsqueeze(group, 1)
+        row = c.unsqueeze(row, 1)
+        indices = c.op("Concat", group, row, axis=1)
         found = c.op("GatherND", every, indices)
+    keep = c.unsqueeze(there, 1)
+    zero = c.number(0)
+    return c.op("Where", keep, found, zero)
+
+
+def _products_by_group(c: AtenCall, x: Value, g: Value) -> Value:
+    """For each group, x (rows, k) transposed times g (rows, n), both of its rows: (groups, k, n).
+
+    Both are masked: another group's infinity times zero would be NaN.
+    """
+    groups = _count(c)
+    row = _numbers(c, x)
+    group = _group(c, row)
+    group = c.unsqueeze(group, 0, 2)
+    numbers = np.arange(groups)
+    column = numbers.reshape(-1, 1, 1)
+    each = c.build.constant(column)
+    own = c.op("Equal", group, each)
+    zero = c.number(0)
+    x = c.unsqueeze(x, 0)
+    x = c.op("Where", own, x, zero)
+    g = c.unsqueeze(g, 0)
+    g = c.op("Where", own, g, zero)
+    x = c.op("Transpose", x, perm=[0, 2, 1])
+    return c.op("MatMul", x, g)
+
+
+def _count(c: AtenCall) -> int:
+    """The number of groups."""
+    groups = c.extent(0, "offs")
+    if groups is None:
+        raise c.refuse("its number of groups is known only at run time")
+    return groups
+
+
+def _numbers(c: AtenCall, x: Value) -> Value:
+    """The numbers of the rows of x, from 0."""
+    extent = c.op("Shape", x, start=0, end=1)
+    count = c.squeeze(extent, 0)
+    zero = c.number(0, int64)
+    one = c.number(1, int64)
+    return c.op("Range", zero, count, one)
+
+
+def _group(c: AtenCall, row: Value) -> Value:
+    """The group of each row; the number of groups for a row past the last end."""
+    row = c.unsqueeze(row, 1)
+    ends = c.tensor("offs", int64)
+    ends = c.unsqueeze(ends, 0)
+    past = c.op("GreaterOrEqual", row, ends)
+    past = c.cast(past, int64)
     axes = c.ints(1)
-    keep = c.op("Unsqueeze", there, axes)
-    return c.op("Where", keep, found, c.number(0))
+    return c.op("ReduceSum", past, axes, keepdims=0)
