@@ -41,6 +41,7 @@ from tilewright.loops.analysis.question import Choice, Question
 from tilewright.loops.analysis.region import uncovered
 from tilewright.loops.analysis.verdict import LEGAL, Legal, Unknown, Verdict
 from tilewright.loops.nodes import Block, For, Kernel, Stmt
+from tilewright.loops.nodes import loop as loop_of
 from tilewright.loops.walk import StatementPlace, loops_of, place_of
 
 Covered = Callable[[Buffer], bool]
@@ -243,6 +244,15 @@ def stored_once(a: Access) -> bool:
     """
     loops = {f.var for f in a.loops}
     return agreeing(a, a, loops) == loops
+
+
+def writes_apart(s: Stmt, loops: Sequence[For]) -> bool:
+    """Whether no two iterations of these loops around a statement, outermost first, write one
+    element (`stored_once`)."""
+    ranges = {f.var: (0, f.trips - 1) for f in loops if f.trips}
+    for f in reversed(loops):
+        s = loop_of(f.var, f.extent, s, f.kind)
+    return all(stored_once(a) for a in accesses(s, ranges) if a.writes)
 
 
 # -- the loops in question, and relations of their iterations

@@ -16,10 +16,11 @@ from collections.abc import Sequence
 from math import prod
 
 from tilewright.base.dataclass import dataclass
+from tilewright.base.names import fresh
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, Var, const
 from tilewright.ir.node import substitute
-from tilewright.loops.analysis.access import accesses, expressions
-from tilewright.loops.analysis.dependence import stored_once
+from tilewright.loops.analysis.access import expressions
+from tilewright.loops.analysis.dependence import writes_apart
 from tilewright.loops.analysis.terms import loads, variables
 from tilewright.loops.nodes import (
     Alloc,
@@ -46,7 +47,7 @@ def keep_sums(kernel: Kernel, most: int) -> Kernel:
         no target is read by a value or an extent, or is in registers already
         the other loops are written out or vectors, of constant extent
         two iterations of these, and of the loops around that may run together (all but serial ones,
-        within the target's allocation), update two elements (`stored_once`)
+        within the target's allocation), update two elements (`writes_apart`)
         there is more than one step, and at least one: a number known only at run time is tested;
             the extents of sums do not depend on the nest
         no buffer is a target twice
@@ -122,7 +123,7 @@ class _Nest:
         """A statement in the loops that are not sums, under its own names."""
         renaming: dict[Var, Var] = {}
         for f in self.others:
-            name = _fresh(f"{f.var.name}.{suffix}", names)
+            name = fresh(names, f"{f.var.name}.{suffix}", "")
             renaming[f.var] = Var(name, INDEX)
         inner: Stmt = substitute(s, renaming)
         for f in reversed(self.others):
@@ -201,23 +202,8 @@ def _is_injective(nest: _Nest, above: Sequence[Stmt]) -> bool:
     together = [
         s for s in above[last + 1 :] if isinstance(s, For) and s.kind != "serial"
     ]
-    loops = (*together, *nest.others)
-    update: Stmt = nest.update
-    for f in reversed(loops):
-        update = loop(f.var, f.extent, update, f.kind)
-    ranges = {f.var: (0, f.trips - 1) for f in loops if f.trips}
-    return all(stored_once(a) for a in accesses(update, ranges) if a.writes)
+    return writes_apart(nest.update, (*together, *nest.others))
 
 
 def _allocates(s: Stmt, buffers: set[Buffer]) -> bool:
     return isinstance(s, Alloc) and s.buffer in buffers
-
-
-def _fresh(name: str, names: set[str]) -> str:
-    """The name, or one like it that no loop has; it is taken from then on."""
-    found, n = name, 1
-    while found in names:
-        n += 1
-        found = f"{name}{n}"
-    names.add(found)
-    return found

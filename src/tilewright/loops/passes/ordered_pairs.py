@@ -14,16 +14,16 @@ identity, whose index is greater than all: it is done before the loop in the old
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import count
 
 from tilewright.base.dataclass import dataclass
+from tilewright.base.names import fresh
 from tilewright.compute.reducer import Reducer, in_order
 from tilewright.expr.affine import affine
 from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import INDEX, Buffer, Const, Expr, Var, const
 from tilewright.ir.node import substitute
-from tilewright.loops.analysis.access import accesses, expressions
-from tilewright.loops.analysis.dependence import stored_once
+from tilewright.loops.analysis.access import expressions
+from tilewright.loops.analysis.dependence import writes_apart
 from tilewright.loops.analysis.effects import writes
 from tilewright.loops.analysis.terms import loads, variables
 from tilewright.loops.nodes import (
@@ -50,7 +50,7 @@ def ordered_pairs(kernel: Kernel) -> Kernel:
             nest, and there nothing wrote to them before but their parts of the operator's identity
             and nests of this kind on the same pair, whose indices are all smaller
         a loop of the nest is either one that the targets' indices depend on, two iterations of
-            which change two elements (`stored_once`), or a sum: serial or written out
+            which change two elements (`writes_apart`), or a sum: serial or written out
         no index of a target depends on memory, and the values and extents do not read a target
         extents are constants, and at least one
         the step's index is a linear form in int64, which increases with the sums: the factor of
@@ -181,7 +181,7 @@ class _Nest:
         u = self.update
         first: dict[object, object] = {f.var: const(0) for f in self.sums}
         for f in self.others:
-            first[f.var] = Var(_fresh(f"{f.var.name}.first", names), INDEX)
+            first[f.var] = Var(fresh(names, f"{f.var.name}.first", ""), INDEX)
         start: Stmt = substitute(u, first)
         for f in reversed(self.others):
             var = first[f.var]
@@ -215,7 +215,7 @@ def _nest(root: For) -> _Nest | None:
         or any(map(loads, places))
         or any(e.buffer in s.buffers for root in expressions(s) for e in loads(root))
         or not _increases(s.values[1], sums)
-        or not _apart(s, others, ranges)
+        or not writes_apart(s, others)
     )
     if refused or least is None or most is None:
         return None
@@ -235,22 +235,3 @@ def _increases(index: Expr, sums: Sequence[For]) -> bool:
             return False
         inside += factor * ((f.trips or 1) - 1)
     return True
-
-
-def _apart(
-    update: Update, others: Sequence[For], ranges: dict[Var, tuple[int, int]]
-) -> bool:
-    """Whether two iterations of these loops change two elements."""
-    body: Stmt = update
-    for f in reversed(others):
-        body = loop(f.var, f.extent, body, f.kind)
-    own = {f.var: ranges[f.var] for f in others}
-    return all(stored_once(a) for a in accesses(body, own) if a.writes)
-
-
-def _fresh(name: str, names: set[str]) -> str:
-    """The name, or one like it that no loop has; it is taken from then on."""
-    tried = (name if n == 1 else f"{name}{n}" for n in count(1))
-    found = next(t for t in tried if t not in names)
-    names.add(found)
-    return found
