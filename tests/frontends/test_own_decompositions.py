@@ -16,7 +16,7 @@ from tests.frontends.aten.tensors import x  # noqa: E402
 from tests.frontends.test_aten import Function, check, run  # noqa: E402
 from tilewright.base.errors import TilewrightWarning  # noqa: E402
 from tilewright.driver.torch_backend import backend  # noqa: E402
-from tilewright.frontends.torch.aten.further import FURTHER  # noqa: E402
+from tilewright.frontends.torch.aten.own_decompositions import DECOMPOSITIONS  # noqa: E402
 
 NAN, INF = float("nan"), float("inf")
 FLOATS = (
@@ -108,7 +108,9 @@ def test_windows_of_short_floats_start_where_those_of_torch_do():
         a = torch.randn(2000, 3, 9, 9).to(dtype)
         samples = torch.rand(1, 2000, 3).to(dtype)
         wanted = operator(a, kernel, size, samples)
-        found = FURTHER["aten.fractional_max_pool3d.default"](a, kernel, size, samples)
+        found = DECOMPOSITIONS["aten.fractional_max_pool3d.default"](
+            a, kernel, size, samples
+        )
         assert all(map(torch.equal, found, wanted))
 
 

@@ -12,18 +12,18 @@ from typing import Any, Final
 _MEAN: Final = 1
 _BAGS: Final = (0, _MEAN)  # modes of bags of embeddings that have a derivative here
 # By the operators' names.
-FURTHER: Final[dict[str, Callable[..., Any]]] = {}
+DECOMPOSITIONS: Final[dict[str, Callable[..., Any]]] = {}
 
 
-def _means(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _decomposes(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        FURTHER.update(dict.fromkeys(names, function))
+        DECOMPOSITIONS.update(dict.fromkeys(names, function))
         return function
 
     return register
 
 
-@_means("aten.rrelu_with_noise_functional.default")
+@_decomposes("aten.rrelu_with_noise_functional.default")
 def _rrelu(
     x: Any,
     noise: Any,
@@ -42,7 +42,7 @@ def _rrelu(
     return x * slope, slope
 
 
-@_means("aten.nextafter.default")
+@_decomposes("aten.nextafter.default")
 def _nextafter(x: Any, towards: Any) -> Any:
     """The bits of a float, as an integer, count the floats from zero outwards."""
     import torch
@@ -58,7 +58,7 @@ def _nextafter(x: Any, towards: Any) -> Any:
     return torch.where(x.isnan() | towards.isnan(), math.nan, kept)
 
 
-@_means("aten.frexp.Tensor")
+@_decomposes("aten.frexp.Tensor")
 def _frexp(x: Any) -> Any:
     """The exponent field of a float's bits; subnormal ones are scaled to be normal first.
 
@@ -93,7 +93,7 @@ def _integer(dtype: Any) -> Any:
     return {2: torch.int16, 4: torch.int32, 8: torch.int64}[dtype.itemsize]
 
 
-@_means("aten.fractional_max_pool2d.default", "aten.fractional_max_pool3d.default")
+@_decomposes("aten.fractional_max_pool2d.default", "aten.fractional_max_pool3d.default")
 def _fractional_pool(
     x: Any, kernel: Sequence[int], size: Sequence[int], samples: Any
 ) -> Any:
@@ -145,7 +145,7 @@ def _starts(last: Any, count: int, drawn: Any) -> Any:
     return torch.where(steps == count - 1, last, starts)
 
 
-@_means(
+@_decomposes(
     "aten.fractional_max_pool2d_backward.default",
     "aten.fractional_max_pool3d_backward.default",
 )
@@ -159,7 +159,7 @@ def _fractional_gradient(
     return found.reshape(x.shape)
 
 
-@_means("aten._weight_norm_interface.default")
+@_decomposes("aten._weight_norm_interface.default")
 def _weight_norm(v: Any, g: Any, dim: int = 0) -> tuple[Any, Any]:
     """`g * v / norms`, and the norms, of `v` over all axes but `dim`; those of short floats wide.
 
@@ -181,7 +181,7 @@ def _weight_norm(v: Any, g: Any, dim: int = 0) -> tuple[Any, Any]:
     return found.to(v.dtype), norms
 
 
-@_means("aten._weight_norm_interface_backward.default")
+@_decomposes("aten._weight_norm_interface_backward.default")
 def _weight_norm_gradient(
     gradient: Any, v: Any, g: Any, norms: Any, dim: int
 ) -> tuple[Any, Any]:
@@ -203,7 +203,7 @@ def _weight_norm_gradient(
     return found.to(v.dtype), along.to(g.dtype)
 
 
-@_means("aten._trilinear.default")
+@_decomposes("aten._trilinear.default")
 def _trilinear(
     a: Any,
     b: Any,
@@ -229,7 +229,7 @@ def _trilinear(
     return torch.einsum(*operands, left)
 
 
-@_means("aten._embedding_bag.default")
+@_decomposes("aten._embedding_bag.default")
 def _embedding_bag(weight: Any, indices: Any, offsets: Any, *how: Any) -> Any:
     """Sums and means of rows of a table, which are trained; their gradient needs nothing else.
 
@@ -246,7 +246,7 @@ def _embedding_bag(weight: Any, indices: Any, offsets: Any, *how: Any) -> Any:
     return found[0], nothing, nothing, nothing
 
 
-@_means("aten._embedding_bag_backward.default")
+@_decomposes("aten._embedding_bag_backward.default")
 def _embedding_bag_gradient(
     gradient: Any,
     indices: Any,
@@ -276,7 +276,7 @@ def _embedding_bag_gradient(
     return table.index_add(0, indices, parts)
 
 
-@_means("aten._embedding_bag_per_sample_weights_backward.default")
+@_decomposes("aten._embedding_bag_per_sample_weights_backward.default")
 def _factors_of_bags(
     gradient: Any,
     weight: Any,
