@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -83,6 +85,19 @@ def test_a_function_behind_a_long_sum_is_a_loop_over_copies() -> None:
     assert "alloc t.kept: float32[6, 8] in stack" in text
     assert "t.kept[m.kept, b.kept] = t[m.kept, b.kept]" in text
     assert "y[i, m, b] = exp(t.kept[m, b]) + t.kept[m, b]" in text
+
+
+def test_copies_have_names_of_their_own() -> None:
+    """Beside a parameter and a loop with the names that they would have."""
+    text = str(tile(store="y[i, m, b] = exp(t[m, b]) + w[0, b]"))
+    names = {"w": "t.kept", "k": "m.kept"}
+    for old, new in names.items():
+        text = re.sub(rf"\b{old}\b(?!\()", new, text)
+    made = rolled(parse(text.split("\n")))
+    assert made is not None
+    assert "alloc t.kept_2: float32[6, 8] in stack" in str(made)
+    assert "t.kept_2[m.kept_2, b.kept] = t[m.kept_2, b.kept]" in str(made)
+    assert "exp(t.kept_2[m, b]) + t.kept[0, b]" in str(made)
 
 
 def test_what_the_sums_are_added_to_stays_as_it_is() -> None:

@@ -28,7 +28,7 @@ from tilewright.expr.nodes import INDEX, Buffer, Call, Expr, Load, Var
 from tilewright.expr.reads import is_inside
 from tilewright.ir.node import postorder, substitute
 from tilewright.loops.analysis.access import environment, expressions
-from tilewright.loops.analysis.effects import writes
+from tilewright.loops.analysis.effects import allocated, writes
 from tilewright.loops.analysis.terms import loads, variables
 from tilewright.loops.nodes import (
     Alloc,
@@ -70,13 +70,14 @@ def roll_functions(kernel: Kernel) -> Kernel:
     What it reads of them is first copied to an array on the stack, since a place that the loop
     decides is no register. Every statement runs as often as before, in the same order.
     """
-    names = {f.var.name for f in loops_of(kernel.body)}
+    arrays = {b.name for b in (*kernel.params, *allocated(kernel.body))}
+    names = arrays | {f.var.name for f in loops_of(kernel.body)}
     body = _rolled(kernel.body, {}, names)
     return kernel if body is kernel.body else kernel.with_body(body)
 
 
 def _rolled(s: Stmt, held: Held, names: set[str]) -> Stmt:
-    """A statement; held: in registers around it; names: of the kernel's loops."""
+    """A statement; held: in registers around it; names: of the kernel's loops and arrays."""
     if isinstance(s, Unit) or (isinstance(s, For) and s.kind == "vector"):
         return s
     if isinstance(s, For) and _is_long(s) and _is_behind_sums(s, held):
@@ -145,7 +146,7 @@ def _in_loop(f: For, held: Held, names: set[str]) -> Stmt:
     copies: dict[Buffer, Buffer] = {}
     read = _read(f, held)
     for b in dict.fromkeys(a.buffer for a in read):
-        copies[b] = Buffer(f"{b.name}.kept", b.extents, b.dtype, "stack")
+        copies[b] = Buffer(fresh(names, f"{b.name}.kept"), b.extents, b.dtype, "stack")
     there = {a: copies[a.buffer][a.index] for a in read}
     body: Stmt = substitute(f.body, there)
     made: Stmt = block(_copying(f, there, names), loop(f.var, f.extent, body))
