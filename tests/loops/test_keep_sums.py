@@ -53,6 +53,17 @@ def copies(kernel: Kernel) -> list[str]:
     ]
 
 
+def test_a_copy_has_a_name_of_its_own() -> None:
+    """Beside a parameter with the name that it would have."""
+    _, made = checked("""
+kernel k(C.sum: float32[4, 8]) -> C: float32[4]:
+  for y in 4:
+    for k in 8:
+      C[y] add= C.sum[y, k]
+""")
+    assert copies(made) == ["C.sum2[]"]
+
+
 def test_the_page_s_example() -> None:
     _, made = checked("""
 kernel k(A: float32[4, 8], B: float32[8, 16]) -> C: float32[4, 16]:

@@ -16,14 +16,14 @@ from tilewright.expr.nodes import INDEX, Var
 from tilewright.ir.node import substitute
 from tilewright.loops.nodes import Alloc as Memory
 from tilewright.loops.nodes import Block, For, Kernel, Stmt, block, loop
-from tilewright.loops.walk import loops_of
+from tilewright.loops.walk import loops_of, names_of
 
 ITEMS: Final = 64  # of a group, at most; of two dimensions as many together
 
 
 def grouped(kernel: Kernel) -> Kernel:
     """The kernel with its global work items in groups, of a size that divides their number."""
-    names = {f.var.name for f in loops_of(kernel.body)}
+    names = names_of(kernel)
     return kernel.with_body(_grouped(kernel.body, names))
 
 

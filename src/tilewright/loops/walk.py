@@ -16,6 +16,7 @@ from tilewright.loops.nodes import (
     Block,
     For,
     If,
+    Kernel,
     Stmt,
     Store,
     Unit,
@@ -205,6 +206,12 @@ def units_of(root: Stmt) -> tuple[Unit, ...]:
     """The Units of `root` in program order."""
     units = summary(root).units
     return (root, *units) if isinstance(root, Unit) else units
+
+
+def names_of(kernel: Kernel) -> set[str]:
+    """Every name of a loop or a buffer in use."""
+    found = {b.name for b in (*kernel.params, *summary(kernel.body).buffers)}
+    return found.union(f.var.name for f in loops_of(kernel.body))
 
 
 def place_of(root: Stmt, loop: For) -> StatementPlace:

@@ -28,7 +28,7 @@ from tilewright.ir.node import postorder
 from tilewright.loops.analysis.access import Env, environment
 from tilewright.loops.analysis.terms import variables
 from tilewright.loops.nodes import WHOLE, For, If, Kernel, Stmt, block, loop
-from tilewright.loops.walk import loops_of
+from tilewright.loops.walk import loops_of, names_of
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import check_tiles
 from tilewright.schedule.simplify_guards import simplify_guards
@@ -71,7 +71,7 @@ def _parted(kernel: Kernel, name: str) -> Kernel | None:
         full = Max(Min(full, f.extent), const(0))
     holds: dict[Any, Any] = dict.fromkeys(found, const(True, Lt(full, full).dtype))
     whole = simplify_guards(edit.rewrite(f.body, env, holds), env)
-    rest, _ = edit.renamed(f, tree.names(kernel), ".rest")
+    rest, _ = edit.renamed(f, names_of(kernel), ".rest")
     assert isinstance(rest, For)
     if f.kind == "parallel":
         other = edit.rewrite(rest.body, env, {rest.var: f.var})

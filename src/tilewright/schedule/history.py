@@ -16,7 +16,7 @@ from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ScheduleError
 from tilewright.loops.nodes import SIZE, Kernel
 from tilewright.loops.printer import show_kernel
-from tilewright.loops.walk import loops_of
+from tilewright.loops.walk import loops_of, names_of
 from tilewright.schedule import tree
 from tilewright.schedule.trace import Step, Trace, apply
 
@@ -137,7 +137,7 @@ class History:
         seen = False
         programs = (*self._before, self.kernel)
         for n, kernel in enumerate(programs[since:], since):
-            if name in tree.names(kernel):
+            if name in names_of(kernel):
                 seen = True
             elif seen:
                 return f"step {n}, {self._steps[n - 1]}, took {name} away"

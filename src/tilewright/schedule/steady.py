@@ -61,8 +61,8 @@ from tilewright.loops.nodes import (
     While,
     block,
 )
-from tilewright.loops.walk import loops_of, walk
-from tilewright.schedule import edit, tree
+from tilewright.loops.walk import loops_of, names_of, walk
+from tilewright.schedule import edit
 from tilewright.schedule.primitives.partition_loop import parts
 from tilewright.schedule.simplify_guards import (
     conditions,
@@ -103,7 +103,7 @@ class _Copies:
     """
 
     def __init__(self, kernel: Kernel) -> None:
-        self.taken = tree.names(kernel)
+        self.taken = names_of(kernel)
         self.whole = {name for name, said in kernel.notes.items() if WHOLE in said}
         self.room = GROWTH
 

@@ -109,10 +109,3 @@ def check_steady(f: For, others: Collection[Var], primitive: str) -> None:
             where=f"loop {f.var.name}",
             hint="keep such a loop inside the loops that its extent depends on",
         )
-
-
-def names(kernel: Kernel) -> set[str]:
-    """Every name of a loop or a buffer in use."""
-    allocated = summary(kernel.body).buffers
-    found = {b.name for b in (*kernel.params, *allocated)}
-    return found.union(f.var.name for f in loops_of(kernel.body))

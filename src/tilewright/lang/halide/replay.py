@@ -44,7 +44,7 @@ from tilewright.lang.halide.syntax.pipeline import Pipeline
 from tilewright.lang.halide.together import share_loops
 from tilewright.loops.analysis.effects import reads, writes
 from tilewright.loops.nodes import SIZE, WHOLE, For, Update
-from tilewright.loops.walk import StatementPlace, walk
+from tilewright.loops.walk import StatementPlace, names_of, walk
 from tilewright.schedule import Schedule, edit, tree
 from tilewright.schedule.ahead import prefetch_ahead
 from tilewright.schedule.primitives.pipeline import sequence
@@ -183,10 +183,10 @@ def _specialize(placed: Sequence[Scheduled], state: Replay) -> None:
 def _copy(plan: PipelinePlan | None, special: SpecializedCopy, state: Replay) -> None:
     """The program again, for when a condition holds, and its nests and buffers."""
     before = state.schedule.kernel
-    _, named = edit.renamed(before.body, tree.names(before), ".s")
+    _, named = edit.renamed(before.body, names_of(before), ".s")
     condition = condition_text(special.condition, state.pipeline)
     state.schedule.specialize(condition)
-    there = tree.names(state.schedule.kernel)
+    there = names_of(state.schedule.kernel)
     for nest in list(state.nests):
         own = nest.plan is plan
         loops = {v: named[x] for v, x in nest.loops.items() if named[x] in there}

@@ -33,6 +33,7 @@ from tilewright.lang.mdh.parameters import (
     split_layers,
 )
 from tilewright.lang.mdh.partial import PART, in_two_passes
+from tilewright.loops.walk import names_of
 from tilewright.schedule import Schedule, tree
 from tilewright.schedule.primitives.split import Tail
 from tilewright.schedule.space.nest import fuse_all
@@ -185,7 +186,7 @@ class _Nest:
         at = (self.of("BLK") + self.of("SM"))[-1:]
         new = self.s.cache_read(buffer, at[0] if at else None, "shared")
         threads = [self.loops[key] for key in reversed(self.order) if key[0] == "THR"]
-        copies = [n for n in sorted(tree.names(self.s.kernel)) if _copies(new, n)]
+        copies = [n for n in sorted(names_of(self.s.kernel)) if _copies(new, n)]
         for loop, thread, axis in zip(reversed(copies), threads, "xyz", strict=False):
             n = tree.find_loop(self.s.kernel, thread, "bind")[0].trips
             extent = tree.find_loop(self.s.kernel, loop, "bind")[0].trips

@@ -34,7 +34,7 @@ from tilewright.loops.nodes import (
     block,
     loop,
 )
-from tilewright.loops.walk import below, loops_of
+from tilewright.loops.walk import below, names_of
 
 
 def keep_sums(kernel: Kernel, most: int) -> Kernel:
@@ -58,7 +58,7 @@ def keep_sums(kernel: Kernel, most: int) -> Kernel:
     that it is changed at the end only. Steps keep their order, and the copy has the target's dtype:
     every result is the same to the last bit.
     """
-    names = {f.var.name for f in loops_of(kernel.body)}
+    names = names_of(kernel)
     body = _kept(kernel.body, (), most, names)
     return kernel if body is kernel.body else kernel.with_body(body)
 
@@ -91,12 +91,13 @@ class _Nest:
     tests: tuple[Expr, ...]
 
     def kept(self, names: set[str]) -> Stmt:
-        """The nest on copies of its targets; names: of the kernel's loops, including new ones."""
+        """The nest on copies of its targets; names: the kernel's, including new ones."""
         shape = tuple(f.trips or 1 for f in self.others)
         index = tuple(f.var for f in self.others)
         targets = dict(self.update.targets)
+        wishes = {b: fresh(names, f"{b.name}.sum", "") for b in targets}
         copies = {
-            b: Buffer(f"{b.name}.sum", shape, b.dtype, "register") for b in targets
+            b: Buffer(name, shape, b.dtype, "register") for b, name in wishes.items()
         }
         update = Update(
             tuple(copies[b] for b in self.update.buffers),

@@ -38,7 +38,7 @@ from tilewright.loops.nodes import (
     block,
     loop,
 )
-from tilewright.loops.walk import loops_of, walk
+from tilewright.loops.walk import names_of, walk
 
 
 def ordered_pairs(kernel: Kernel) -> Kernel:
@@ -60,7 +60,7 @@ def ordered_pairs(kernel: Kernel) -> Kernel:
     index. Where it holds an index, the operators agree. The step that is done twice leaves no
     identity, and changes nothing the second time: its own value ties with itself.
     """
-    names = {f.var.name for f in loops_of(kernel.body)}
+    names = names_of(kernel)
     body = _Walk(names, {}).changed(kernel.body)
     return kernel if body is kernel.body else kernel.with_body(body)
 

@@ -22,7 +22,7 @@ from tilewright.ir.node import postorder, substitute
 from tilewright.loops.analysis.access import expressions
 from tilewright.loops.analysis.terms import variables
 from tilewright.loops.nodes import Block, For, Kernel, Stmt, Store, Update, block, loop
-from tilewright.loops.walk import below, loops_of, walk
+from tilewright.loops.walk import below, names_of, walk
 
 STEPS = 4  # that are written out
 STATEMENTS = 4  # in one step, at most
@@ -37,7 +37,7 @@ def unroll_scatters(kernel: Kernel) -> Kernel:
     and Updates of up to NODES nodes. Every statement runs as often as before, in the same order, so
     the result is identical to the last bit.
     """
-    names = {f.var.name for f in loops_of(kernel.body)}
+    names = names_of(kernel)
     body = _unrolled(kernel.body, names, kernel.notes.keys())
     return kernel if body is kernel.body else kernel.with_body(body)
 

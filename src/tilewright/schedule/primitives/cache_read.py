@@ -22,7 +22,7 @@ from tilewright.loops.analysis.effects import writes
 from tilewright.loops.analysis.region import region
 from tilewright.loops.nodes import Alloc, Kernel, Stmt, Store, block
 from tilewright.loops.scopes import Scope
-from tilewright.loops.walk import StatementPlace
+from tilewright.loops.walk import StatementPlace, names_of
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import check_kinds, refuse_buffer
 from tilewright.schedule.primitives.cache_write import body_of
@@ -67,7 +67,7 @@ def cache_read(
     found = accesses_of(body, old)
     env = environment(kernel.body)
     box = region(old, found, env, "cache_read", clip=not pad)
-    taken = tree.names(kernel)
+    taken = names_of(kernel)
     suffix = ".pad" if pad else ".local"
     new = Buffer(fresh(taken, name or buffer + suffix), box.shape, old.dtype, scope)
     padded, outside = _guarded_reads(body, old, env) if pad else ({}, None)

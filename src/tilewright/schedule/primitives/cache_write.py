@@ -14,7 +14,7 @@ from tilewright.loops.analysis.access import (
 from tilewright.loops.analysis.region import Region, region, uncovered
 from tilewright.loops.nodes import Alloc, For, Kernel, Stmt, Store, block
 from tilewright.loops.scopes import Scope
-from tilewright.loops.walk import StatementPlace
+from tilewright.loops.walk import StatementPlace, names_of
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import check_kinds, refuse_buffer
 from tilewright.schedule.registry import primitive_with
@@ -74,7 +74,7 @@ def cache_write(
     body = part.body
     touched = _touching(body, old, f"loop {loop} does not write it")
     box = region(old, touched, env, "cache_write")
-    taken = tree.names(kernel)
+    taken = names_of(kernel)
     new = Buffer(fresh(taken, name or f"{buffer}.acc"), box.shape, old.dtype, scope)
 
     def into_copy(index: Index) -> tuple[Buffer, Index]:

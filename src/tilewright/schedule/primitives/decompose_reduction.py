@@ -19,6 +19,7 @@ from tilewright.loops.nodes import (
     While,
     block,
 )
+from tilewright.loops.walk import names_of
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import check_steady, refuse
 from tilewright.schedule.primitives.fission import check_separable
@@ -67,7 +68,7 @@ def decompose_reduction(
     for x in reversed(spine):
         hoisted = _around(x, hoisted)
         remaining = _around(x, remaining)
-    copy, table = edit.renamed(hoisted, tree.names(kernel), ".init")
+    copy, table = edit.renamed(hoisted, names_of(kernel), ".init")
     new = edit.put(kernel, place, block(copy, remaining))
     return new, tuple(table[x.var.name] for x in loops)
 

@@ -15,7 +15,7 @@ from tilewright.loops.analysis.access import (
 )
 from tilewright.loops.analysis.effects import writes
 from tilewright.loops.nodes import Alloc, Block, For, Kernel, Stmt, block
-from tilewright.loops.walk import loops_of
+from tilewright.loops.walk import loops_of, names_of
 from tilewright.schedule import edit, tree
 from tilewright.schedule.primitives.compute_at import producers
 from tilewright.schedule.registry import primitive
@@ -47,7 +47,7 @@ def duplicate(
         raise _refused(buffer, f"it does not exist at loop {loop}")
     home, group, made, _ = producers(target, alloc, place, "duplicate")
     _check_uses(kernel, group, made, f)
-    taken = tree.names(kernel)
+    taken = names_of(kernel)
     copies: dict[Buffer, Buffer] = {}
     moves: dict[Buffer, edit.Move] = {}
     for b in group:

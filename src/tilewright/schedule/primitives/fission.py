@@ -9,6 +9,7 @@ from tilewright.loops.analysis.dependence import can_fission
 from tilewright.loops.analysis.terms import loads
 from tilewright.loops.analysis.verdict import Verdict
 from tilewright.loops.nodes import Block, For, If, Kernel, Stmt, block
+from tilewright.loops.walk import names_of
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import because, check_steady, refuse
 from tilewright.schedule.registry import primitive
@@ -67,7 +68,7 @@ def fission(kernel: Kernel, loop: str, after: int) -> tuple[Kernel, str]:
     check_steady((f,), first, "fission", loop)
     check_separable(can_fission(kernel, f, after), "fission", loop)
     env = environment(kernel.body)
-    taken = tree.names(kernel)
+    taken = names_of(kernel)
     again = Var(fresh(taken, f"{loop}.2"), INDEX)
     second = edit.rewrite(second, env, {f.var: again})
     new = block(

@@ -8,7 +8,8 @@ from tilewright.base.names import fresh
 from tilewright.expr.nodes import INDEX, FloorDiv, Mod, Var, const
 from tilewright.loops.analysis.access import environment
 from tilewright.loops.nodes import Kernel, loop
-from tilewright.schedule import edit, tree
+from tilewright.loops.walk import names_of
+from tilewright.schedule import edit
 from tilewright.schedule.legality import refuse
 from tilewright.schedule.primitives.annotate import check_unmarked
 from tilewright.schedule.primitives.reorder import perfect_nest
@@ -46,7 +47,7 @@ def fuse(kernel: Kernel, outer: str, inner: str) -> tuple[Kernel, str]:
             "fuse loops of which only the outer one is open, or specialize",
         )
     total = a.extent * n if a.trips is None else const(a.trips * n)
-    fused = Var(fresh(tree.names(kernel), f"{outer}_{inner}"), INDEX)
+    fused = Var(fresh(names_of(kernel), f"{outer}_{inner}"), INDEX)
     parts: dict[Any, Any] = {
         a.var: FloorDiv(fused, const(n)),
         b.var: Mod(fused, const(n)),

@@ -14,6 +14,7 @@ from tilewright.loops.analysis.access import Index, accesses_of, environment
 from tilewright.loops.analysis.effects import reads, writes
 from tilewright.loops.analysis.terms import loads, variables
 from tilewright.loops.nodes import Alloc, Block, For, Kernel, Stmt, Store, Update, block
+from tilewright.loops.walk import names_of
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import refuse, refuse_buffer
 from tilewright.schedule.registry import primitive
@@ -62,7 +63,7 @@ def hoist_update(kernel: Kernel, loop: str) -> tuple[Kernel, tuple[str, ...]]:
         for store, around in _stores(kernel, b, axis, update):
             hoisted.setdefault(around, []).append(store)
     parts: dict[Any, Any] = {g: _apart(g, stores) for g, stores in hoisted.items()}
-    parts[f] = _Hoisted(f, update, alike, tree.names(kernel)).made()
+    parts[f] = _Hoisted(f, update, alike, names_of(kernel)).made()
     body = edit.rewrite(
         substitute(kernel.body, parts), environment(kernel.body), moves=moves
     )

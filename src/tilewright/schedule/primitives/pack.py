@@ -11,7 +11,7 @@ from tilewright.loops.analysis.access import Env, Index, environment
 from tilewright.loops.analysis.terms import loads, variables
 from tilewright.loops.nodes import Alloc, For, Kernel, Stmt, Store, block
 from tilewright.loops.scopes import Scope
-from tilewright.loops.walk import StatementPlace, walk
+from tilewright.loops.walk import StatementPlace, names_of, walk
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import refuse
 from tilewright.schedule.registry import primitive
@@ -63,7 +63,7 @@ def pack(
             f"{buffer} is not final before it",
             "pack an inner loop",
         )
-    taken = tree.names(kernel)
+    taken = names_of(kernel)
     new = Buffer(fresh(taken, name or f"{buffer}.pack"), shape, old.dtype, scope)
 
     def stage(point: Index) -> Stmt:

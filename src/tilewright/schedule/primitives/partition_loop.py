@@ -8,6 +8,7 @@ from typing import Any
 
 from tilewright.loops.analysis.access import Env, environment
 from tilewright.loops.nodes import GPU_AXES, Block, For, Kernel, Stmt, block, loop
+from tilewright.loops.walk import names_of
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import check_kinds, refuse
 from tilewright.schedule.primitives.annotate import check_unmarked
@@ -53,7 +54,7 @@ def partition_loop(
             f"the points {given} do not part its {n} iterations",
             f"take increasing ones in 1..{n - 1}",
         )
-    made = parts(f, found, n, env, tree.names(kernel))
+    made = parts(f, found, n, env, names_of(kernel))
     result = edit.put(kernel, place, block(*made))
     around = [g.var.name for g in place.loops if g.together]
     hint = "partition the loop before the one around it gets its kind"

@@ -12,7 +12,7 @@ from tilewright.loops.analysis.dependence import can_delay
 from tilewright.loops.analysis.effects import reads, writes
 from tilewright.loops.analysis.verdict import Pair
 from tilewright.loops.nodes import Alloc, Block, For, Kernel, Stmt, block, loop
-from tilewright.loops.walk import StatementPlace
+from tilewright.loops.walk import StatementPlace, names_of
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import because, check_one_place, refuse, show_pair
 from tilewright.schedule.primitives.annotate import check_unmarked
@@ -203,7 +203,7 @@ class _Parts:
         self.body = body
         self.stages = stages
         self.env = environment(kernel.body)
-        self.taken = tree.names(kernel)
+        self.taken = names_of(kernel)
         self.versions: dict[Buffer, Buffer] = {}
         for b, n in copies.items():
             if n > 1:

@@ -8,6 +8,7 @@ from typing import Any
 from tilewright.expr.nodes import INDEX, Var
 from tilewright.ir.node import substitute
 from tilewright.loops.nodes import Kernel
+from tilewright.loops.walk import names_of
 from tilewright.schedule import tree
 from tilewright.schedule.legality import refuse
 from tilewright.schedule.registry import primitive
@@ -31,7 +32,7 @@ def rename(kernel: Kernel, *names: str) -> tuple[Kernel, None]:
             "these are not pairs",
             "give each loop once, and its name",
         )
-    others = tree.names(kernel) - pairs.keys()
+    others = names_of(kernel) - pairs.keys()
     values: dict[Any, Any] = {}
     for old, new in pairs.items():
         found, _ = tree.find_loop(kernel, old, "rename")

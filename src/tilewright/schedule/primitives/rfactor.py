@@ -32,7 +32,7 @@ from tilewright.loops.nodes import (
     loop,
 )
 from tilewright.loops.scopes import Scope
-from tilewright.loops.walk import StatementPlace, walk
+from tilewright.loops.walk import StatementPlace, names_of, walk
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import refuse
 from tilewright.schedule.registry import primitive_with
@@ -75,7 +75,7 @@ def rfactor(
     index = update.indices[0]
     top, above = (f, place.above) if scatters else _top(f, place, index)
     env = environment(kernel.body)
-    taken = tree.names(kernel)
+    taken = names_of(kernel)
     _check_unused(top, update, loop)
     if scatters:
         box = _whole(update.buffers[0], loop, scope)

@@ -16,7 +16,7 @@ from tilewright.loops.analysis.effects import reads, writes
 from tilewright.loops.analysis.terms import loads, variables
 from tilewright.loops.nodes import For, If, Kernel, Stmt, block
 from tilewright.loops.nodes import loop as loop_of
-from tilewright.loops.walk import loops_of
+from tilewright.loops.walk import loops_of, names_of
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import because, check_one_place, refuse
 from tilewright.schedule.primitives.annotate import check_unmarked
@@ -71,7 +71,7 @@ def rotate(
         _check_order(kernel, f, s, body.stmts[to:], own, 1)
     env = environment(kernel.body)
     first = _at(block(*moved), f, guards, const(0), env)
-    first, _ = edit.renamed(first, tree.names(kernel), ".pro")
+    first, _ = edit.renamed(first, names_of(kernel), ".pro")
     later = _at(block(*moved), f, (*guards, f.var < n), f.var + 1, env)
     rest = (*body.stmts[:start], *body.stmts[stop:to], later, *body.stmts[to:])
     around = [b for b in body.buffers if b not in own]

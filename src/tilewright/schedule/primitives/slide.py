@@ -14,7 +14,7 @@ from tilewright.expr.simplify import simplify
 from tilewright.ir.node import substitute
 from tilewright.loops.analysis.access import Access, Env, accesses, environment
 from tilewright.loops.nodes import Alloc, Block, For, Kernel, Stmt, block
-from tilewright.loops.walk import StatementPlace, loops_of
+from tilewright.loops.walk import StatementPlace, loops_of, names_of
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import check_kinds, refuse_buffer
 from tilewright.schedule.registry import primitive
@@ -102,7 +102,7 @@ def slide(
             f"all of it is used before loop {loop}",
             "slide the other uses first",
         )
-    warm, names = _warm(home, target, window, (done, env, tree.names(kernel)))
+    warm, names = _warm(home, target, window, (done, env, names_of(kernel)))
     new = _new_rows(window, f.var, done - start.const, env)
     steps = [
         restrict_to_rows(s, target, window.dim, new, env, "slide") for s in home.made

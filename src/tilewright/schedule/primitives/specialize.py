@@ -15,7 +15,7 @@ from tilewright.loops.analysis.access import Env, environment
 from tilewright.loops.analysis.effects import writes
 from tilewright.loops.analysis.terms import loads, variables
 from tilewright.loops.nodes import SIZE, Alloc, For, If, Kernel, Stmt
-from tilewright.loops.walk import StatementPlace, loops_of, walk
+from tilewright.loops.walk import StatementPlace, loops_of, names_of, walk
 from tilewright.schedule import edit, tree
 from tilewright.schedule.conditions import parse_condition
 from tilewright.schedule.legality import check_kinds, refuse
@@ -58,7 +58,7 @@ def specialize(
             "take a condition that may change",
         )
     body = place.stmt
-    copy, table = edit.renamed(body, tree.names(kernel), ".s")
+    copy, table = edit.renamed(body, names_of(kernel), ".s")
     copy = _with_numbers(copy, test, kernel)
     env |= environment(copy)
     tested = {x.buffer for x in loads(test)}

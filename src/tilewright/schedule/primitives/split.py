@@ -13,6 +13,7 @@ from tilewright.expr.reads import reads_memory
 from tilewright.loops.analysis.access import Env, environment
 from tilewright.loops.nodes import For, If, Kernel, Stmt, block
 from tilewright.loops.nodes import loop as loop_of
+from tilewright.loops.walk import names_of
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import check_repeatable, refuse
 from tilewright.schedule.primitives.annotate import check_unmarked
@@ -55,7 +56,7 @@ def split(
     f, place = tree.find_loop(kernel, loop, "split")
     check_unmarked(kernel, (loop,), "split")
     _check(kernel, f, factor, tail)
-    taken = tree.names(kernel)
+    taken = names_of(kernel)
     outer = Var(fresh(taken, f"{loop}.o"), INDEX)
     inner = Var(fresh(taken, f"{loop}.i"), INDEX)
     env = environment(kernel.body)

@@ -26,7 +26,7 @@ from tilewright.loops.nodes import (
     loop,
 )
 from tilewright.loops.scopes import Scope
-from tilewright.loops.walk import StatementPlace, loops_of, walk
+from tilewright.loops.walk import StatementPlace, loops_of, names_of, walk
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import refuse
 from tilewright.schedule.registry import primitive_with
@@ -72,7 +72,7 @@ class _Scan:
     ) -> None:
         self.f, self.place, self.scope = f, place, scope
         self.trips = tree.trips(f, "split_scan")
-        self.taken = tree.names(kernel)
+        self.taken = names_of(kernel)
         self.env = environment(kernel.body)
         self.update = self._the_update()
         self._check_place()

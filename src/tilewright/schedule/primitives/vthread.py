@@ -23,7 +23,7 @@ from tilewright.loops.nodes import (
     block,
 )
 from tilewright.loops.nodes import loop as for_
-from tilewright.loops.walk import below, loops_of
+from tilewright.loops.walk import below, loops_of, names_of
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import check_kinds, refuse
 from tilewright.schedule.primitives.annotate import check_unmarked
@@ -62,7 +62,7 @@ def vthread(kernel: Kernel, loop: str) -> tuple[Kernel, tuple[str, ...]]:
     hint = "take a loop of a cc dimension, or rfactor first"
     together = edit.put(kernel, place, For(f.var, f.extent, "vector", f.body))
     check_kinds(together, (loop,), "vthread", hint)
-    threads = _Threads(f, n, tree.names(kernel), environment(kernel.body))
+    threads = _Threads(f, n, names_of(kernel), environment(kernel.body))
     new = threads.inject(f.body)
     result = edit.put(kernel, place, new)
     inner = [x.var.name for x in loops_of(new) if x.kind != "serial"]

@@ -17,8 +17,8 @@ from tilewright.loops.intrinsic import intrinsic
 from tilewright.loops.match import match
 from tilewright.loops.nodes import Block, For, Kernel, Stmt, Store, Unit, block, loop
 from tilewright.loops.operands import OperandMismatch
-from tilewright.loops.walk import below
-from tilewright.schedule import edit, tree
+from tilewright.loops.walk import below, names_of
+from tilewright.schedule import edit
 
 TILE = 1024  # elements of a tile at most, which is written out as a whole
 
@@ -31,7 +31,7 @@ def copies_across(kernel: Kernel, named: Callable[[DType], str | None]) -> Kerne
     loop, around Stores of values loaded from buffers that none of them writes, at indices that do
     not depend on data.
     """
-    taken = tree.names(kernel)
+    taken = names_of(kernel)
     body = _changed(kernel.body, named, taken)
     return kernel if body is kernel.body else kernel.with_body(body)
 

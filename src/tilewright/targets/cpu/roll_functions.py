@@ -28,7 +28,7 @@ from tilewright.expr.nodes import INDEX, Buffer, Call, Expr, Load, Var
 from tilewright.expr.reads import is_inside
 from tilewright.ir.node import postorder, substitute
 from tilewright.loops.analysis.access import environment, expressions
-from tilewright.loops.analysis.effects import allocated, writes
+from tilewright.loops.analysis.effects import writes
 from tilewright.loops.analysis.terms import loads, variables
 from tilewright.loops.nodes import (
     Alloc,
@@ -43,7 +43,7 @@ from tilewright.loops.nodes import (
     loop,
 )
 from tilewright.loops.passes.promote import WRITTEN_OUT, is_constant
-from tilewright.loops.walk import below, loops_of, walk
+from tilewright.loops.walk import below, names_of, walk
 from tilewright.targets.llvm.expansions import expansion
 
 FEWEST: Final = 4  # iterations that become a loop
@@ -70,8 +70,7 @@ def roll_functions(kernel: Kernel) -> Kernel:
     What it reads of them is first copied to an array on the stack, since a place that the loop
     decides is no register. Every statement runs as often as before, in the same order.
     """
-    arrays = {b.name for b in (*kernel.params, *allocated(kernel.body))}
-    names = arrays | {f.var.name for f in loops_of(kernel.body)}
+    names = names_of(kernel)
     body = _rolled(kernel.body, {}, names)
     return kernel if body is kernel.body else kernel.with_body(body)
 
