@@ -184,10 +184,12 @@ def phase(name: str, to: Buffer, value: Callable[[Var], Expr]) -> Stmt:
     return loop(i, 32, Store(to, index, value(i)), "threadIdx.x")
 
 
-def copies(name: str, to: Buffer, source: Callable[[Var, Var], Expr]) -> Stmt:
+def copies(
+    name: str, to: Buffer, source: Callable[[Var, Var], Expr], slot: int = 0
+) -> Stmt:
     """A box of 16 rows."""
     r, c = Var(name, INDEX), Var(f"{name}.c", INDEX)
-    at = (r, c) if len(to.shape) == 2 else (as_expr(0, INDEX), r, c)
+    at = (r, c) if len(to.shape) == 2 else (as_expr(slot, INDEX), r, c)
     return loop(r, ROWS, loop(c, 32, Store(to, at, source(r, c))))
 
 
@@ -218,6 +220,44 @@ def test_a_wait_is_in_front_of_the_barrier_of_the_cluster_even_if_others_wait_la
     assert [s.scope for s in barriers(p)] == ["cluster", "shared"]
     for seed in range(4):
         judged(kernel, p, seed)
+
+
+@pytest.mark.parametrize("turn", range(3))
+def test_a_wait_behind_the_barrier_of_the_cluster_is_too_late_for_the_next_box(turn):
+    """The one for what is read in between waits for as much, but other blocks may be ahead then."""
+    v = own("v", (ROWS, 32))
+    parts = [
+        copies("r1", v, lambda r, c: X[0, r, c]),
+        phase("i1", Y, lambda i: v[0, const(31) - i]),
+        copies("r2", T, lambda r, c: X[1, r, c]),
+    ]
+    first = copies("r", v, lambda r, c: X[0, r, c])
+    again = loop(Var("k", INDEX), 3, block(*parts[turn:], *parts[:turn]))
+    kernel = made(block(first, again), (v, T), ("r", "r1", "r2"))
+    p = launched(kernel)
+    assert "cluster" in {s.scope for s in barriers(p)}
+    judged(kernel, p)
+    lines = str(p).split("\n")
+    (met,) = [n for n, line in enumerate(lines) if "barrier cluster" in line]
+    assert "wait bulk" in lines[met - 1]
+    with pytest.raises(
+        RaceError, match=r"with no (wait|barrier of the cluster) between"
+    ):
+        judged(None, parse_program([*lines[: met - 1], *lines[met:]]))
+
+
+def test_a_wait_is_in_front_of_the_last_barrier_on_the_way_to_what_is_read():
+    """A box is read two steps later: one of a later step may be in flight then."""
+    k, r, c, i = (Var(name, INDEX) for name in ("k", "r", "c", "i"))
+    read = loop(i, 32, Store(Y, (B, i), ODD[(k + 1) % 3, 0, i]), "threadIdx.x")
+    store = Store(ODD, (k % 3, r, c), X[k % 4, r, c])
+    copy = loop(r, ROWS, loop(c, 32, store))
+    rest = [copies(f"s{n}", ODD, lambda r, c: X[0, r, c], n) for n in range(3)]
+    boxes = ("r", "s0", "s1", "s2")
+    kernel = made(block(*rest, loop(k, 4, block(read, copy))), (ODD,), boxes)
+    p = launched(kernel)
+    judged(kernel, p)
+    assert [s.pending for s in found(p, Wait)] == [1, 0]
 
 
 def test_a_barrier_of_the_cluster_is_also_one_for_memory_of_the_caller():

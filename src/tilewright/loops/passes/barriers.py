@@ -426,9 +426,8 @@ def _skipped(
         if isinstance(f, For) and f.trips:
             found[sequence] = 0
             for n in range(1, min(f.trips, MOST) + 1):
-                first = _first(b, f, n)
-                later = carrier is not None
-                if _conflict(a, first, same, carrier, is_later=later) is not None:
+                first = _first(b, f, n)  # another access than `a` in any case
+                if _conflict(a, first, same, carrier) is not None:
                     break
                 found[sequence] = n
     return found
