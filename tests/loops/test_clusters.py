@@ -260,6 +260,22 @@ def test_a_wait_is_in_front_of_the_last_barrier_on_the_way_to_what_is_read():
     assert [s.pending for s in found(p, Wait)] == [1, 0]
 
 
+def test_a_wait_is_for_the_step_that_reads_a_box_that_was_copied_before_the_loop():
+    """The second step reads it, behind the box of the first one; those of steps are read later."""
+    t = own("t", (4, ROWS, 32))
+    k, r, c, i = (Var(name, INDEX) for name in ("k", "r", "c", "i"))
+    read = loop(i, 32, Store(Y, (B, i), t[(k + 1) % 4, 0, i]), "threadIdx.x")
+    store = Store(t, (k % 4, r, c), X[k % 4, r, c])
+    steps = loop(k, 5, block(read, loop(r, ROWS, loop(c, 32, store))))
+    first = [copies(f"s{n}", t, lambda r, c: X[0, r, c], n) for n in (1, 3, 2)]
+    early = phase("e", Z, lambda i: t[1, 0, i] + t[3, 0, i])
+    body = block(*first[:2], early, first[2], steps)
+    kernel = made(body, (t,), ("r", "s1", "s2", "s3"))
+    p = launched(kernel)
+    judged(kernel, p)
+    assert [s.pending for s in found(p, Wait)] == [0, 1, 0]
+
+
 def test_a_barrier_of_the_cluster_is_also_one_for_memory_of_the_caller():
     step = block(
         copies("r", T, lambda r, c: X[0, r, c]),
