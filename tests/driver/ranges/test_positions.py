@@ -337,9 +337,14 @@ def test_threads_share_the_work_of_a_block_that_has_no_second_one_beside_it(
     assert not [f for own in found.values() for f in own if ".each" in f.var.name]
 
 
+def min_of_two(cores: int, trips: Sequence[int | None]) -> int:
+    """A speedup: whatever there is to do, two cores share it."""
+    return min(2, cores)
+
+
 def test_more_cores_than_a_block_has_work_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of three cores two share a block: rounds of three blocks, and two or more that are left."""
-    monkeypatch.setattr(position_blocks, "speedup", lambda cores, _: min(2, cores))
+    monkeypatch.setattr(position_blocks, "speedup", min_of_two)
     source = of_one_image(
         [("Conv", {}, (96, 16, 1, 1)), ("Conv", {"pads": [1] * 4}, (256, 96, 3, 3))]
     )
@@ -347,6 +352,46 @@ def test_more_cores_than_a_block_has_work_for(monkeypatch: pytest.MonkeyPatch) -
     exe, found = loops_of_kernels(monkeypatch, source, dims, 3)
     assert any(".each" in f.var.name for own in found.values() for f in own)
     agree(exe, source, *((h, h + 1) for h in range(3, 24)))
+
+
+@pytest.mark.representatives("n-each", "h-each", "h-blocks")
+@pytest.mark.parametrize("each", [False, True], ids=["blocks", "each"])
+@pytest.mark.parametrize("axes", ["n", "h", "w", ""])
+def test_rectangles_read_what_not_all_dimensions_have(
+    axes: str, each: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A factor of each image, row, or column, or one: a tensor of a row of them, or of channels.
+
+    each: threads share the work of each block, and the copies before it.
+    """
+    monkeypatch.setenv("TILEWRIGHT_DEBUG", "1")
+    if each:
+        monkeypatch.setattr(position_blocks, "speedup", min_of_two)
+    source = model([("Conv", {"pads": [1] * 4, "group": 4}, (16, 4, 3, 3))])
+    shape = [d if d in axes else 1 for d in ("n", "c", "h", "w")]
+    shape[1] = 16 if axes == "n" else 1
+    graph = source.graph
+    graph.input.append(helper.make_tensor_value_info("s", TensorProto.FLOAT, shape))
+    graph.node.append(helper.make_node("Mul", ["t0", "s"], ["y"]))
+    graph.output[0].name = "y"
+    dims = {"n": (1, 3), "h": (7, 12), "w": (8, 11)}
+    how: Any = {"jit": False, "cache": False, "threads": 2, "mcpu": "x86-64-v3"}
+    with events.record() as log:
+        exe: Any = tw.compile(source, dims=dims, **how)
+    assert any("rectangle" in e.fields for e in log if e.kind == "positions")
+    assert not [e.fields["reason"] for e in log if e.kind == "kept-whole"]
+    imported = import_model(source, (), Options.of({}))
+    rng = np.random.default_rng(5)
+    for n, h, w in ((1, 7, 8), (3, 12, 11), (2, 9, 9)):
+        sizes = {"n": n, "h": h, "w": w}
+        arrays = [
+            rng.standard_normal([sizes.get(d, d) for d in s]).astype(np.float32)
+            for s in (["n", 16, "h", "w"], shape)
+        ]
+        sized = specialize(imported, sizes)
+        given = dict(zip("xs", arrays, strict=True))
+        (want,) = evaluate(sized, given, float64=True).values()
+        np.testing.assert_allclose(exe(*arrays), want, rtol=2e-4, atol=2e-4)
 
 
 @pytest.mark.parametrize(

@@ -272,11 +272,14 @@ class _WindowCopy:
         Rows of a rectangle are copied in vectors, whose elements are selected one by one: anything
         will do, as no result that is kept reads it.
         """
-        given, last = self.window.outside, self.window.axes[-1]
-        vectors = self.blocks.positions.boxes and last.dim is not None
-        if given is None and vectors:
-            return const(0, self.window.tensor.dtype)
-        return given
+        given = self.window.outside
+        if given is not None or not self.blocks.positions.boxes:
+            return given
+        lengths = self.blocks.positions.shape(self.window, self.grid)
+        axes = zip(self.window.axes, lengths, strict=True)
+        moved = [a for a, n in axes if n > 1]
+        in_rows = moved and moved[-1].dim is not None
+        return const(0, self.window.tensor.dtype) if in_rows else None
 
     def _scattered(self) -> Stmt:
         """The results of a rectangle, position by position, within their tensor."""
