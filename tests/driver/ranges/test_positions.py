@@ -383,15 +383,12 @@ def test_rectangles_read_what_not_all_dimensions_have(
     imported = import_model(source, (), Options.of({}))
     rng = np.random.default_rng(5)
     for n, h, w in ((1, 7, 8), (3, 12, 11), (2, 9, 9)):
-        sizes = {"n": n, "h": h, "w": w}
-        arrays = [
-            rng.standard_normal([sizes.get(d, d) for d in s]).astype(np.float32)
-            for s in (["n", 16, "h", "w"], shape)
-        ]
+        sizes: dict[Any, int] = {"n": n, "h": h, "w": w}
+        shapes = [sizes.get(d, d) for d in shape], (n, 16, h, w)
+        s, x = (rng.standard_normal(d).astype(np.float32) for d in shapes)
         sized = specialize(imported, sizes)
-        given = dict(zip("xs", arrays, strict=True))
-        (want,) = evaluate(sized, given, float64=True).values()
-        np.testing.assert_allclose(exe(*arrays), want, rtol=2e-4, atol=2e-4)
+        (want,) = evaluate(sized, {"x": x, "s": s}, float64=True).values()
+        np.testing.assert_allclose(exe(x, s), want, rtol=2e-4, atol=2e-4)
 
 
 @pytest.mark.parametrize(
