@@ -369,7 +369,8 @@ def test_rectangles_read_what_not_all_dimensions_have(
         monkeypatch.setattr(position_blocks, "speedup", min_of_two)
     source = model([("Conv", {"pads": [1] * 4, "group": 4}, (16, 4, 3, 3))])
     shape = [d if d in axes else 1 for d in ("n", "c", "h", "w")]
-    shape[1] = 16 if axes == "n" else 1
+    c = 16 if axes == "n" else 1
+    shape[1] = c
     graph = source.graph
     graph.input.append(helper.make_tensor_value_info("s", TensorProto.FLOAT, shape))
     graph.node.append(helper.make_node("Mul", ["t0", "s"], ["y"]))
@@ -384,7 +385,8 @@ def test_rectangles_read_what_not_all_dimensions_have(
     rng = np.random.default_rng(5)
     for n, h, w in ((1, 7, 8), (3, 12, 11), (2, 9, 9)):
         sizes: dict[Any, int] = {"n": n, "h": h, "w": w}
-        shapes = [sizes.get(d, d) for d in shape], (n, 16, h, w)
+        own = [sizes[d] if d in axes else 1 for d in "nhw"]
+        shapes = [own[0], c, *own[1:]], [n, 16, h, w]
         s, x = (rng.standard_normal(d).astype(np.float32) for d in shapes)
         sized = specialize(imported, sizes)
         (want,) = evaluate(sized, {"x": x, "s": s}, float64=True).values()
