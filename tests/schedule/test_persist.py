@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
+
 import numpy as np
 import pytest
 
 from tilewright.base.errors import ScheduleError
+from tilewright.loops import launch_interp
 from tilewright.loops.interp import run
-from tilewright.loops.nodes import Alloc, Kernel
+from tilewright.loops.nodes import Alloc, If, Kernel
 from tilewright.loops.parser import parse
 from tilewright.loops.passes.on_buffers import on_buffers
+from tilewright.loops.passes.to_launches import to_launches
 from tilewright.loops.verify import verify
-from tilewright.loops.walk import loops_of, walk
+from tilewright.loops.walk import loops_of, place_of, walk
 from tilewright.schedule import Schedule
+from tilewright.testing.random_launches import BLOCKS
+from tilewright.testing.random_programs import random_arrays, random_program
 
 TILES = """\
 kernel f(x: int32[7, 4], z: int32[4]) -> y: int32[7, 4]:
@@ -77,6 +84,53 @@ def test_blocks_that_share_an_element_are_refused():
     before = changed(("y[t, k] = s[k]", "y[0, k] = s[k]"))
     with pytest.raises(ScheduleError, match="persist: "):
         Schedule(before).persist("t", 7)
+
+
+def persisted(seed: int) -> tuple[Kernel, Schedule, Counter[str]]:
+    """A random program, some of whose loops run in few blocks, and what became of the others."""
+    r = random.Random(seed)
+    program = random_program(r)
+    s, met = Schedule(program), Counter[str]()
+    for f in loops_of(program.body):
+        is_inside = place_of(program.body, f).loops
+        if not f.trips or (is_inside and r.random() < 0.8):
+            continue
+        try:
+            s.persist(f.var.name, r.randint(1, f.trips), r.choice(BLOCKS))
+        except ScheduleError:
+            met["refused"] += 1
+    return program, s, met
+
+
+@pytest.mark.parametrize(
+    "seeds", [range(30), pytest.param(range(100, 600), marks=pytest.mark.slow)], ids=str
+)
+def test_random_programs_compute_the_same_in_blocks_of_several_tiles(seeds):
+    """In the interpreter of launches, where blocks run in any order, and races are errors."""
+    met = Counter[str]()
+    for seed in seeds:
+        program, s, found = persisted(seed)
+        met += found
+        try:
+            launches = to_launches(s.kernel)
+        except ScheduleError as error:
+            assert error.code in ("TW-LAUNCH", "TW-RACE")
+            met["not launched"] += 1
+            continue
+        arrays = random_arrays(program, seed)
+        wanted = {b: a.copy() for b, a in arrays.items()}
+        run(program, wanted)
+        launch_interp.run(launches, arrays, seed)
+        for b in program.outputs:
+            np.testing.assert_array_equal(wanted[b], arrays[b], err_msg=str(seed))
+        blocks = [f for f in loops_of(s.kernel.body) if f.kind in BLOCKS]
+        inner = [
+            g for f in blocks for g in loops_of(f.body) if g.var.name.endswith(".o")
+        ]
+        met["several"] += any(g.trips and g.trips > 1 for g in inner)
+        met["guarded"] += any(isinstance(p.stmt, If) for g in inner for p in walk(g))
+    least = {"several": 0.45, "guarded": 0.3, "refused": 0.5}
+    assert all(met[what] >= n * len(seeds) for what, n in least.items()), met
 
 
 # -- rotate
