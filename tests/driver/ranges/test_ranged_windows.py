@@ -190,10 +190,16 @@ def test_random_networks_of_windows(seed: int) -> None:
 
 @pytest.mark.slow
 def test_many_random_networks_of_windows() -> None:
+    """Those that share no code have plans of several forms, which `run` checks."""
     found = [random_windows.run(seed) for seed in range(100, 200)]
     assert found.count("right") > 70
-    # Of 14 sizes with plans of their own; how many depends on what the processor makes profitable.
-    assert found.count("apart") < 5
+
+
+def test_plans_with_a_border_at_some_sizes_have_several_forms() -> None:
+    """The last window reaches the border below at even heights alone."""
+    source = random_windows.network(188, 16)
+    assert random_windows.forms(source, [{"h": h} for h in (16, 22, 28)]) == 1
+    assert random_windows.forms(source, [{"h": h} for h in (16, 17)]) == 2
 
 
 FLOORS = {
