@@ -102,6 +102,8 @@ def test_which_rows_may_round_otherwise() -> None:
         "batchnorm-into-conv",
         "conv-of-few-positions-as-product",
         "conv-without-padding-taps",
+        "padding-into-convolution",
+        "conv-without-what-is-cut",
         "convolution-of-bfloat16",
         "group-norm-by-channels",
         "norm-by-constants",

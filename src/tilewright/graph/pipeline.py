@@ -16,6 +16,7 @@ from tilewright.graph.rules.attention import ATTENTION_RULE
 from tilewright.graph.rules.batchnorm import BATCHNORM
 from tilewright.graph.rules.block_weights import block_rules
 from tilewright.graph.rules.channel_scales import CHANNEL_SCALES, NORM_BY_CONSTANTS
+from tilewright.graph.rules.cropped_convolutions import CROPPED_CONV
 from tilewright.graph.rules.driver import rewrite
 from tilewright.graph.rules.eight_bits import EIGHT_BITS
 from tilewright.graph.rules.group_norm import GROUP_NORM
@@ -28,6 +29,7 @@ from tilewright.graph.rules.padding_taps import PADDING_TAPS
 from tilewright.graph.rules.quantized import PRODUCTS, QUANTIZED
 from tilewright.graph.rules.quantized_concat import CONCAT_OF_BYTES
 from tilewright.graph.rules.rms_norm import RMS_NORM
+from tilewright.graph.rules.substitutions.filters import PADDING_INTO_CONV
 from tilewright.graph.rules.summed_filters import SUMMED_FILTERS
 from tilewright.graph.rules.unsigned_data import CONSTANTS_ONCE, UNSIGNED_DATA
 from tilewright.graph.verify import verify
@@ -178,10 +180,11 @@ class SumFilters(Pass[Graph]):
 
 @dataclass(frozen=True)
 class TrimWindows(Pass[Graph]):
-    """Remove window positions of convolutions that only reach padding."""
+    """Make Pad before and Slice behind convolutions their own padding, of which TensorFlow's and
+    causal ones have such, then remove window positions that only reach padding."""
 
     def run(self, program: Graph) -> Graph:
-        return rewrite(program, [PADDING_TAPS])
+        return rewrite(program, [PADDING_INTO_CONV, CROPPED_CONV, PADDING_TAPS])
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from tilewright.graph.rules.batchnorm import BATCHNORM
 from tilewright.graph.rules.block_weights import BLOCK_WEIGHTS
 from tilewright.graph.rules.channel_scales import CHANNEL_SCALES, NORM_BY_CONSTANTS
 from tilewright.graph.rules.conv_product import CONV_PRODUCT
+from tilewright.graph.rules.cropped_convolutions import CROPPED_CONV
 from tilewright.graph.rules.eight_bits import EIGHT_BITS
 from tilewright.graph.rules.group_norm import GROUP_NORM
 from tilewright.graph.rules.layer_norm import LAYER_NORM
@@ -19,6 +20,7 @@ from tilewright.graph.rules.quantized import PRODUCTS, QUANTIZED
 from tilewright.graph.rules.quantized_concat import CONCAT_OF_BYTES
 from tilewright.graph.rules.rms_norm import RMS_NORM
 from tilewright.graph.rules.rule import Rule
+from tilewright.graph.rules.substitutions.filters import PADDING_INTO_CONV
 from tilewright.graph.rules.summed_filters import SUMMED_FILTERS
 from tilewright.graph.rules.unsigned_data import CONSTANTS_ONCE, UNSIGNED_DATA
 
@@ -28,6 +30,8 @@ CATALOG: tuple[Rule, ...] = (
     BATCHNORM,
     NORM_BY_CONSTANTS,
     SUMMED_FILTERS,
+    PADDING_INTO_CONV,
+    CROPPED_CONV,
     PADDING_TAPS,
     CONV_PRODUCT,
     *LAYER_NORM,

@@ -340,6 +340,14 @@ def _pointwise(draw: RandomGraph) -> list[Value]:
     return [draw.f.op("Conv", image, *operands, **attributes)]
 
 
+PADDING_INTO_CONV = Rule(
+    "padding-into-convolution",
+    conv_of_padded,
+    _padding_of_its_own,
+    [_zeros_around, _spatial_alone, _not_cut],
+    samples=drawn(_paddings),
+    **ROUNDED,
+)
 FILTERS = (
     Rule(
         "sum-of-convolutions-of-one-image",
@@ -373,14 +381,7 @@ FILTERS = (
         samples=_with_channels("Add"),
         **ROUNDED,
     ),
-    Rule(
-        "padding-into-convolution",
-        conv_of_padded,
-        _padding_of_its_own,
-        [_zeros_around, _spatial_alone, _not_cut],
-        samples=drawn(_paddings),
-        **ROUNDED,
-    ),
+    PADDING_INTO_CONV,
     Rule(
         "pointwise-convolution-as-product",
         pointwise,

@@ -27,7 +27,7 @@ inner = onnx.Slice(x, starts, ends, maybe(axes), maybe(steps))
 outer = onnx.Slice(inner, starts2, ends2, maybe(axes2), maybe(steps2))
 
 
-def _ranges(m: Match, parts: Any, ranges: dict[int, range]) -> dict[int, range]:
+def sliced(m: Match, parts: Any, ranges: dict[int, range]) -> dict[int, range]:
     """The places that remain along each axis after a Slice with these operands."""
     begin, end, along, step = (m.known(p) for p in parts)
     assert begin is not None and end is not None
@@ -36,7 +36,7 @@ def _ranges(m: Match, parts: Any, ranges: dict[int, range]) -> dict[int, range]:
     step = np.ones(count, int) if step is None else step
     found = dict(ranges)
     for n in range(count):
-        at = int(along[n]) % len(m[x].extents)
+        at = int(along[n]) % len(ranges)
         by = slice(int(begin[n]), int(end[n]), int(step[n]))
         found[at] = found[at][by]
     return found
@@ -45,8 +45,8 @@ def _ranges(m: Match, parts: Any, ranges: dict[int, range]) -> dict[int, range]:
 def _one_slice(m: Match, f: Fragment) -> Value:
     """Slice of x by both"""
     whole = {n: range(extent) for n, extent in enumerate(m[x].extents)}
-    once = _ranges(m, (starts, ends, axes, steps), whole)
-    both = _ranges(m, (starts2, ends2, axes2, steps2), once)
+    once = sliced(m, (starts, ends, axes, steps), whole)
+    both = sliced(m, (starts2, ends2, axes2, steps2), once)
     changed = {n: r for n, r in both.items() if r != whole[n]}
     stops = [INT_MIN if r.stop < 0 else r.stop for r in changed.values()]
     operands = [

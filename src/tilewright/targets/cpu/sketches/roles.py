@@ -132,12 +132,12 @@ def _narrowed(lanes: int, extent: int, name: str, choose: Choices) -> int:
 def vector(pattern: KernelPattern, at: Context, choose: Choices) -> Dim:
     """The dimension of the columns.
 
-    parameter: `<reduction>.vector`, where there is a choice: the pattern's own, which is contiguous
-    in the result, or one along which results leave their tiles transposed.
+    parameter: `<reduction>.vector`, where there is a choice: the pattern's own, another one that is
+    contiguous in the result, or one along which results leave their tiles transposed.
     """
     r, own = pattern.reduction, pattern.vector
     assert r is not None and own is not None
-    others = [d for d in free_dims(r) if d is not own and _crosses(pattern, d, at)]
+    others = [d for d in free_dims(r) if d is not own and _suits(pattern, d, at)]
     if not others:
         return own
     gains = {d: _gain(r, d, at, _across(pattern, d)) for d in (own, *others)}
@@ -179,39 +179,43 @@ def result_of(pattern: KernelPattern) -> tuple[Load, dict[Dim, Dim]]:
     return Load(o.tensor, o.index), dims
 
 
-def _crosses(pattern: KernelPattern, d: Dim, at: Context) -> bool:
+def _suits(pattern: KernelPattern, d: Dim, at: Context) -> bool:
     """Whether columns may run along `d` instead: the data read along it is packed, and the result
-    is transposed by an intrinsic.
+    is contiguous there or transposed by an intrinsic.
 
-    Constants are packed at compile time. Other operands are packed
-    on every run, if the pattern's own columns do not fill a vector: the 3 taps in the derivative of
-    a convolution by its weights.
+    Constants are packed at compile time. Other operands are packed on every run, if the result must
+    be transposed and the pattern's own columns do not fill a vector: the 3 taps in the derivative
+    of a convolution by its weights. A result of constants may be contiguous along another
+    dimension than the pattern's own, as DepthToSpace stores channels.
     """
-    r, e = pattern.reduction, pattern.epilogue
+    r = pattern.reduction
     assert r is not None
     out, dims = result_of(pattern)
     loads = _data_loads(r)
     along = [a for a in loads if _depends(a, d)]
-    packed = bool(along) and (
-        all(a.buffer in at.constants for a in along)
-        or (_is_starved(pattern, at) and all(axis_of(a, d) is not None for a in along))
-    )
-    if (
-        not packed
-        or len(along) == len(loads)
-        or at.machine.transpose(out.dtype) is None
-    ):
+    if not along or len(along) == len(loads) or not _near(pattern, dims[d], at):
         return False
-    accumulated = r.outputs[0].tensor
-    after = (
-        [a for a in e.accesses if a.buffer is not accumulated] if e is not None else []
-    )
-    near = all(stride(address(a), dims[d].var) in (0, 1) for a in after)
-    return (
-        near
-        and axis_of(out, dims[d]) is not None
-        and stride(address(out), dims[d].var) != 1
-    )
+    constant = all(a.buffer in at.constants for a in along)
+    if stride(address(out), dims[d].var) == 1:
+        return constant
+    if at.machine.transpose(out.dtype) is None or axis_of(out, dims[d]) is None:
+        return False
+    turned = all(axis_of(a, d) is not None for a in along)
+    return constant or (turned and _is_starved(pattern, at))
+
+
+def _near(pattern: KernelPattern, d: Dim, at: Context) -> bool:
+    """Whether the map after the reduction reads contiguous or shared data along its dimension `d`,
+    constants aside if its result is contiguous: they are few, such as biases, and read once for
+    each tile."""
+    out, _ = result_of(pattern)
+    r, e = pattern.reduction, pattern.epilogue
+    assert r is not None
+    given = {r.outputs[0].tensor}
+    if stride(address(out), d.var) == 1:
+        given |= set(at.constants)
+    after = [a for a in e.accesses if a.buffer not in given] if e is not None else []
+    return all(stride(address(a), d.var) in (0, 1) for a in after)
 
 
 def _across(pattern: KernelPattern, d: Dim) -> int:
