@@ -6,11 +6,22 @@ import pytest
 
 from tilewright.base import dtypes
 from tilewright.base.errors import ScheduleError
+from tilewright.compute.reducer import reducer
 from tilewright.expr.nodes import Buffer, Expr, Min, Overlap, const, var
 from tilewright.ir.node import postorder
 from tilewright.loops.analysis.dependence import can_parallelize
-from tilewright.loops.nodes import Alloc, If, Kernel, Stmt, Store, block, loop
+from tilewright.loops.nodes import (
+    Alloc,
+    If,
+    Kernel,
+    Stmt,
+    Store,
+    Update,
+    block,
+    loop,
+)
 from tilewright.schedule import Schedule
+from tilewright.schedule.legality import check_tiles
 
 i32 = dtypes.int32
 X, Y, Z = (Buffer(n, (10,), i32) for n in "XYZ")
@@ -43,6 +54,22 @@ def test_a_minimum_of_the_user_promises_nothing(step):
         ScheduleError, match=r"conflict at Y\[6\]|loop-carried dependence"
     ):
         getattr(s, step[0])(*step[1:])
+
+
+@pytest.mark.parametrize("promised", ["before", "after"])
+def test_what_a_rewrite_makes_of_a_promise_is_checked_on_both_sides(promised):
+    """A parallel loop is checked again if its tiles overlapped, and if they do now."""
+
+    def tiled(step: Stmt) -> Kernel:
+        inside = loop(R, 4, step)
+        return Kernel("k", (X, Y), (Y,), loop(V, 3, inside, "parallel"))
+
+    apart = tiled(Store(Y, (V * 2 + R,), V.astype(i32)))
+    at = (Overlap(V * 4, const(6)) + R,)
+    overlapping = tiled(Update((Y,), (at,), (X[at],), reducer("add", i32)))
+    sides = (overlapping, apart) if promised == "before" else (apart, overlapping)
+    with pytest.raises(ScheduleError, match="loop-carried dependence"):
+        check_tiles(*sides, "change")
 
 
 def test_the_same_clamp_made_by_split_is_a_promise(check_same):

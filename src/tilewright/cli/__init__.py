@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import sys
 from typing import NoReturn
 
@@ -10,6 +12,9 @@ def main() -> NoReturn:
     """The ``tilewright`` command: runs ``sys.argv`` and exits with 0 ok, 1 failed, 2 usage."""
     from tilewright.cli import interrupt
 
+    # Python would look through all objects four times before it ends, for cycles whose objects have
+    # something left to do. The command's have not: 0.3 s behind a compile of ResNet-50.
+    atexit.register(gc.freeze)
     loaded = False
     try:
         # Imported here: click is needed by the command only, and `import tilewright.cli` is light.

@@ -389,16 +389,13 @@ def substitute(root: Any, mapping: dict[Any, Any]) -> Any:
 
 def instances(root: Any, var: Node, values: Iterable[Node]) -> Iterator[Any]:
     """`substitute(root, {var: value})` for each value; visits unaffected nodes only once."""
-    same: dict[Node, Any] = {}
     changing = {var: None}
     for node in postorder(root):
-        if node is var:
-            continue
-        if changing.keys().isdisjoint(node.children()):
-            same[node] = node
-        else:
+        if not changing.keys().isdisjoint(node.children()):
             changing[node] = None
     del changing[var]
+    same = {child: child for node in changing for child in node.children()}
+    same[root] = root
     for value in values:
         done = {**same, var: value}
         for node in changing:

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any, TypeVar
 
 from tilewright.base.dataclass import dataclass
-from tilewright.expr.nodes import Buffer, Load, Overlap, Var
+from tilewright.expr.nodes import Buffer, Const, Load, Overlap, Var
 from tilewright.ir.node import Node, keep_fact, postorder
 from tilewright.loops.launch import Barrier, CombineThreads, Commit, Wait
 from tilewright.loops.nodes import (
@@ -135,8 +135,8 @@ def _summary(s: Stmt) -> Summary:
     if len(facts) == 1:
         ((inner,), (part,)) = facts, parts
         return Summary(
-            loops=loops_of(part),
-            units=units_of(part),
+            loops=(part, *inner.loops) if isinstance(part, For) else inner.loops,
+            units=(part, *inner.units) if isinstance(part, Unit) else inner.units,
             buffers=buffers + inner.buffers if buffers else inner.buffers,
             joint=inner.joint,
             reads=_joined(inner.reads, reads),
@@ -161,7 +161,7 @@ def _own(
     reads: frozenset[Buffer] = frozenset()
     tiles: frozenset[Var] = frozenset()
     for child in s.children():
-        if not isinstance(child, Stmt):
+        if not isinstance(child, Stmt | Var | Const):
             read, tiled = _of_expression(child)
             reads = _joined(reads, read)
             tiles = _joined(tiles, tiled)

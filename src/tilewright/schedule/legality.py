@@ -109,6 +109,8 @@ def check_tiles(before: Kernel, after: Kernel, primitive: str) -> None:
     split wrote it: a rewrite may make two of the one, or split the other. The loops that are
     not serial and have changed are checked again.
     """
+    if not (summary(before.body).tiles or summary(after.body).tiles):
+        return
     old = {f.var.name: f for f in loops_of(before.body)}
     found = []
     for f in loops_of(after.body):

@@ -313,6 +313,7 @@ class EmittedFunction(Statements):
         asks = not self.region and bool(self.module.tiles)
         lines += with_tiles(body, self.tiles, asks)
         lines += [FENCE] if self.has_streamed else []
+        self.end()
         return "\n".join([*lines, "  ret void", "}", ""])
 
     # -- parallel regions

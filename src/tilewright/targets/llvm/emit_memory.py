@@ -81,6 +81,14 @@ class MemoryEmitter(AddressEmitter):
         self._safe: dict[str, LlvmValue] = {}
         self._clamped: set[Expr] = set()
 
+    def end(self) -> None:
+        """Let go of what refers back to this function, whose text is written.
+
+        It is freed at once, and the next one is written to the same memory: the collector, which
+        pauses while programs are compiled, would find it late.
+        """
+        del self.ops
+
     def report(self) -> LlvmValue:
         """The address where sanitized code writes its report."""
         raise NotImplementedError
