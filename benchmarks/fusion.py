@@ -2,9 +2,9 @@
 
     python -m benchmarks.fusion --networks 'minilm,inception_v2'
 
-Without fusion (`fusion=False`) each operator has its own kernel, scheduled as well as any
-other and after the same rewrites of the graph; a Reshape moves nothing. Calls alternate in one
-process, and outputs are compared. One thread is timed by its processor time, which other work on
+Without fusion (`fusion=False`) each operator of the model as given has its own kernel, scheduled as
+well as any other; a Reshape moves nothing. Calls alternate in one process, and outputs are
+compared. One thread is timed by its processor time, which other work on
 the machine hardly changes; several by the clock.
 """
 

@@ -122,6 +122,45 @@ def test_without_fusion_views_alone_move_nothing() -> None:
     same_as_reference(model, x, fusion=False)
 
 
+NORM = "n = BatchNormalization(c, f, f, f, f) y = Relu(n)"
+APART = {
+    "a normalization is no part of a convolution": (
+        f"c = Conv<pads=[1,1,1,1]>(x, w) {NORM}",
+        3,
+    ),
+    "nor a product and a sum": (f"c = Relu(x) {NORM}", 3),
+    "nor are two convolutions one": (
+        "a = Conv<pads=[1,1,1,1]>(x, w) b = Conv<pads=[1,1,1,1]>(x, v) y = Add(a, b)",
+        3,
+    ),
+    "nor does a substitution save arithmetic": (
+        "a = Relu(x) b = Neg(a) y = Sub(x, b)",
+        3,
+    ),
+}
+
+
+@pytest.mark.parametrize("why", APART)
+def test_without_fusion_every_operator_is_one(why: str) -> None:
+    body, count = APART[why]
+    model = onnx.parser.parse_model(
+        f"{HEAD}apart (float[1,4,6,6] x) => (float[1,4,6,6] y) {{ {body} }}"
+    )
+    rng = np.random.default_rng(4)
+    shapes = {"w": (4, 4, 3, 3), "v": (4, 4, 3, 3), "f": 4}
+    for name, shape in shapes.items():
+        weight = rng.uniform(0.5, 1, shape).astype(np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(weight, name))
+
+    def kernels(**options: Any) -> int:
+        plan = plan_of(model, **options)
+        return len([g for g in plan.groups if not g.name.endswith(".halo")])
+
+    assert kernels(fusion=False) == count > kernels()
+    x = rng.standard_normal((1, 4, 6, 6), dtype=np.float32)
+    same_as_reference(model, x, fusion=False)
+
+
 def test_explanations_say_what_was_fused() -> None:
     model = onnx.parser.parse_model(SIBLINGS)
     (record,) = schedules(model, mcpu="x86-64-v3", records=False)

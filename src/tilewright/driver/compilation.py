@@ -141,7 +141,7 @@ def optimize(
         onnx_fallback(),
         bool(unsigned),
         lower=_lower_precision(options, target),
-        idioms=options.fusion,
+        fusion=options.fusion,
         less=less,
         # Where fewer instructions take int8 by int8, the others would be lost.
         signed=bool(signed) and len(signed) >= len(unsigned),

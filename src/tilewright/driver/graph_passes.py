@@ -27,13 +27,15 @@ def passed(
 ) -> tuple[Graph, tuple[Substitution, ...]]:
     """The graph after its passes, and the substitutions that they applied.
 
-    target: see `Compilation.multiplies`. Raises InputError if a search is requested for a graph
+    Without fusion, only a search that is asked for substitutes. target: see
+    `Compilation.multiplies`. Raises InputError if a search is requested for a graph
     with symbolic extents.
     """
     taken: list[Substitution] = []
     less: Pass[Graph] | None = None
     if options.optimize == "fast":
-        if options.target == target.name and target.device == HOST:
+        known = options.target == target.name and target.device == HOST
+        if known and options.fusion:
             rules = [r for r in SUBSTITUTIONS if r.allowed(options.math)]
             cost = GraphCost(options, TIME)
             pricing = Pricing(cost, RADIUS, data=cost.data)

@@ -258,7 +258,7 @@ def graph_pipeline(
     fallback: FallbackProvider | None,
     byte_products: bool = True,
     lower: LowerPrecision | None = None,
-    idioms: bool = True,
+    fusion: bool = True,
     less: Pass[Graph] | None = None,
     signed: bool = False,
     eight_bits: bool = False,
@@ -267,9 +267,10 @@ def graph_pipeline(
 
     math: "exact" keeps every operator as written. byte_products: whether the target multiplies
     bytes faster than floats; signed: int8 by int8 as well as uint8 by int8; eight_bits:
-    float8 by float8. lower: the precision that weights are stored in, if another. idioms: whether
-    spelled-out operators become one. less: substitutions, applied after BatchNorm is folded and
-    while integers are still packed.
+    float8 by float8. lower: the precision that weights are stored in, if another. fusion: whether
+    floating-point operators may become one: those that an exporter spelled out, and
+    normalizations and sums of convolutions. less: substitutions, applied after BatchNorm is folded
+    and while integers are still packed.
     """
     fold = FoldConstants(fallback)
     passes: list[Pass[Graph]] = [] if lower is None else [lower]
@@ -282,8 +283,10 @@ def graph_pipeline(
     opened: list[Pass[Graph]] = [fold, Inline(fallback), BoundExtents(fallback)]
     passes += opened
     passes += [FoldEmpty(), RemoveNoOps(), UserRules(math == "exact")]
+    if math != "exact" and fusion:
+        passes += [FoldBatchnorm(), SumFilters(), NormsByConstants()]
     if math != "exact":
-        passes += [FoldBatchnorm(), SumFilters(), NormsByConstants(), TrimWindows()]
+        passes.append(TrimWindows())
     if less is not None:
         passes.append(less)
     in_pairs = lower is not None and lower.pairs and lower.precision == "bfloat16"
@@ -293,7 +296,7 @@ def graph_pipeline(
     if not signed:
         passes.append(UnsignedData(fallback))
     passes += [fold, FoldEmpty(), RemoveNoOps(), MergeRepeated()]
-    if math != "exact" and idioms:
+    if math != "exact" and fusion:
         passes.append(RecognizeIdioms())
         if in_pairs:
             passes.append(LowerAttention())

@@ -150,7 +150,7 @@ class MemoryEmitter(AddressEmitter):
                 part = masked_load(self, pointer, type, size, first)
                 return self.shuffle(part, list(range(lanes)))
             if buffer.scope == "global" and lanes > 1:
-                self._prefetch(pointer)
+                self._prefetch(buffer, place.form)
                 if mask is None and buffer not in self.private:
                     return self._part(
                         place, buffer, NearVector(0, tuple((n,) for n in range(lanes)))
@@ -191,14 +191,24 @@ class MemoryEmitter(AddressEmitter):
             )
         return found
 
-    def _prefetch(self, pointer: LlvmValue) -> None:
-        """Prefetch at the distance that the vector loop is annotated with, relative to the load."""
+    def _prefetch(self, buffer: Buffer, form: Affine) -> None:
+        """Prefetch at the distance that the vector loop is annotated with, relative to the load.
+
+        Once for all loops in which the address is the same.
+        """
         ahead = self.ahead.get(self.vector[0].name) if self.vector is not None else None
-        if ahead is not None:
-            there = self.ins(f"getelementptr i8, {pointer.typed}, i64 {ahead}", "ptr")
-            self.line(
-                f"call void @llvm.prefetch.p0({there.typed}, i32 0, i32 3, i32 1)"
-            )
+        if ahead is None:
+            return
+        offset = form.const * buffer.dtype.itemsize + ahead
+
+        def fetch() -> LlvmValue:
+            there = self.pointer(buffer, form.terms, offset)
+            how = f"{there.typed}, i32 0, i32 3, i32 1"
+            self.line(f"call void @llvm.prefetch.p0({how})")
+            return there
+
+        key = ("prefetch", buffer, form, ahead)
+        self.cached(key, self.info_of(form), fetch)
 
     def _masked_width(self, buffer: Buffer, lanes: int) -> int:
         """Lanes of a whole vector if a masked one is better than parts of a vector of another size;

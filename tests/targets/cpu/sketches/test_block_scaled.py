@@ -16,10 +16,12 @@ from tilewright.expr.nodes import Buffer
 from tilewright.loops.interp import run
 from tilewright.loops.lower import lower
 from tilewright.loops.verify import verify
+from tilewright.schedule.space.choices import Point
 from tilewright.schedule.space.patterns import classify, nested_dims
 from tilewright.schedule.space.selection import default_point
 from tilewright.targets.cpu.machine import machine
 from tilewright.targets.cpu.sketches import Context, sketches
+from tilewright.targets.registry import target
 
 M, G, N, W, J = 3, 2, 21, 2, 4
 A = Buffer("a", (M, G * W * J), float32)
@@ -126,3 +128,55 @@ def test_random_schedules_keep_the_result(mcpu: str, seed: int) -> None:
         run(kernel, before)
         run(after, found)
         np.testing.assert_allclose(found[Y], before[Y], 1e-4, 1e-3)
+
+
+def _one_row(mcpu: str, l1: int = 1 << 10) -> Point:
+    """The default schedule for one row, 256 columns and 8 blocks of 16, two words of each."""
+    a = Buffer("a", (1, 8 * 16), float32)
+    words = Buffer("words", (8, 2, 256), int32)
+    scale = Buffer("scale", (8, 256), float32)
+    sums = Buffer("sums", (1, 8, 256), float32)
+    y = Buffer("y", (1, 256), float32)
+
+    def inside(m: Any, g: Any, n: Any, w: Any, j: Any) -> Any:
+        q = (words[g, w, n] >> cast(j * 4, int32)) & 15
+        return a[m, g * 16 + w * 8 + j] * cast(q, float32)
+
+    def across(m: Any, n: Any, g: Any) -> Any:
+        return sums[m, g, n] * scale[g, n]
+
+    steps = [
+        reduce_("inner", sums, (2, 8), "add", inside),
+        reduce_("outer", y, (8,), "add", across),
+    ]
+    kernel = lower("k", steps, [a, words, scale, y], [y])
+    at = Context(replace(machine(mcpu), l1=l1), constants={words, scale})
+    return default_point("k", [next(iter(sketches(kernel, steps, at)))])
+
+
+@pytest.mark.parametrize(
+    ("mcpu", "vectors"), [("znver5", 8), ("znver4", 4), ("x86-64-v3", 4)]
+)
+def test_as_many_vectors_as_products_wait_for_one_another(
+    mcpu: str, vectors: int
+) -> None:
+    """A Zen 5 starts two products of four cycles at once, a Zen 4 one; with 16 registers, words
+    leave room for no more than four."""
+    assert _one_row(mcpu).values["outer.vectors"] == vectors
+
+
+def test_weights_that_the_first_cache_does_not_hold_are_fetched_ahead() -> None:
+    size = 16 * 256 * 4  # bytes of the words
+    for mcpu, l1, ahead in (
+        ("znver5", size - 1, 4096),
+        ("znver5", size, 0),
+        ("znver4", size - 1, 0),
+    ):
+        assert _one_row(mcpu, l1).values["outer.prefetch"] == ahead
+
+
+def test_words_are_fetched_once_for_all_integers_in_them() -> None:
+    """Eight vectors of words, which a loop that is written out reads eight times."""
+    kernel = _one_row("znver5").schedule.kernel
+    text = target("cpu", "znver5").text(kernel, "k", "llvm")
+    assert text.count("call void @llvm.prefetch") == 8

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilewright.base.dataclass import dataclass
-from tilewright.base.dtypes import int32
+from tilewright.base.dtypes import DType, int32
 from tilewright.compute.nodes import Computation
 from tilewright.schedule import Schedule
 from tilewright.schedule.space.choices import Choices
@@ -33,6 +33,7 @@ from tilewright.schedule.space.patterns import (
     reduction_dims,
 )
 from tilewright.targets.cpu.sketches.context import Context
+from tilewright.targets.cpu.sketches.rows import ahead_of_memory
 from tilewright.targets.cpu.sketches.tiled_reduction import results
 
 ROWS = (1, 2, 3, 4, 6, 8)  # of a tile that may be tried
@@ -98,10 +99,19 @@ def block_scaled(
     if tile.intrinsic is not None:
         s.tensorize(n.lane, tile.intrinsic)
     else:
-        fetched_ahead(s, n.lane, choose, outer.name)
+        fetched_ahead(s, n.lane, choose, outer.name, _ahead(inner, at))
     if at.threads(choose, outer.name, at.costs.worth_sharing(_work(inner, at))):
         at.share(s, loops, choose, outer.name)
     return s
+
+
+def _ahead(inner: Computation, at: Context) -> int:
+    """How many bytes ahead the weights are fetched: unpacking them leaves memory idle.
+
+    Those of other kernels displace what the first cache does not hold.
+    """
+    sizes = [b.size * b.dtype.itemsize for b in inner.inputs if b in at.constants]
+    return ahead_of_memory(at.costs) if max(sizes, default=0) > at.machine.l1 else 0
 
 
 def _work(inner: Computation, at: Context) -> float:
@@ -126,8 +136,19 @@ def _tile(pattern: KernelPattern, at: Context, choose: Choices) -> _Tile:
     tall = choose(f"{name}.rows", possible, good)
     wide = [n for n in VECTORS if n <= max(1, column.extent // lanes)]
     most = min(costs.in_flight, max(1, at.machine.registers // (2 * good)))
+    if dot is None:
+        most = max(most, _in_flight(good, sums, at))
     vectors = choose(f"{name}.vectors", wide, max(n for n in wide if n <= most))
     return _Tile(tall, vectors, min(lanes, column.extent), dot)
+
+
+def _in_flight(rows: int, sums: DType, at: Context) -> int:
+    """Vectors of columns for which multiply-adds need not wait for one another, at most as many as
+    the registers hold with both sums and the words."""
+    rate = at.costs.multiply_rate(at.machine.lanes(sums), sums.itemsize)
+    return min(
+        int(rate * at.costs.latency / rows), at.machine.registers // (2 * rows + 1)
+    )
 
 
 def _bits(inner: Computation) -> int:

@@ -291,7 +291,12 @@ def _fetched_first(
     if size <= result < costs.machine.l3 - size:
         return {}
     first = next(c for c in computations if large[0] in c.inputs)
-    return {first: max(n for n in AHEAD if n <= costs.fetched)}
+    return {first: ahead_of_memory(costs)}
+
+
+def ahead_of_memory(costs: CostModel) -> int:
+    """How many bytes ahead a large tensor that is read in order is fetched."""
+    return max(n for n in AHEAD if n <= costs.fetched)
 
 
 def _is_large(b: Buffer, costs: CostModel) -> bool:
