@@ -154,6 +154,7 @@ class RowData:
     column: int = 0
     itemsize: int = float32.itemsize
     panel: float = math.inf
+    apart: float = math.inf
     whole: bool = False
     packed: tuple[int, ...] = ()
 
@@ -184,9 +185,10 @@ class RowData:
         return self.streams and costs.half * self.resident < costs.ahead
 
     def lost(self, tile: Tile, costs: CostModel) -> float:
-        """Lines of such rows per step of the reduction that are fetched again."""
+        """Lines per step of the reduction that were fetched ahead and displaced: of streamed rows,
+        or the first one of a step's columns."""
         if not self.displaced(costs):
-            return 0.0
+            return max(0.0, 1 - self.apart / costs.ahead)
         lines = math.ceil(tile.width * self.itemsize / costs.machine.line)
         part = max(0.0, 1 - self.resident * lines / costs.ahead)
         return part * lines * self._fetched(tile.rows)
