@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Final
 
 import click
 import numpy as np
@@ -31,6 +32,7 @@ from tilewright.runtime.machine import processor_name
 
 HIDDEN = 3  # of three cycles of columns that come late, arithmetic hides two
 WAITED = 1.1  # a tile with just as many accumulators as the latency takes loses a tenth
+MADE_FROM: Final = {"far_byte": "far_bytes"}
 FAR = 3  # second caches: data of so many comes from after one
 SIZES = tuple(range(16, 260, 8))  # sides of the products by which threads are judged
 GAIN = 1.05  # of the speed of one thread: threads are worth it
@@ -113,8 +115,19 @@ def costs(p: Loops, given: Mapping[str, float], threads: int) -> dict[str, float
     found["product_ns"] = (whole - call) * 1e9 / side**3
     if threads > 1 and (share := break_even(threads)) is not None:
         found["share_ns"] = share
-    swept = dict(host().measured)
-    return {name: value for name, value in found.items() if name not in swept}
+    return without_swept(found, dict(host().measured))
+
+
+def without_swept(
+    found: Mapping[str, float], swept: Mapping[str, float]
+) -> dict[str, float]:
+    """What was measured, but for constants that were swept, and what is made from one of them:
+    kernels were timed with these and the default of the other."""
+    return {
+        name: value
+        for name, value in found.items()
+        if name not in swept and MADE_FROM.get(name) not in swept
+    }
 
 
 def description(threads: int) -> str:

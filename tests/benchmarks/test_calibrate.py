@@ -39,7 +39,18 @@ def test_what_was_swept_on_a_kind_of_cores_is_not_written(
     monkeypatch.setattr("tilewright.targets.cpu.machine.host", lambda: here)
     given = tomllib.loads(calibrate.description(2))
     assert "second_bytes" in given["costs"] and "far_bytes" not in given["costs"]
-    assert cost_model(described(here, given)).far_bytes == 20
+    costs = cost_model(described(here, given))
+    assert (costs.far_bytes, costs.far_byte) == (20, cost_model(here).far_byte)
+
+
+def test_what_is_made_from_a_swept_constant_is_not_written() -> None:
+    """Kernels were timed with its default beside the swept one."""
+    found = {"far_bytes": 28.0, "far_byte": 1 / 84, "second_bytes": 63.0}
+    assert calibrate.without_swept(found, {}) == found
+    left = calibrate.without_swept(found, {"far_bytes": 20.0})
+    assert left == {"second_bytes": 63.0}
+    left = calibrate.without_swept(found, {"second_bytes": 32.0})
+    assert set(left) == {"far_bytes", "far_byte"}
 
 
 def test_memory_further_away_is_slower() -> None:

@@ -340,13 +340,16 @@ def test_a_file_of_inputs_that_is_absent_or_no_file_of_numpys(
 
 @pytest.mark.parametrize("amount", ["-1", "nan", "inf", "much"])
 def test_amounts_that_are_none(command, perceptron, amount):
-    for verb, option in (
-        ("verify", "--tolerance"),
-        ("bench", "--seconds"),
-        ("explore", "--time"),
-    ):
+    for verb, option in (("verify", "--tolerance"), ("bench", "--seconds")):
         found = command(verb, perceptron, option, amount)
         assert found.code == 2 and "expected a number of at least 0" in found.err
+
+
+@pytest.mark.parametrize("amount", ["-1", "0", "nan", "inf", "s", "2d", ""])
+def test_times_that_are_none(command, perceptron, amount):
+    for verb in ("tune", "explore", "optimize"):
+        found = command(verb, perceptron, "--time", amount)
+        assert found.code == 2 and "such as 90s, 10m or 1.5h" in found.err
 
 
 def test_options_of_compiling_are_refused_for_an_artifact(

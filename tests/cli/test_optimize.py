@@ -164,11 +164,25 @@ def test_an_interrupt_keeps_the_best_so_far(model, tmp_path, capsys, monkeypatch
 
 
 def test_a_search_that_its_time_ends_says_so(model, tmp_path, capsys):
-    given = ("--dim", "N=4", "--cost", "launches", "--seconds", "0")
+    given = ("--dim", "N=4", "--cost", "launches", "--time", "0.001s")
     assert run(model, "-o", tmp_path / "better.onnx", *given) == 0
     told = capsys.readouterr()
     assert "none found so far lowers it" in told.out
-    assert "not finished; more --seconds may find more" in told.err
+    assert "not finished; more --time may find more" in told.err
+
+
+def test_a_limit_of_time_by_its_former_name_is_told_the_new_one(
+    model, tmp_path, capsys
+):
+    """A replay, which searches nothing, refuses both."""
+    better, steps = tmp_path / "better.onnx", tmp_path / "steps.json"
+    for name in ("--time", "--seconds"):
+        assert run(model, "-o", better, *FEWER, name, "2m", "--derivation", steps) == 0
+        told = "--seconds is called --time now" in capsys.readouterr().err
+        assert told == (name == "--seconds")
+    for name in ("--time", "--seconds"):
+        assert run(model, "--dim", "N=4", "--replay", steps, name, "2m") == 1
+        assert f"{name}: --replay searches nothing" in capsys.readouterr().err
 
 
 def test_compile_and_run_say_what_they_took(tmp_path, capsys):

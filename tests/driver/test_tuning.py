@@ -15,6 +15,7 @@ from tilewright.base import events
 from tilewright.base.errors import InputError
 from tilewright.driver import tuning, tuning_session
 from tilewright.driver.in_network import NetworkTimes
+from tilewright.driver.options import Options
 from tilewright.driver.tasks import tasks
 from tilewright.driver.tuning import How
 from tilewright.tune.base import Measurement, Status, Trial
@@ -71,6 +72,36 @@ def test_a_model_is_tuned(model: onnx.ModelProto, records: Path) -> None:
     assert {r.task for r in searched} == {k.name for k in found.kernels}
     assert "trials in" in str(found)
     assert found.to_dict()["kernels"][0]["values"]["sketch"]
+
+
+@pytest.mark.parametrize(
+    ("trials", "seconds", "short"),
+    [
+        (255, None, True),
+        (256, None, False),
+        (None, 59.9, True),
+        (None, 60.0, False),
+        (256, 59.9, True),
+        (255, 600.0, True),
+        (None, None, False),
+    ],
+)
+def test_a_short_run_imports_no_lightgbm(
+    monkeypatch: pytest.MonkeyPatch,
+    trials: int | None,
+    seconds: float | None,
+    short: bool,
+) -> None:
+    """Whether it is installed or not; a model that is asked for by name is taken."""
+    budget = tuning_session.budget_of(trials, seconds, 0.0)
+    monkeypatch.setattr(tuning_session, "find_spec", lambda name: name)
+
+    def model(how: How) -> str:
+        path = Path("records.sqlite")
+        return tuning_session.Session([], "", path, how, Options(), budget).cost_model()
+
+    assert model(How()) == ("gaussian-process" if short else "trees-advised")
+    assert model(How(cost_model="ansor")) == "ansor"
 
 
 def test_what_is_chosen_is_used_and_changes_no_result(
@@ -229,6 +260,7 @@ def test_without_lightgbm_it_says_so(
     model: onnx.ModelProto, records: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tuning_session, "find_spec", lambda name: None)
+    monkeypatch.setattr(tuning_session, "SHORT_TRIALS", 1)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         tuned(model, records, trials=1, how=How("random"))

@@ -14,7 +14,7 @@ from tilewright.base.text import plural
 from tilewright.cli.model import load_graph, specialized
 from tilewright.cli.one_operator import is_operator, operator_graph
 from tilewright.cli.options import (
-    AMOUNT,
+    DURATION,
     EXTENT,
     OUT,
     SIZE,
@@ -130,10 +130,10 @@ def _typed(parse: Any, expected: str) -> Any:
 @click.option(
     "--time",
     "seconds",
-    type=AMOUNT,
-    default="45",
+    type=DURATION,
+    default="45s",
     show_default=True,
-    help="Time limit of a search, in seconds; an exhaustive evaluation has none.",
+    help="Stop a search after this time; an exhaustive evaluation has no limit.",
 )
 @click.option(
     "--results",

@@ -18,6 +18,7 @@ from tilewright.base.text import plural
 from tilewright.cli.derivation import shown_cost, steps_table
 from tilewright.cli.model import load_graph, specialized
 from tilewright.cli.options import (
+    DURATION,
     OUT,
     PATH,
     CommandOptions,
@@ -39,6 +40,7 @@ SEARCH: Final = (
     "budget",
     "patience",
     "seconds",
+    "formerly",
     "strategy",
     "derivation",
 )
@@ -63,6 +65,15 @@ def _weights(text: str) -> dict[str, float]:
 
 # Click shows it in the help, in capitals.
 _weights.__name__ = "cost"
+
+
+FORMERLY: Final = "tilewright.seconds"  # the limit of time by its former name
+
+
+def _formerly(context: click.Context, _: click.Parameter, value: float | None) -> None:
+    if value is not None:
+        note("--seconds is called --time now, as of tune; it will be refused")
+        context.meta[FORMERLY] = value
 
 
 @click.command()
@@ -103,9 +114,20 @@ _weights.__name__ = "cost"
     help="Stop a part after this many graphs without an improvement.",
 )
 @click.option(
+    "--time",
+    "seconds",
+    type=DURATION,
+    callback=lambda context, _, value: value or context.meta.get(FORMERLY),
+    help="Stop after this time, such as 90s, 10m; results then depend on the machine.",
+)
+@click.option(
     "--seconds",
-    type=click.FloatRange(0),
-    help="Time limit; results then depend on the machine.",
+    "formerly",
+    type=DURATION,
+    callback=_formerly,
+    is_eager=True,  # before --time, which takes it over
+    expose_value=False,
+    hidden=True,
 )
 @click.option(
     "--strategy",
@@ -256,7 +278,7 @@ def _report(
         said = f"cost {before}: {none} lowers it"
     say(f"{files[-1]}: {said}; {plural(len(outcome.graph.operations), 'operation')}")
     if outcome.interrupted:
-        note("the search was not finished; more --seconds may find more")
+        note("the search was not finished; more --time may find more")
 
 
 def _replay(

@@ -22,6 +22,8 @@ from tilewright.cli.output import note
 from tilewright.cli.pictures import pixel_options
 from tilewright.runtime.threads import MAX_THREADS, THREAD_FLAGS, affinity, thread_count
 
+_UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
 T = TypeVar("T")
 Verb = Callable[..., Any]
 Extents = int | tuple[int, ...] | list[int]  # of a dimension: as in `driver.dims`
@@ -75,6 +77,15 @@ def _amount(text: str) -> float:
     return value
 
 
+def _duration(text: str) -> float:
+    """Seconds of `90`, `90s`, `10m` or `1.5h`."""
+    number, unit = (text[:-1], text[-1]) if text[-1:] in _UNITS else (text, "s")
+    seconds = float(number) * _UNITS[unit]
+    if not 0 < seconds < math.inf:
+        raise ValueError(text)
+    return seconds
+
+
 def _out(text: str) -> Path:
     """A file to write; if it cannot be written, this is reported before the work starts."""
     path = Path(text)
@@ -96,6 +107,7 @@ _out.__name__ = "file"
 
 SIZE: Final = _parsed("size", parse_size, "bytes, such as 1073741824, 512M or 2GiB")
 EXTENT: Final = _parsed("name=extent", _extent, "NAME=EXTENT, such as batch=1")
+DURATION: Final = _parsed("time", _duration, "a time, such as 90s, 10m or 1.5h")
 AMOUNT: Final = _parsed("number", _amount, "a number of at least 0")
 FILE: Final = _parsed("name=file", _file, "NAME=FILE.npy, such as image=cat.npy")
 PATH: Final = click.Path(path_type=Path)

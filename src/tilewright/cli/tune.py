@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,6 +17,7 @@ from tilewright.cli.model import extents, load_given
 from tilewright.cli.options import (
     AMOUNT,
     COMPILE,
+    DURATION,
     OUT,
     PATH,
     CommandOptions,
@@ -31,25 +32,6 @@ from tilewright.cli.tune_progress import shown
 if TYPE_CHECKING:
     from tilewright.report.tuning import Log
 
-_UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0}
-
-
-def _duration(text: str) -> float:
-    """Seconds of `90`, `90s`, `10m` or `1.5h`."""
-    number, unit = text[:-1], text[-1:]
-    if unit not in _UNITS:
-        number, unit = text, "s"
-    try:
-        seconds = float(number) * _UNITS[unit]
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < float("inf"):
-        raise click.BadParameter(f"{text!r}: expected a time, such as 90s, 10m or 1.5h")
-    return seconds
-
-
-_duration.__name__ = "time"
-
 
 @click.command()
 @model_argument
@@ -59,7 +41,7 @@ _duration.__name__ = "time"
 @click.option(
     "--time",
     "seconds",
-    type=_duration,
+    type=DURATION,
     help="Stop after this time, such as 90s, 10m, 1.5h; default: 10m.",
 )
 @click.option(
@@ -82,7 +64,7 @@ _duration.__name__ = "time"
 )
 @click.option(
     "--cost-model",
-    help="Predicts times; default: trees-advised, or gaussian-process without lightgbm.",
+    help="Predicts times; default: gaussian-process, and in long runs trees-advised.",
 )
 @click.option(
     "--fleet", metavar="ADDRESS", help="Measure on a fleet; local:N: N workers here."

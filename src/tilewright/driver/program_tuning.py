@@ -59,8 +59,8 @@ def tune_program(
     plain = build(None)
     _check_process(plain, task.name)
     given: Mapping[str, Array] = feeds_of(plain, inputs)
-    with Session([task], task.name, path, how, options) as session:
-        ending = session.search(budget, until)
+    with Session([task], task.name, path, how, options, budget) as session:
+        ending = session.search(until)
         outcomes = session.settled()
         as_written = program.usual is not None
         worth = _any_best(outcomes) if as_written else improved(outcomes)

@@ -88,8 +88,8 @@ def tune(
     default(dict(given))
     # In a run of the model, as many bytes are touched between two calls of a kernel.
     timing = Timing("network", default.peak_bytes)
-    with Session(found, title, path, how, Options.of(plain), timing) as session:
-        ending = session.search(budget, until)
+    with Session(found, title, path, how, Options.of(plain), budget, timing) as session:
+        ending = session.search(until)
         outcomes = session.settled()
         chosen, compared = kept(improved(outcomes), compiled, given, WORTHWHILE)
         session.choose(chosen)

@@ -57,7 +57,10 @@ SURE: Final = 0.95  # required confidence that a chosen schedule is faster
 # Share of the time of all kernels. A kernel that saves less is not measured again.
 WORTH: Final = 0.0005
 LEARNED: Final = "trees-advised"  # the default cost model, which needs LightGBM
-INTERPOLATED: Final = "gaussian-process"  # the default without it
+INTERPOLATED: Final = "gaussian-process"  # the default without it, and of short runs
+# A run of less does not pay for importing LightGBM, which takes a second, and for fitting trees.
+SHORT_TRIALS: Final = 256
+SHORT_SECONDS: Final = 60.0
 _LOCAL: Final = "local:"  # prefix of the number of workers of a fleet on this machine
 
 
@@ -66,11 +69,11 @@ class How:
     """How to search and where to measure; the fields are keyword arguments of `tune`.
 
     method: a name in tune.strategies.STRATEGIES. cost_model: a name in tune.models.MODELS; None:
-    the best that is installed. fleet: a scheduler's address, or `local:N`. device, keys: as for
-    FleetRunner. timing: how programs are timed; None: a model's kernels as in the model
-    (caches="network", with as many bytes touched between two calls as in a run of the model), other
-    programs with hot caches. realtime: programs are timed with real-time priority, see
-    `tune.measure.priority`. Raises InputError for unknown names.
+    the one that suits the length of the run, of those that are installed. fleet: a scheduler's
+    address, or `local:N`. device, keys: as for FleetRunner. timing: how programs are timed; None: a
+    model's kernels as in the model (caches="network", with as many bytes touched between two calls
+    as in a run of the model), other programs with hot caches. realtime: programs are timed with
+    real-time priority, see `tune.measure.priority`. Raises InputError for unknown names.
     """
 
     method: str = "evolutionary"
@@ -115,6 +118,12 @@ def budget_of(
     return Budget(trials, seconds if limited else SECONDS, expected_gain)
 
 
+def is_short(budget: Budget) -> bool:
+    """Whether a run ends before a model that must be imported and fitted pays."""
+    few = budget.trials is not None and budget.trials < SHORT_TRIALS
+    return few or (budget.seconds is not None and budget.seconds < SHORT_SECONDS)
+
+
 def records_path(given: str | Path | None) -> Path:
     """The file to record in. Raises InputError if records are off."""
     if given is not None and not isinstance(given, str | Path):
@@ -139,10 +148,12 @@ class Session:
         path: Path,
         how: How,
         options: Options,
+        budget: Budget,
         timing: Timing | None = None,
     ) -> None:
         """timing: the default if `how` has none."""
         self.tasks, self.title, self.path = found, title, path
+        self.budget = budget
         self.timing = how.timing or timing or Timing()
         if how.realtime:
             self.timing = replace(self.timing, realtime=True)
@@ -160,7 +171,7 @@ class Session:
             self.records = stack.enter_context(Records(self.path))
             self.run = self._begun()
             runner, build = stack.enter_context(self._shop())
-            name = self._cost_model()
+            name = self.cost_model()
             facts = Facts.of(target_of(self.options))
             tools = TuningTools(
                 runner,
@@ -180,12 +191,10 @@ class Session:
     def __exit__(self, *error: Any) -> None:
         self._stack.close()
 
-    def search(
-        self, budget: Budget, until: Callable[[], bool] | None
-    ) -> TuningEnd | str:
+    def search(self, until: Callable[[], bool] | None) -> TuningEnd | str:
         """Run all rounds; return why they ended."""
-        budget.used = sum(t.used for t in self.tunings)
-        ending = Scheduler(self.tunings, budget, until=until).run()
+        self.budget.used = sum(t.used for t in self.tunings)
+        ending = Scheduler(self.tunings, self.budget, until=until).run()
         for tuning in self.tunings:
             tuning.recall()
         return INTERRUPTED if ending is TuningEnd.UNTIL else ending
@@ -302,10 +311,12 @@ class Session:
             stack.callback(runner.close)
             yield runner, BuildAhead(ProgramBuilder())
 
-    def _cost_model(self) -> str:
-        """The name of the cost model; by default the best that is installed."""
+    def cost_model(self) -> str:
+        """The name of the cost model; by default the best that is installed, but for short runs."""
         if self.how.cost_model is not None:
             return self.how.cost_model
+        if is_short(self.budget):
+            return INTERPOLATED
         if find_spec("lightgbm") is not None:
             return LEARNED
         warnings.warn(

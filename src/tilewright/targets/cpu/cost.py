@@ -224,7 +224,9 @@ class CostModel(KernelCosts):
     # Of depthwise convolutions of 1024 channels on a Zen 4: 5.5, 3.7 and 1 cycles a line in tiles
     # of one, two and four vectors.
     lost_line: float = _constant(
-        5.0, "cycles", "a line that rows fetch ahead and displace again, not hidden"
+        5.0,
+        "cycles",
+        "a line that is fetched ahead and displaced before it is read, not hidden",
     )
     beside: float = _constant(
         0.25,

@@ -82,6 +82,10 @@ KNOWN: Final[tuple[CoreKind, ...]] = (
             "exchanged": 1.0,
             "cold_byte": 0.09,
             "fetched": 4096,
+            "rows_above": 7,
+            "results_above": 16,
+            "ahead": 100,
+            "lost_line": 3.0,
         },
     ),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -430,6 +431,40 @@ def test_columns_of_an_image_of_whole_pages_evict_one_another() -> None:
         at = Context(machine("x86-64-v3"), {w})
         chosen.append(sketches(plain([c]), [c], at)[0].default().values["t.vector"])
     assert chosen == ["p", "j"]
+
+
+@pytest.mark.parametrize(
+    ("change", "chosen"),
+    [
+        ({}, (8, 3)),
+        ({"columns": 832}, (8, 2)),  # a step's columns are in sets of their own
+        ({"rows": 4}, (4, 6)),
+        ({"rows": 63}, (9, 3)),
+        ({"rows": 88}, (11, 2)),  # they may be copied
+        ({"constant": True}, (8, 2)),  # packed when the kernel is compiled
+        ({"strided": True}, (8, 2)),  # packed on each run
+        ({"depth": 256}, (8, 2)),  # the second cache has them all
+        ({"reducer": "max"}, (8, 2)),
+    ],
+    ids=str,
+)
+def test_columns_of_whole_pages_are_read_in_wide_tiles(
+    change: dict[str, Any], chosen: tuple[int, ...]
+) -> None:
+    """Those of a few rows, where what is fetched ahead of a step is displaced before it is read."""
+    asked = {"rows": 8, "depth": 512, "columns": 1024, "reducer": "add", **change}
+    m, k, n = asked["rows"], asked["depth"], asked["columns"]
+    apart = 2 if "strided" in change else 1
+    x, w = Buffer("X", (m, k), float32), Buffer("W", (k, n * apart), float32)
+    y = Buffer("Y", (m, n), float32)
+
+    def value(i, j, step):
+        return x[i, step] * w[step, j * apart]
+
+    c = reduce_("t", y, (k,), asked["reducer"], value)
+    at = Context(machine("znver5"), {w} if "constant" in change else ())
+    found = [s for s in sketches(plain([c]), [c], at) if s.name == "tiled"]
+    assert found[0].default().values["t.tile"] == chosen
 
 
 def test_a_part_of_a_register_issues_as_the_whole() -> None:

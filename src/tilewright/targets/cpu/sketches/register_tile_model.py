@@ -154,6 +154,7 @@ class RowData:
     column: int = 0
     itemsize: int = float32.itemsize
     panel: float = math.inf
+    apart: float = math.inf
     whole: bool = False
     packed: tuple[int, ...] = ()
 
@@ -184,12 +185,13 @@ class RowData:
         return self.streams and costs.half * self.resident < costs.ahead
 
     def lost(self, tile: Tile, costs: CostModel) -> float:
-        """Lines of such rows per step of the reduction that are fetched again."""
+        """Lines per step of the reduction that were fetched ahead and displaced: of streamed rows,
+        or the first one of a step's columns."""
         if not self.displaced(costs):
-            return 0.0
+            return max(0.0, 1 - self.apart / costs.ahead)
         lines = math.ceil(tile.width * self.itemsize / costs.machine.line)
         part = max(0.0, 1 - self.resident * lines / costs.ahead)
-        return part * lines * self.loads(tile.rows, 1)
+        return part * lines * self._fetched(tile.rows)
 
     def loads(self, rows: Sequence[int], vectors: int) -> float:
         """Loads of rows of a tile per step of the reduction."""
@@ -213,13 +215,27 @@ class RowData:
         shared = self._shared(rows)
         return 1 if shared is None else shared.taps
 
+    def _fetched(self, rows: Sequence[int]) -> float:
+        """Vectors per step that are not in the first cache, of a tile of one vector: those that are
+        new, if it keeps the others, and the results, until the next row of the window reads them.
+        """
+        if self.window is None or self.above is None:
+            return self.loads(rows, 1)
+        between = rows[-2] * self.window.distinct(rows[-1]) + math.prod(rows)
+        return self.fresh(rows) if between < self.resident else self.loads(rows, 1)
+
     def fills(self, rows: Sequence[int], vectors: int) -> float:
         """Cycles per step of the reduction until the first cache has what rows above one another
         read; 0 if they share nothing."""
         if self.window is None or self.above is None:
             return 0.0
-        lines = self.above.distinct(rows[-2]) * self.window.new(rows[-1]) * vectors
-        return lines * self.filled / (self.above.taps * self.window.taps)
+        return self.fresh(rows) * vectors * self.filled
+
+    def fresh(self, rows: Sequence[int]) -> float:
+        """Vectors per step of the reduction that a tile of one vector reads for the first time."""
+        assert self.window is not None and self.above is not None
+        read = self.above.distinct(rows[-2]) * self.window.new(rows[-1])
+        return read / (self.above.taps * self.window.taps)
 
     def _shared(self, rows: Sequence[int]) -> Window | None:
         if rows and rows[-1] > 1:

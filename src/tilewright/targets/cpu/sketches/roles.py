@@ -356,6 +356,7 @@ def _data(r: Computation, roles: Roles, at: Context, across: int = 0) -> RowData
         column=depth * size,
         itemsize=size,
         panel=at.costs.full * at.machine.l2,
+        apart=_apart(r, roles, at),
     )
     window = _window(sliding, at)
     if window is None:
@@ -367,6 +368,21 @@ def _data(r: Computation, roles: Roles, at: Context, across: int = 0) -> RowData
         above=None if above is None else _shared(first, roles.rows[-2], above),
         filled=_lanes(r, at) * first.dtype.itemsize / at.costs.second_bytes,
     )
+
+
+def _apart(r: Computation, roles: Roles, at: Context) -> float:
+    """Steps whose columns the first cache holds, of columns from beyond the second cache that few
+    rows read in the order of memory; infinite for others."""
+    rows = math.prod(d.extent for d in roles.rows)
+    if not roles.columns or not is_contraction(r) or rows >= at.costs.panel_uses:
+        return math.inf
+    a = roles.columns[0]
+    steps = (stride(address(a), d.var) or 0 for d in reduction_dims(r))
+    pitch = math.gcd(*steps) * a.dtype.itemsize
+    packed = a.buffer in at.constants or stride(address(a), roles.vector.var) != 1
+    if packed or _bytes(a) <= at.machine.l2:
+        return math.inf
+    return at.costs.resident_rows(pitch)
 
 
 def _shared(a: Load, row: Dim, window: Dim) -> Window:
