@@ -273,6 +273,55 @@ def test_gradients_of_distances(p):
     trained(lambda a, b: torch.cdist(a, b, p=p), a, b)
 
 
+@pytest.mark.parametrize("p", [0.0, 1.0, 1.5, 2.0, INF])
+def test_gradients_of_distances_among_rows(p):
+    a = x(5, 3)
+    a[3] = a[1]
+    trained(lambda a: F.pdist(a, p), a)
+
+
+BORDERS = {
+    "rows": (x(2, 3, 5), (2, 1)),
+    "planes": (x(2, 3, 4, 5), (1, 2, 3, 0)),
+    "cut off": (x(3, 4, 5), (-1, 2, 1, -2)),
+    "volumes": (x(2, 3, 2, 3), (1, 1, 0, 2, 2, 1)),
+}
+
+
+@pytest.mark.parametrize("name", BORDERS)
+def test_gradients_of_repeated_borders(name):
+    a, padding = BORDERS[name]
+    trained(lambda a: F.pad(a, padding, mode="replicate"), a)
+
+
+POOLED = {
+    "maxima to a size": (lambda a: F.adaptive_max_pool2d(a, (3, 2)), x(2, 3, 7, 5)),
+    "maxima of rows": (lambda a: F.adaptive_max_pool1d(a, 3), x(2, 3, 7)),
+    "maxima of volumes": (lambda a: F.adaptive_max_pool3d(a, 2), x(2, 3, 4, 5)),
+    "resized smoothly": (
+        lambda a: F.interpolate(a, size=(3, 4), mode="bilinear", antialias=True),
+        x(1, 2, 7, 5),
+    ),
+    "resized by cubes": (
+        lambda a: F.interpolate(a, size=(3, 9), mode="bicubic", antialias=True),
+        x(1, 2, 7, 5),
+    ),
+    "the nearest of rows": (
+        lambda a: F.interpolate(a, size=11, mode="nearest-exact"),
+        x(1, 2, 7),
+    ),
+    "the nearest of volumes": (
+        lambda a: F.interpolate(a, size=(3, 2, 5), mode="nearest-exact"),
+        x(1, 2, 2, 3, 4),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", POOLED)
+def test_gradients_of_pooled_and_resized_tensors(name):
+    trained(*POOLED[name])
+
+
 def test_products_of_reflections():
     """All of them, fewer than there are columns, and those that are no reflections."""
     stored, taus = torch.geqrf(x(2, 5, 3))

@@ -17,7 +17,7 @@ Check = Callable[[Any], None]
 
 _EFFECT: Final = "torch.ops.higher_order.with_effects"
 _CHECK: Final = "aten._linalg_check_errors.default"
-_ASSERTIONS: Final = ("aten._assert_async.default", "aten._assert_async.msg")
+_ASSERTION: Final = "aten._assert_async.msg"  # PyTorch drops those without a message
 _FIRST_TOKEN: Final = "prims._make_token.default"
 _TOKENS: Final = (_FIRST_TOKEN, "prims._sink_tokens.default")
 
@@ -70,7 +70,7 @@ def token_count(module: Any) -> int:
 
 
 def _is_assertion(node: Any) -> bool:
-    return node.op == "call_function" and name_of(node.target) in _ASSERTIONS
+    return node.op == "call_function" and name_of(node.target) == _ASSERTION
 
 
 def _is_check(node: Any) -> bool:

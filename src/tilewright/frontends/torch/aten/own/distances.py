@@ -20,6 +20,19 @@ def _between(gradient: Any, a: Any, b: Any, p: float, distances: Any) -> Any:
     return parts.sum(-2)
 
 
+@decomposes("aten._pdist_backward.default")
+def _among(gradient: Any, x: Any, p: float, distances: Any) -> Any:
+    """Of x, by the gradients of the distances between two of its rows, in the order of pairs."""
+    import torch
+
+    count = x.shape[0]
+    first, second = torch.triu_indices(count, count, 1)
+    difference = x[first] - x[second]
+    parts = gradient[:, None] * _slopes(difference, p, distances[:, None])
+    found = torch.zeros_like(x).index_add(0, first, parts)
+    return found.index_add(0, second, -parts)
+
+
 def _slopes(difference: Any, p: float, distance: Any) -> Any:
     """The derivatives of the p-norms of vectors of differences by their entries."""
     import torch
