@@ -257,6 +257,13 @@ DRAWN = {
     "channels": lambda x: F.dropout1d(x[None], 0.4),
     "alpha": lambda x: F.alpha_dropout(x, 0.4, training=True),
     "order in memory": lambda x: x.t() + torch.rand_like(x.t()),
+    "exponential": lambda x: x + torch.empty_like(x).exponential_(2),
+    "geometric": lambda x: x + torch.empty_like(x).geometric_(0.3),
+    "log normal": lambda x: x + torch.empty_like(x).log_normal_(0.3, 0.5),
+    "gumbel": lambda x: F.gumbel_softmax(x),
+    "a category": lambda x: torch.multinomial(x.exp(), 1),
+    "categories": lambda x: torch.multinomial(x.abs()[0], 3),
+    "again": lambda x: torch.multinomial(x.exp(), 9, replacement=True),
 }
 
 
@@ -267,6 +274,44 @@ def test_the_same_seed_draws_the_same_numbers_of(name):
         torch.manual_seed(5)
         found.append(f(x))
     torch.testing.assert_close(*found)
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ([1, -1], "element < 0"),
+        ([1, float("inf")], "either `inf`"),
+        ([float("nan"), 1], "`nan`"),
+        ([0, 0], "sum of probabilities <= 0"),
+    ],
+)
+def test_categories_without_chances_are_refused_as_in_pytorch(weights, message):
+    given = torch.tensor([[1.0, 2.0], weights])
+    run = torch.compile(lambda p: torch.multinomial(p, 1), backend=backend)
+    assert run(given[:1].repeat(2, 1)).max() < 2
+    for f in (run, lambda p: torch.multinomial(p, 1)):
+        with pytest.raises(RuntimeError, match=message):
+            f(given)
+
+
+def test_a_category_without_a_chance_is_not_drawn():
+    weights = torch.tensor([0.0, 1, 0, 3, 0]).repeat(500, 1)
+    for count, again in ((1, False), (2, False), (4, True)):
+        run = torch.compile(torch.multinomial, backend=backend)
+        assert set(run(weights, count, again).unique().tolist()) == {1, 3}
+
+
+def test_assertions_about_tensors_are_checked():
+    def function(x):
+        torch._assert_async((x > 0).all(), "not positive")
+        torch._assert_async(x.sum() > 1, "small")
+        return x * 2
+
+    run = torch.compile(function, backend=backend)
+    same(run, torch.ones(3))
+    for given, message in ((torch.ones(3) / 9, "small"), (-torch.ones(3), "positive")):
+        with pytest.raises(RuntimeError, match=message):
+            run(given)
 
 
 def test_what_is_drawn_by_a_computed_number_is_left_to_torch():

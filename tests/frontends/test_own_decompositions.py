@@ -16,7 +16,7 @@ from tests.frontends.aten.tensors import x  # noqa: E402
 from tests.frontends.test_aten import Function, check, run  # noqa: E402
 from tilewright.base.errors import TilewrightWarning  # noqa: E402
 from tilewright.driver.torch_backend import backend  # noqa: E402
-from tilewright.frontends.torch.aten.own_decompositions import DECOMPOSITIONS  # noqa: E402
+from tilewright.frontends.torch.aten.own.table import own_decompositions  # noqa: E402
 
 NAN, INF = float("nan"), float("inf")
 FLOATS = (
@@ -108,7 +108,7 @@ def test_windows_of_short_floats_start_where_those_of_torch_do():
         a = torch.randn(2000, 3, 9, 9).to(dtype)
         samples = torch.rand(1, 2000, 3).to(dtype)
         wanted = operator(a, kernel, size, samples)
-        found = DECOMPOSITIONS["aten.fractional_max_pool3d.default"](
+        found = own_decompositions()["aten.fractional_max_pool3d.default"](
             a, kernel, size, samples
         )
         assert all(map(torch.equal, found, wanted))
@@ -184,6 +184,187 @@ def test_other_bags_are_left_to_torch(how):
             warnings.filterwarnings("ignore", "PyTorch runs a graph.*embedding_bag")
             found.append(torch.autograd.grad(f(weight).square().sum(), weight))
     torch.testing.assert_close(*found)
+
+
+def trained(function, *given):
+    """Results and gradients of floats, compiled and of PyTorch, which agree."""
+    found = []
+    for f in (torch.compile(function, backend=backend), function):
+        leaves = [
+            v.detach().clone().requires_grad_(v.is_floating_point()) for v in given
+        ]
+        y = f(*leaves)
+        weights = torch.linspace(-1, 1, y.numel()).reshape(y.shape)
+        wanted = [v for v in leaves if v.requires_grad]
+        gradients = (
+            torch.autograd.grad((y * weights).sum(), wanted) if y.requires_grad else ()
+        )
+        found.append([y, *gradients])
+    torch.testing.assert_close(*found, equal_nan=True)
+    return found[0]
+
+
+STEPS = torch.tensor([0.1, 0.2, 0.3])
+ZEROS = torch.tensor([0, 3, -1], dtype=torch.int32)
+# Below, between and above the bounds; ties, which an odd zero point rounds otherwise; NaN.
+GRID = torch.tensor([[-9.0, 0.26, 9.0], [0.05, 0.1, 0.15], [0.449, NAN, -0.45]])
+QUANTIZED = {
+    "a number": lambda a: torch.fake_quantize_per_tensor_affine(a, 0.1, 3, 0, 15),
+    "a tensor": lambda a: torch.fake_quantize_per_tensor_affine(
+        a, STEPS[:1], ZEROS[1:2], 0, 15
+    ),
+    "channels": lambda a: torch.fake_quantize_per_channel_affine(
+        a, STEPS, ZEROS, 1, -8, 7
+    ),
+    "float zeros": lambda a: torch.fake_quantize_per_channel_affine(
+        a, STEPS, ZEROS + 0.5, 0, -8, 7
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    # PyTorch rounds zero points that are floats to float16.
+    [*((name, torch.float32) for name in QUANTIZED), ("channels", torch.float16)]
+    + [("a number", torch.float16)],
+)
+def test_simulated_quantization(name, dtype):
+    found, gradient = trained(QUANTIZED[name], GRID.to(dtype))
+    assert len(found.unique()) > 4
+    assert 0 < (gradient != 0).sum() < 9
+
+
+def test_simulated_quantization_that_is_off():
+    def function(a, on):
+        operator = A._fake_quantize_per_tensor_affine_cachemask_tensor_qparams
+        return torch.cat(operator(a, STEPS[:1], ZEROS[:1], on, 0, 15))
+
+    run = torch.compile(function, backend=backend)
+    for on in (torch.tensor([0]), torch.tensor([1])):
+        wanted = function(GRID, on)
+        torch.testing.assert_close(run(GRID, on), wanted, equal_nan=True)
+
+
+@pytest.mark.parametrize("axis", [None, 1], ids=["one scale", "one per channel"])
+def test_learned_quantization(axis):
+    """The zero points are between integers, one of them outside of the bounds."""
+
+    def function(a, scale, zero):
+        how = () if axis is None else (axis,)
+        kind = "tensor" if axis is None else "channel"
+        operator = getattr(torch, f"_fake_quantize_learnable_per_{kind}_affine")
+        return operator(a, scale, zero, *how, 0, 15, 0.7)
+
+    count = 1 if axis is None else 3
+    trained(
+        function,
+        GRID.nan_to_num(0.3),
+        STEPS[:count],
+        torch.tensor([2.6, -0.8, 5.0])[:count],
+    )
+
+
+@pytest.mark.parametrize("p", [0.0, 0.5, 1.0, 2.0, 3.0, INF])
+def test_gradients_of_distances(p):
+    """Also where a row is the same, and where an entry of two rows is."""
+    a, b = x(2, 5, 3), x(2, 4, 3, seed=1)
+    b[0, 0] = a[0, 1]
+    b[1, 1, 2] = a[1, 0, 2]
+    trained(lambda a, b: torch.cdist(a, b, p=p), a, b)
+
+
+@pytest.mark.parametrize("p", [0.0, 1.0, 1.5, 2.0, INF])
+def test_gradients_of_distances_among_rows(p):
+    a = x(5, 3)
+    a[3] = a[1]
+    trained(lambda a: F.pdist(a, p), a)
+
+
+BORDERS = {
+    "rows": (x(2, 3, 5), (2, 1)),
+    "planes": (x(2, 3, 4, 5), (1, 2, 3, 0)),
+    "cut off": (x(3, 4, 5), (-1, 2, 1, -2)),
+    "volumes": (x(2, 3, 2, 3), (1, 1, 0, 2, 2, 1)),
+}
+
+
+@pytest.mark.parametrize("name", BORDERS)
+def test_gradients_of_repeated_borders(name):
+    a, padding = BORDERS[name]
+    trained(lambda a: F.pad(a, padding, mode="replicate"), a)
+
+
+POOLED = {
+    "maxima to a size": (lambda a: F.adaptive_max_pool2d(a, (3, 2)), x(2, 3, 7, 5)),
+    "maxima of rows": (lambda a: F.adaptive_max_pool1d(a, 3), x(2, 3, 7)),
+    "maxima of volumes": (lambda a: F.adaptive_max_pool3d(a, 2), x(2, 3, 4, 5)),
+    "resized smoothly": (
+        lambda a: F.interpolate(a, size=(3, 4), mode="bilinear", antialias=True),
+        x(1, 2, 7, 5),
+    ),
+    "resized by cubes": (
+        lambda a: F.interpolate(a, size=(3, 9), mode="bicubic", antialias=True),
+        x(1, 2, 7, 5),
+    ),
+    "the nearest of rows": (
+        lambda a: F.interpolate(a, size=11, mode="nearest-exact"),
+        x(1, 2, 7),
+    ),
+    "the nearest of volumes": (
+        lambda a: F.interpolate(a, size=(3, 2, 5), mode="nearest-exact"),
+        x(1, 2, 2, 3, 4),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", POOLED)
+def test_gradients_of_pooled_and_resized_tensors(name):
+    trained(*POOLED[name])
+
+
+def test_products_of_reflections():
+    """All of them, fewer than there are columns, and those that are no reflections."""
+    stored, taus = torch.geqrf(x(2, 5, 3))
+    for weights in (taus, taus[:, :2], x(2, 3)):
+        trained(torch.linalg.householder_product, stored, weights)
+    run = torch.compile(torch.linalg.householder_product, backend=backend)
+    torch.testing.assert_close(run(x(3, 2), x(0)), torch.eye(3, 2))
+
+
+@pytest.mark.parametrize("left", [True, False])
+@pytest.mark.parametrize("transpose", [True, False])
+def test_a_matrix_times_reflections(left, transpose):
+    stored, taus = torch.geqrf(x(5, 3))
+    other = x(5, 2) if left else x(2, 5)
+    trained(lambda *v: torch.ormqr(*v, left, transpose), stored, taus, other)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("reduce", ["prod", "mean", "amax", "amin"])
+@pytest.mark.filterwarnings("ignore:index_reduce:UserWarning")
+def test_reductions_along_an_index(reduce, kept):
+    index = torch.tensor([0, 2, 1, 1, 4])
+
+    def function(a, b):
+        return a.index_reduce(1, index, b, reduce, include_self=kept)
+
+    trained(function, x(3, 6), x(3, 5, seed=1))
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.int8, torch.uint8, torch.int32, torch.int64], ids=str
+)
+def test_divisors_and_multiples(dtype):
+    """PyTorch's own multiples of the least int32 and int64 end the process."""
+    about = torch.iinfo(dtype)
+    numbers = [0, 1, 12, 18, 35, 97, about.min + 1, about.max, about.min]
+    a = torch.tensor(numbers, dtype=dtype)
+    for function, b in ((torch.gcd, a), (torch.lcm, a[:-1])):
+        run = torch.compile(function, backend=backend)
+        given = b[:, None], b
+        torch.testing.assert_close(run(*given), function(*given))
+        empty = b[:0], b[:1]
+        torch.testing.assert_close(run(*empty), function(*empty))
 
 
 def test_a_sum_of_sizes():

@@ -27,6 +27,16 @@ DRAWN = {
     "normal_": (lambda a: empty().normal_(3, 2), 3, 2, -11, 17),
     "uniform_": (lambda a: empty().uniform_(-3, 1), -1, 1.155, -3, 1),
     "exponential_": (lambda a: empty().exponential_(2), 0.5, 0.5, 0, 17),
+    "short exponential_": (
+        lambda a: empty().bfloat16().exponential_(2).float(),
+        *(0.5, 0.5, 1e-9, 17),
+    ),
+    "geometric_": (lambda a: empty().geometric_(0.25), 4, 3.46, 1, 80),
+    "log_normal_": (lambda a: empty().log_normal_(0, 0.5), 1.133, 0.604, 0.02, 50),
+    "multinomial": (
+        lambda a: torch.multinomial(a[:, :4] * torch.arange(4), 64, True).float(),
+        *(2.333, 0.745, 1, 3),
+    ),
     "integers": (lambda a: torch.randint(-2, 3, (64, 64)), 0, 1.414, -2, 2),
     "integers like": (lambda a: torch.randint_like(a, 5), 2, 1.414, 0, 4),
     "bernoulli": (lambda a: torch.bernoulli(a * 0.3), 0.3, 0.458, 0, 1),

@@ -8,17 +8,19 @@ A = torch.ops.aten
 T = torch.tensor
 Q, K, V = x(1, 2, 5, 4), x(1, 2, 7, 4, seed=1), x(1, 2, 7, 4, seed=2)
 MASK = torch.where(b(5, 7), 0.0, -torch.inf).index_fill(1, T([0]), 0.0)
+UNSEEN = MASK.index_fill(0, T([2]), -torch.inf)  # a row sees no key
 
 
-def attention(**how):
-    """The gradients of queries, keys and values, and what is saved for them."""
+def attention(saved=True, **how):
+    """The gradients of queries, keys and values, and what is saved for them, if it is asked for."""
 
     def function(g, q, k, v):
         out, total = A._scaled_dot_product_flash_attention_for_cpu(q, k, v, **how)
         back = A._scaled_dot_product_flash_attention_for_cpu_backward
         causal = how.get("is_causal", False)
         rest = {n: a for n, a in how.items() if n != "is_causal"}
-        return total, *back(g, q, k, v, out, total, 0.0, causal, **rest)
+        found = back(g, q, k, v, out, total, 0.0, causal, **rest)
+        return (total, *found) if saved else found
 
     return function, x(1, 2, 5, 4, seed=5), Q, K, V
 
@@ -114,6 +116,7 @@ CASES = {
     "attention": attention(),
     "causal attention": attention(is_causal=True),
     "masked attention": attention(attn_mask=MASK, scale=0.3),
+    "attention of rows without keys": attention(False, attn_mask=UNSEEN),
     "groups of channels": (
         lambda g, a: A.native_group_norm_backward(
             g, a, *A.native_group_norm(a, None, None, 2, 4, 3, 2, 1e-5)[1:], None, 2, 4,

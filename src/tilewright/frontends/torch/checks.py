@@ -1,7 +1,8 @@
 """Checks of a captured graph, which PyTorch makes on results that the graph returns for them.
 
 `linalg.inv` is an operator that also returns which pivots are zero, and a check of these, which
-raises an error. PyTorch orders checks by tokens: each takes one and returns another.
+raises an error. PyTorch orders these checks by tokens: each takes one and returns another. An
+assertion about a tensor is a node without tokens and results.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ Check = Callable[[Any], None]
 
 _EFFECT: Final = "torch.ops.higher_order.with_effects"
 _CHECK: Final = "aten._linalg_check_errors.default"
+_ASSERTION: Final = "aten._assert_async.msg"  # PyTorch drops those without a message
 _FIRST_TOKEN: Final = "prims._make_token.default"
 _TOKENS: Final = (_FIRST_TOKEN, "prims._sink_tokens.default")
 
@@ -36,10 +38,13 @@ def checks_last(module: Any) -> tuple[Any, Sequence[Check]]:
     checks = []
     checked = []
     for node in found:
-        given = node.args[2]
-        checks.append(_check_of(node))
+        given, check = _check_of(node)
+        checks.append(check)
         checked.append(copies[given])
-        _remove(graph, copies[node])
+        if _is_assertion(node):
+            graph.erase_node(copies[node])
+        else:
+            _remove(graph, copies[node])
     backward = reversed(list(graph.nodes))
     for node in backward:
         name = name_of(node.target)
@@ -64,19 +69,29 @@ def token_count(module: Any) -> int:
     return names.count(_FIRST_TOKEN)
 
 
+def _is_assertion(node: Any) -> bool:
+    return node.op == "call_function" and name_of(node.target) == _ASSERTION
+
+
 def _is_check(node: Any) -> bool:
+    if _is_assertion(node):
+        return True
     effect = node.op == "call_function" and name_of(node.target) == _EFFECT
     return effect and name_of(node.args[1]) == _CHECK
 
 
-def _check_of(node: Any) -> Check:
-    _, check, _, *others = node.args
+def _check_of(node: Any) -> tuple[Any, Check]:
+    """The node that is checked, and the check."""
+    if _is_assertion(node):
+        check, given, others = node.target, node.args[0], node.args[1:]
+    else:
+        _, check, given, *others = node.args
     named = dict(node.kwargs)
 
     def made(held: Any) -> None:
         check(held, *others, **named)
 
-    return made
+    return given, made
 
 
 def _remove(graph: Any, node: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from tilewright.frontends.torch.aten.complex_numbers import complex_rule_of
 from tilewright.frontends.torch.aten.operators.random import is_random
-from tilewright.frontends.torch.aten.own_decompositions import DECOMPOSITIONS
+from tilewright.frontends.torch.aten.own.table import own_decompositions
 from tilewright.frontends.torch.aten.rules import name_of, rule_of
 
 # PyTorch 2.13's decomposition of it also counts the labels behind the end of the list, as label 0.
@@ -55,7 +55,7 @@ def _table(refused: Collection[Any]) -> Any:
             continue
         if target not in table and (not _is_known(target) or target in refused):
             table[target] = function
-    for name, function in DECOMPOSITIONS.items():
+    for name, function in own_decompositions().items():
         table[_named(name)] = function
     return table
 

@@ -45,7 +45,11 @@ def pulled_back(
                  for n, a in arguments.items()}  # fmt: skip
     typer = c.build.typer
     start = len(typer.operations)
-    y = _applied(c, forward, arguments, given, flow)
+    trains, c.build.trains = c.build.trains, True
+    try:
+        y = _applied(c, forward, arguments, given, flow)
+    finally:
+        c.build.trains = trains
     steps = typer.operations[start:]
     del typer.operations[start:]
     prefix = fresh(c.build.names, f"{c.build.prefix}/gradient")

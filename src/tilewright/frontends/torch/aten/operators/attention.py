@@ -90,7 +90,11 @@ def _scores(c: AtenCall, q: Value, k: Value) -> tuple[Value, Value | None]:
     if mask.dtype is bool_:
         return c.op("Where", mask, scores, low), mask
     mask = c.cast(mask, c.dtype)
-    return c.op("Add", scores, mask), c.op("Greater", mask, low)
+    scores = c.op("Add", scores, mask)
+    seen = c.op("Greater", mask, low)
+    if c.build.trains:  # the gradient of a row whose keys are all masked is zero, too
+        scores = c.op("Where", seen, scores, low)
+    return scores, seen
 
 
 def _causal(c: AtenCall) -> Value:

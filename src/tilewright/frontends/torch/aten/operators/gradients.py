@@ -106,7 +106,12 @@ def _convolution(c: AtenCall) -> list[Value | None]:
     return [found.get("input"), found.get("weight"), bias]
 
 
-@rule("aten.max_pool2d_with_indices_backward", "aten.max_pool3d_with_indices_backward")
+@rule(
+    "aten.max_pool2d_with_indices_backward",
+    "aten.max_pool3d_with_indices_backward",
+    "aten.adaptive_max_pool2d_backward",
+    "aten.adaptive_max_pool3d_backward",
+)
 def _max_pool(c: AtenCall) -> Value:
     """A maximum's gradient flows to the position of the maximum; overlapping windows add up."""
     axes = 2 if "pool2d" in c.name else 3
@@ -172,10 +177,14 @@ for _name in (
     "upsample_nearest1d",
     "upsample_nearest2d",
     "upsample_nearest3d",
+    "_upsample_nearest_exact1d",
     "_upsample_nearest_exact2d",
+    "_upsample_nearest_exact3d",
     "upsample_linear1d",
     "upsample_bilinear2d",
     "upsample_trilinear3d",
     "upsample_bicubic2d",
+    "_upsample_bilinear2d_aa",
+    "_upsample_bicubic2d_aa",
 ):
     _linear(f"{_name}_backward", f"{_name}.default", lambda c: {})

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Final
+
+import numpy as np
 
 from tilewright.base.dtypes import DType, float32, float64, int64
 from tilewright.frontends.torch.aten.rules import AtenCall, Rule, rule
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.dtype_numbers import number_of
+from tilewright.graph.ops.terms import TensorTerm
 
 # The operators that draw, without their overloads.
 RANDOM: Final[set[str]] = set()
@@ -44,6 +48,33 @@ def _uniform_between(c: AtenCall) -> Value:
     low = float(c["low"])
     high = float(c["high"])
     return _drawn(c, "RandomUniform", low=low, high=high)
+
+
+@_draws("aten.exponential")
+def _exponential(c: AtenCall) -> Value:
+    """Never 0, as in PyTorch: half an ulp of 1 at least."""
+    wide = _wide(c.dtype)
+    least = float(np.finfo(wide.numpy).eps) / 2
+    below = TensorTerm(c, _drawn(c, "RandomUniform", wide))
+    found = -(1.0 - below).op("Log")
+    scaled = found.op("Max", least) * (1.0 / float(c["lambd"]))
+    return scaled.cast(c.dtype).value
+
+
+@_draws("aten.geometric")
+def _geometric(c: AtenCall) -> Value:
+    """How many trials it takes until the first one succeeds."""
+    wide = float64 if c.dtype is float64 or c.dtype.is_int else float32
+    below = TensorTerm(c, _drawn(c, "RandomUniform", wide))
+    failures = (1.0 - below).op("Log") * (1.0 / math.log1p(-float(c["p"])))
+    return (failures.op("Floor") + 1.0).cast(c.dtype).value
+
+
+@_draws("aten.log_normal")
+def _log_normal(c: AtenCall) -> Value:
+    how = {"mean": float(c["mean"]), "scale": float(c["std"])}
+    drawn = _drawn(c, "RandomNormal", _wide(c.dtype), **how)
+    return c.cast(c.op("Exp", drawn), c.dtype)
 
 
 @_draws("aten.bernoulli.p")
@@ -83,7 +114,7 @@ def _permutation(c: AtenCall) -> Value:
 def _drawn(c: AtenCall, op_type: str, dtype: DType | None = None, **how: Any) -> Value:
     """Random numbers in the shape of the result; those of short floats are rounded."""
     wanted = dtype or c.dtype
-    work = float64 if wanted is float64 else float32
+    work = _wide(wanted)
     fixed = c.fixed()
     number = number_of(work.name)
     if fixed is not None:
@@ -93,3 +124,8 @@ def _drawn(c: AtenCall, op_type: str, dtype: DType | None = None, **how: Any) ->
         like = c.op("Expand", c.number(0, work), shape)
         found = c.op(f"{op_type}Like", like, dtype=number, **how)
     return c.cast(found, wanted)
+
+
+def _wide(dtype: DType) -> DType:
+    """The type that numbers are computed in."""
+    return float64 if dtype is float64 else float32
