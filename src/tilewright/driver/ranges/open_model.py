@@ -165,7 +165,7 @@ def _first(plan: Plan, code: _Code, target: Target) -> CompiledModel:
         inputs=tuple(_tensor(v, plan.buffers[v]) for v in plan.graph.inputs),
         outputs=tuple(_tensor(v, plan.buffers[v]) for v in plan.graph.outputs),
         steps=(NativeStep(_SYMBOL, (scratch, *slots), records),),
-        objects=(*(a.code for a in code.kernels), code.segment),
+        objects=(*{a.symbol: a.code for a in code.kernels}.values(), code.segment),
         support=tuple(target.support()),
         requirements=target.requirements,
         meta={"name": plan.graph.name, "target": target.name},
