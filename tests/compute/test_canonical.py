@@ -239,3 +239,19 @@ def test_operators_of_a_tree_are_told_by_what_they_do() -> None:
         return canonical_tree(loop(i, 8, update, "serial"), (x, y))
 
     assert body("mine", A + B) == body("yours", A + B) != body("mine", Max(A, B))
+
+
+def test_sizes_are_told_apart_by_where_they_occur_and_not_by_name() -> None:
+    def rows(n: Var, inner: Var) -> Text:
+        x, y = (Buffer(name, (n, inner, 4), float32) for name in "xy")
+        i, j, k = (Var(name, INDEX) for name in "ijk")
+        dims = (Dim(i, n), Dim(j, inner), Dim(k, 4))
+        c = Computation("neg", dims, (Output(y, (i, j, k), -x[i, j, k]),))
+        return canonical([first, second, c], (x, y))
+
+    first, second = Var("n", INDEX), Var("n", INDEX)
+    one = rows(first, second)
+    assert rows(second, first) != one
+    assert rows(first, first) != one
+    first, second = Var("a", INDEX), Var("b", INDEX)
+    assert rows(first, second) == one

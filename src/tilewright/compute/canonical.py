@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from tilewright.compute.nodes import Computation
 from tilewright.compute.reducer import Reducer
-from tilewright.expr.nodes import Buffer, Var
+from tilewright.expr.nodes import Buffer, Extent, Var
 from tilewright.ir.node import Node, exact, unseen
 
 
@@ -33,8 +33,12 @@ class _Text:
     def buffer(self, b: Buffer) -> str:
         if b not in self.buffers:
             self.buffers[b] = len(self.buffers)
-            self.lines.append(f"b{self.buffers[b]}: {b.dtype}{list(b.shape)} {b.scope}")
+            extents = ", ".join(map(self.extent, b.extents))
+            self.lines.append(f"b{self.buffers[b]}: {b.dtype}[{extents}] {b.scope}")
         return f"b{self.buffers[b]}"
+
+    def extent(self, n: Extent) -> str:
+        return str(n) if isinstance(n, int) else self.expr(n)
 
     def expr(self, root: Node) -> str:
         for node in unseen(root, self._seen):
@@ -94,7 +98,9 @@ def canonical(
             root = text.expr(c)
             text.lines.append(root)
             continue
-        dims = " ".join(f"{text.expr(d.var)}:{d.extent}:{d.combine}" for d in c.dims)
+        dims = " ".join(
+            f"{text.expr(d.var)}:{text.extent(d.size)}:{d.combine}" for d in c.dims
+        )
         text.lines.append(
             f"for {dims} {text.reducer(c.reducer)} {sorted(c.tags.items())}"
         )

@@ -168,7 +168,8 @@ def device_records(
 def shared_records(log: Sequence[events.Event]) -> list[ScheduleRecord]:
     """How each kernel of code for ranges of sizes is scheduled. log: the events of compiling it.
 
-    The event of a kernel comes after those of its schedules, and that of a plan's kernels after
+    The event of a kernel comes after those of its schedules; that of one which runs the code of an
+    equal one, after it; and that of a plan's kernels after
     them all: one that failed has no code.
     """
     found: list[ScheduleRecord] = []
@@ -178,6 +179,11 @@ def shared_records(log: Sequence[events.Event]) -> list[ScheduleRecord]:
         if event.kind == "shared-kernel":
             made.append(_shared(event, [e for e in waiting if e.start >= event.start]))
             waiting = []
+        elif event.kind == "equal-kernel":
+            said = event.fields
+            same = next(r for r in made if r.kernel == said["first"])
+            own = tuple(said["sources"])
+            made.append(replace(same, kernel=said["kernel"], sources=own))
         elif event.kind == "kernels" and "sizes" in event.fields:
             sizes = [f"{n} {show(e)}" for n, e in event.fields["sizes"].items()]
             head = f"shared code for {', '.join(sizes)}"

@@ -131,6 +131,8 @@ def run(seed: int) -> str:
     not all of their plans have one form), refused, or no model at some of the sizes."""
     pick = random.Random(seed + 7)
     two, wide = pick.random() < 0.3, pick.random() < 0.3
+    # All are compared; or some; or some, and all only if these do not tell.
+    few, most = pick.choice(((24, 24), (8, 256))) if wide else (64, 256)
     least = pick.choice((16, 24, 31))
     dims = {"h": (least, least + pick.choice((13, 24)))}
     if two:
@@ -144,7 +146,7 @@ def run(seed: int) -> str:
     }
     try:
         with (
-            mock.patch.object(sample_points, "COMPARED", 24 if wide else 256),
+            mock.patch.multiple(sample_points, FEW=few, COMPARED=most),
             warnings.catch_warnings(record=True, category=TilewrightWarning) as said,
         ):
             warnings.simplefilter("always", TilewrightWarning)

@@ -308,6 +308,34 @@ def test_of_what_cannot_be_told_the_node_is_named(
         found(RARE["a factor"], LINE, n=400)
 
 
+@pytest.mark.parametrize("name", ["a factor", "a row"])
+def test_no_short_range_has_a_wrong_size(name: str) -> None:
+    """Some sizes are planned, and all of them where a size in between is odd."""
+    text = RARE[name].replace("[277]", "[77]")
+    source = onnx.parser.parse_model(HEAD + text)
+    exe: Any = tw.compile(source, dims={"n": (1, 120)}, **HOW)
+    assert (77,) in exe.model.single
+    assert [len(s.covers) for s in exe.model.shared] == [120 - len(exe.model.single)]
+    for n in (1, 2, 76, 77, 78, 120):
+        x = np.arange(n, dtype=np.float32)
+        np.testing.assert_array_equal(exe(x), x * (2 if n == 77 else 3))
+
+
+def test_of_a_short_range_that_cannot_be_told_all_sizes_are_planned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = RARE["a factor"].replace("[277]", "[77]")
+    monkeypatch.setattr(between, "WORKED", 99)
+    with pytest.raises(UnsupportedError, match="over 99 results"):
+        found(text, LINE, n=100)
+    source = onnx.parser.parse_model(HEAD + text)
+    exe: Any = tw.compile(source, dims={"n": (1, 100)}, **HOW)
+    assert (77,) in exe.model.single
+    assert sum(len(s.covers) for s in exe.model.shared) + len(exe.model.single) == 100
+    x = np.arange(77, dtype=np.float32)
+    np.testing.assert_array_equal(exe(x), x * 2)
+
+
 def test_no_wide_range_has_a_wrong_size() -> None:
     source = onnx.parser.parse_model(HEAD + RARE["a factor"])
     with pytest.raises(UnsupportedError, match="need separate code"):

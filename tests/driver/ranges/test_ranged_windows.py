@@ -148,6 +148,7 @@ def test_heads_of_a_detector_write_parts_of_one_result() -> None:
 def test_of_a_wide_range_some_sizes_are_planned(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(sample_points, "FEW", 40)
     monkeypatch.setattr(sample_points, "COMPARED", 40)
     monkeypatch.setattr(sample_points, "SAMPLED", 8)
     source = model("a residual")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from tilewright.base.errors import UnsupportedError
+from tilewright.driver.dims import combinations
 from tilewright.driver.ranges import sample_points
 from tilewright.driver.ranges.size_terms import Extents, SizeTerm, Terms
 from tilewright.runtime.dispatch import Allowed
@@ -17,13 +18,18 @@ Turns = list[list[Extents]]
 
 
 def turns(
-    agrees: Callable[[int, int], bool], allowed: Allowed = ALLOWED, terms: Terms = TERMS
+    agrees: Callable[[int, int], bool],
+    allowed: Allowed = ALLOWED,
+    terms: Terms = TERMS,
+    some: bool = True,
 ) -> Turns:
     """The combinations of each turn, if those agree of which the function says so."""
     points = sample_points.first_points(allowed, terms)
     compared: dict[tuple[int, ...], bool] = {}
     found = []
-    for wanted in sample_points.compared_in_turn(allowed, points, terms, compared):
+    for wanted in sample_points.compared_in_turn(
+        allowed, points, terms, compared, some
+    ):
         found.append(wanted)
         compared |= {tuple(p.values()): agrees(*p.values()) for p in wanted}
     return found
@@ -111,13 +117,30 @@ def test_an_end_of_its_own_is_left_out_of_pairs() -> None:
     assert (min(extents["t"]), max(extents["t"])) == (3, 511)
 
 
-def test_one_dimension_or_few_combinations_have_one_turn() -> None:
+def test_one_dimension_or_all_combinations_have_one_turn() -> None:
     one: Allowed = {"h": range(64, 1024), "w": range(9, 10)}
     terms = {"h": TERMS["h"]}
     assert turns(every, one, terms) == [all_of(one, terms)]
     few: Allowed = {"h": range(64, 68), "w": range(64, 68)}
-    assert turns(every, few) == [all_of(few, TERMS)]
-    assert len(turns(every, few)[0]) == 16
+    assert turns(every, few, some=False) == [list(combinations(few))]
+
+
+def test_all_combinations_are_compared_where_they_are_few_or_some_do_not_tell() -> None:
+    def sized(count: int) -> Allowed:
+        return {"n": range(count)}
+
+    assert sample_points.tries(sized(64)) == (False,)
+    assert sample_points.tries(sized(65)) == (True, False)
+    assert sample_points.tries(sized(256)) == (True, False)
+    assert sample_points.tries(sized(257)) == (True,)
+
+
+def test_of_a_short_dimension_ends_small_ones_and_powers_are_compared() -> None:
+    terms: Terms = {"n": (SizeTerm("n"),)}
+    (points,) = turns(every, {"n": range(1, 129)}, terms)
+    told = {p["n"] for p in points}
+    assert told >= {*range(1, 10), 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128}
+    assert len(told) < 128 // 4
 
 
 def test_a_long_period_is_refused_before_anything_is_compared() -> None:

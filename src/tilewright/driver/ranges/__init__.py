@@ -2,6 +2,7 @@
 
 which sizes share code: ranged, sample_points, between, step_hint, generalize, plan_merger,
     reshaped_axes, size_terms
-code for all of them: open_model, open_code, open_constants, open_work, open_check, open_resizes
+code for all of them: open_model, open_code, open_constants, repeated_constants, open_work,
+    open_check, open_resizes
 its kernels: part_assembly, row_blocks, units, positions, position_blocks, block_counts
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from functools import partial, reduce
 from operator import and_
@@ -12,6 +12,8 @@ from tilewright.base import events, flags
 from tilewright.base.dataclass import dataclass
 from tilewright.base.dims_hint import FEWER, DimsHint
 from tilewright.base.errors import UnsupportedError, VerifyError
+from tilewright.compute.canonical import canonical
+from tilewright.compute.nodes import Computation
 from tilewright.driver.compiled import CompiledGroup
 from tilewright.driver.prepare import PreparationCompiler
 from tilewright.driver.processes import share, workers
@@ -20,6 +22,7 @@ from tilewright.driver.ranges.part_assembly import PartedWork, of_one_size
 from tilewright.driver.ranges.positions import by_positions
 from tilewright.driver.ranges.row_blocks import by_rows
 from tilewright.driver.ranges.units import by_units
+from tilewright.ir.node import Node
 from tilewright.loops.lower import lower
 from tilewright.loops.nodes import SIZE, If, Kernel, Stmt, loop
 from tilewright.loops.sizes import formula, statement
@@ -58,25 +61,59 @@ def open_codes(
 ) -> list[OpenCode]:
     """The code of each group, in order. Raises the error of `refused` if a group has none.
 
+    Groups that are equal but for the names of tensors, such as those of equal layers, share it.
+
     tiles: of Winograd's forms that convolutions may take.
     """
     groups = list(plan.groups)
-    jobs = [
-        partial(_code, plan, group, n, target, sanitize, tiles)
-        for n, group in enumerate(groups)
-    ]
+    firsts = [n for n, _ in enumerate(groups)]
+    if not sanitize:  # such code names tensors, those of the first group that it is for
+        firsts = _firsts([_key(plan, group, tiles) for group in groups])
+    jobs = {
+        n: partial(_code, plan, groups[n], n, target, sanitize, tiles)
+        for n in sorted(set(firsts))
+    }
     # The longest first, so that no process starts it last.
-    order = sorted(range(len(jobs)), key=lambda n: -groups[n].flops)
+    order = sorted(jobs, key=lambda n: -groups[n].flops)
     count = workers(len(jobs), thread_count())
     found: dict[int, bytes | None] = {}
     if count > 1:
         made = share([partial(_bytes, jobs[n]) for n in order], count)
         found = dict(zip(order, made, strict=True))
-    done = (found.get(n) for n in range(len(jobs)))
-    return [
-        job() if data is None else pickle.loads(data)
-        for job, data in zip(jobs, done, strict=True)
-    ]
+    codes: dict[int, OpenCode] = {}
+    for n, job in jobs.items():
+        data = found.get(n)
+        codes[n] = job() if data is None else pickle.loads(data)
+    for n, first in enumerate(firsts):
+        if n != first:
+            names = {"kernel": groups[n].name, "first": groups[first].name}
+            events.emit("equal-kernel", sources=list(groups[n].sources), **names)
+    return [codes[first] for first in firsts]
+
+
+def _firsts(keys: Sequence[Hashable]) -> list[int]:
+    """For each key, the place of the first one that equals it."""
+    known: dict[Hashable, int] = {}
+    return [known.setdefault(key, n) for n, key in enumerate(keys)]
+
+
+def _key(plan: Plan, group: FusionGroup, tiles: Sequence[int]) -> Hashable:
+    """Equal for groups of a plan that run the same code on other tensors.
+
+    The code knows the tensors that a group touches by their places: first those that it reads.
+    """
+    if group.kernel is not None:
+        return group.name, id(group)
+    tensors = plan.touched(group)
+    forms = [form.computations for form in forms_of(plan, group, tiles)]
+    # First the sizes: two groups may be equal but for their order.
+    nodes: list[Computation | Node] = [e.size for e in plan.open]
+    nodes += [c for form in forms for c in form]
+    return (
+        *(group.flops, len(group.reads), tuple(map(len, forms))),
+        tuple(b in plan.data for b in tensors),
+        canonical(nodes, tensors),
+    )
 
 
 def refused(why: str, plan: Plan) -> UnsupportedError:

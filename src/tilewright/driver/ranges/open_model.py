@@ -19,6 +19,7 @@ from tilewright.driver.constants import ConstantPool
 from tilewright.driver.ranges.open_check import OpenKernelCheck
 from tilewright.driver.ranges.open_code import OpenCode, open_codes, refused
 from tilewright.driver.ranges.open_constants import OpenConstants
+from tilewright.driver.ranges.repeated_constants import without_repeats
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.nodes import Value
 from tilewright.loops.sizes import formula
@@ -75,6 +76,7 @@ def open_model(
     except VerifyError as error:
         raise refused(str(error), plan) from error
     check_supported(plan)
+    plan = without_repeats(plan)
     extents, sizes = _extents(plan), _sizes(plan)
     with events.span("kernels", total=len(plan.steps), sizes=extents):
         code = _compiled(plan, target, constants, sanitize, tiles)
@@ -165,7 +167,7 @@ def _first(plan: Plan, code: _Code, target: Target) -> CompiledModel:
         inputs=tuple(_tensor(v, plan.buffers[v]) for v in plan.graph.inputs),
         outputs=tuple(_tensor(v, plan.buffers[v]) for v in plan.graph.outputs),
         steps=(NativeStep(_SYMBOL, (scratch, *slots), records),),
-        objects=(*(a.code for a in code.kernels), code.segment),
+        objects=(*{a.symbol: a.code for a in code.kernels}.values(), code.segment),
         support=tuple(target.support()),
         requirements=target.requirements,
         meta={"name": plan.graph.name, "target": target.name},

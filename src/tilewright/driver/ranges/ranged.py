@@ -48,12 +48,12 @@ from tilewright.driver.ranges.between import Between
 from tilewright.driver.ranges.generalize import difference, equal, generalize
 from tilewright.driver.ranges.open_model import symbolic
 from tilewright.driver.ranges.sample_points import (
-    are_many,
     compared_in_turn,
     dense_points,
     first_points,
     middle,
     pattern,
+    tries,
 )
 from tilewright.driver.ranges.size_terms import (
     Extents,
@@ -267,7 +267,7 @@ def _parts(
         return
     before = making.constants.size
     try:
-        yield from list(_together(making, allowed))
+        yield from _together(making, allowed)
     except UnsupportedError as error:
         if not few:
             raise
@@ -293,33 +293,46 @@ def _are_named(allowed: Allowed) -> bool:
     return count(ranges) <= NAMED
 
 
-def _together(making: RangedBuilder, allowed: Allowed) -> Iterator[Key | SharedModel]:
+def _together(making: RangedBuilder, allowed: Allowed) -> list[Key | SharedModel]:
     """As `_parts`, with shared code. Raises UnsupportedError if too few sizes can share it."""
+    before = making.constants.size
+    *first, last = tries(allowed)
+    for some in first:
+        try:
+            return list(_sharing(making, allowed, some))
+        except UnsupportedError:
+            making.constants.forget(before)
+    return list(_sharing(making, allowed, last))
+
+
+def _sharing(
+    making: RangedBuilder, allowed: Allowed, some: bool
+) -> Iterator[Key | SharedModel]:
+    """As `_together`, comparing some or all of the combinations."""
     assert making.opened is not None
-    plan, compared = open_plan(making, allowed)
+    plan, compared = open_plan(making, allowed, some)
     inside = _box(making, allowed, compared)
-    many = are_many(allowed)
     agreed = [key for key, same in compared.items() if same]
     if count(allowed) <= ALONE and len(agreed) <= NAMED:
         _tell_apart(making, allowed, f"at most {len(agreed)} of them have equal plans")
         yield from compared
         return
-    if not many and len(compared) - len(agreed) <= ALONE:
+    if not some and len(compared) - len(agreed) <= ALONE:
         covers = Cover(tuple(allowed.values()), frozenset(compared) - {*agreed})
         yield SharedModel(making.opened(_within(plan, allowed, agreed)), covers)
         yield from covers.without
         return
     covers, odd = _cover(inside, compared)
-    if many or len(odd) > ALONE:
+    if some or len(odd) > ALONE:
         inside = _without_odd(inside, odd, _key(pattern(allowed)))
         covers, odd = _cover(inside, compared)
-    if odd and (many or len(odd) > ALONE):
+    if odd and (some or len(odd) > ALONE):
         raise _differs(making, plan, dict(zip(allowed, max(odd), strict=True)))
     ends = [*combinations({n: (min(e), max(e)) for n, e in inside.items()})]
     within = _within(plan, allowed, [_key(e) for e in ends])
+    rests = list(_outside(making, allowed, inside))  # before anything is compiled
     yield SharedModel(making.opened(within), Cover(covers.extents, odd))
     yield from odd
-    rests = list(_outside(making, allowed, inside))
     for rest in rests:
         yield from _parts(making, rest, ALONE // (1 + len(rests)))
 
@@ -414,11 +427,14 @@ def _outside(
         before[name] = inside[name]
 
 
-def open_plan(making: RangedBuilder, allowed: Allowed) -> tuple[Plan, dict[Key, bool]]:
+def open_plan(
+    making: RangedBuilder, allowed: Allowed, some: bool
+) -> tuple[Plan, dict[Key, bool]]:
     """The open plan of a graph, and which compared combinations of extents have an equal plan.
 
-    A dimension with only one extent is not a size of the plan. Raises UnsupportedError naming a
-    part that differs between two sizes by more than numbers.
+    some: of the combinations, not all, are compared. A dimension with only one extent is not a
+    size of the plan. Raises UnsupportedError naming a part that differs between two sizes by more
+    than numbers.
     """
     start = pattern(allowed)
     opened = {name: e for name, e in allowed.items() if len(e) > 1}
@@ -451,7 +467,13 @@ def open_plan(making: RangedBuilder, allowed: Allowed) -> tuple[Plan, dict[Key, 
             return bytes([False])
 
     compared: dict[Key, bool] = {}
-    for wanted in compared_in_turn(allowed, points, terms, compared):
+    if some:
+        most = [*points, {name: max(e) for name, e in allowed.items()}]
+        known = [making.typing_at(point) for point in most]
+        between = Between(making.graph, allowed, most, known, making.fallback, terms)
+        for odd in between.odd():
+            compared[_key({**points[0], **odd})] = False
+    for wanted in compared_in_turn(allowed, points, terms, compared, some):
         new = [e for e in wanted if _key(e) not in compared]
         jobs = [partial(agrees, extents) for extents in new]
         answers = share(jobs, workers(len(jobs), thread_count()))
@@ -459,12 +481,6 @@ def open_plan(making: RangedBuilder, allowed: Allowed) -> tuple[Plan, dict[Key, 
             # A job that raised an error raises it again here.
             told = agrees(extents) if same is None else same
             compared[_key(extents)] = bool(told[0])
-    if are_many(allowed):
-        most = [*points, {name: max(e) for name, e in allowed.items()}]
-        known = [making.typing_at(point) for point in most]
-        between = Between(making.graph, allowed, most, known, making.fallback, terms)
-        for odd in between.odd():
-            compared[_key({**points[0], **odd})] = False
     return found, compared
 
 

@@ -1,9 +1,10 @@
 """Which sizes of ranges are planned: those that a plan is made from, and those it is compared at.
 
-A few combinations of extents are all compared. Of many, only those are at which a plan may have
-another form: ends, small extents, powers of two and their neighbors, each remainder of a divided
-dimension, and random ones. Those of all dimensions are compared together, where all plans agree:
-each point then tells as much of each dimension as one that differs from the pattern only there.
+A few combinations of extents are all compared, and so are up to 256 if some of them do not tell.
+Of more, only those are at which a plan may have another form: ends, small extents, powers of two
+and their neighbors, each remainder of a divided dimension, and random ones. Those of all dimensions
+are compared together, where all plans agree: each point then tells as much of each dimension as one
+that differs from the pattern only there.
 """
 
 from __future__ import annotations
@@ -18,18 +19,21 @@ from tilewright.driver.dims import combinations, count
 from tilewright.driver.ranges.size_terms import Extents, SizeTerm, Terms, points_of
 from tilewright.runtime.dispatch import Allowed
 
-COMPARED: Final = 256  # most combinations that are all compared
-SAMPLED: Final = 48  # about how many to compare if there are more
+FEW: Final = 64  # most combinations that are all compared at once
+COMPARED: Final = 256  # most that are all compared, if some of them do not tell
+SAMPLED: Final = 48  # about how many to compare if there are more,
+PART: Final = 8  # and at least one of so many of a short dimension
 CHECKED: Final = 4  # neighbors of the pattern that check divided dimensions
 DENSE: Final = 12  # more of them, if conditions depend on divided dimensions
 ENDS: Final = 3  # extents at either end of a dimension that are compared first
 
 
-def are_many(
-    allowed: Allowed,
-) -> bool:
-    """Whether there are too many combinations to compare all of them."""
-    return count(allowed) > COMPARED
+def tries(allowed: Allowed) -> tuple[bool, ...]:
+    """Whether to compare some of the combinations only; the next try is for a failed one."""
+    number = count(allowed)
+    if number <= FEW:
+        return (False,)
+    return (True,) if number > COMPARED else (True, False)
 
 
 def compared_in_turn(
@@ -37,15 +41,19 @@ def compared_in_turn(
     points: Sequence[Extents],
     terms: Terms,
     compared: Mapping[tuple[int, ...], bool],
+    some: bool = True,
 ) -> Iterator[list[Extents]]:
     """Yield combinations to compare, until enough are known.
 
-    compared: which agree, by their values; it has those of one step before the next is asked for.
-    Of many combinations of several dimensions: ends and corners; if the others agree, the extents
-    of all dimensions together, in random pairs; otherwise, or if one of these does not agree, all
-    of `compared_points`, which show along which dimension.
+    some: not all of them. compared: which agree, by their values; it has those of one step before
+    the next is asked for. Of some combinations of several dimensions: ends and corners; if the
+    others agree, the extents of all dimensions together, in random pairs; otherwise, or if one of
+    these does not agree, all of `compared_points`, which show along which dimension.
     """
-    if are_many(allowed) and len(terms) > 1:
+    if not some:
+        yield list(combinations(allowed))
+        return
+    if len(terms) > 1:
         lines = _lines(allowed, points[0], terms)
         yield [*points, *_outermost(allowed, points[0]), *_corners(allowed)]
         inside = _agreeing(allowed, points[0], compared)
@@ -60,12 +68,10 @@ def compared_in_turn(
 def compared_points(
     allowed: Allowed, points: Sequence[Extents], terms: Terms
 ) -> list[Extents]:
-    """All combinations or, of many, some: along each dimension, at corners, and at random.
+    """Some combinations: along each dimension, at corners, and at random.
 
     For a divided dimension, also one with each remainder.
     """
-    if not are_many(allowed):
-        return list(combinations(allowed))
     start = points[0]
     lines = _lines(allowed, start, terms).items()
     alone = ({**start, name: n} for name, line in lines for n in line)
@@ -91,7 +97,8 @@ def _lines(allowed: Allowed, start: Extents, terms: Terms) -> dict[str, list[int
             )
         beside = [start[name] + n for n in range(1, period)]
         known = [n for n in beside if n in allowed[name]]
-        found[name] = _telling(allowed[name], SAMPLED // len(terms), known)
+        most = min(SAMPLED // len(terms), len(allowed[name]) // PART)
+        found[name] = _telling(allowed[name], most, known)
     return found
 
 

@@ -24,7 +24,7 @@ def decompose(graph: Graph) -> Graph:
     queue = list(reversed(graph.operations))
     while queue:
         op = queue.pop()
-        parts = None if _native(op, constants) else _parts(op, constants)
+        parts = _parts(op, constants)
         if parts is None:
             operations.append(op)
             continue
@@ -41,7 +41,8 @@ def _parts(
     definition = definition_of(op)
     if definition is None or definition.decompose is None:
         return None
-    if not all(v.static for v in (*op.reads, *op.writes)):
+    # Last, as it builds the operator's program.
+    if not all(v.static for v in (*op.reads, *op.writes)) or _native(op, known):
         return None
     fragment = Fragment(op.label, known)
     try:
