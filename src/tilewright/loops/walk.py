@@ -134,9 +134,15 @@ def _summary(s: Stmt) -> Summary:
     joint = isinstance(s, Update) and len(s.buffers) > 1
     if len(facts) == 1:
         ((inner,), (part,)) = facts, parts
+        loops = inner.loops
+        units = inner.units
+        if isinstance(part, For):
+            loops = (part, *loops)
+        elif isinstance(part, Unit):
+            units = (part, *units)
         return Summary(
-            loops=(part, *inner.loops) if isinstance(part, For) else inner.loops,
-            units=(part, *inner.units) if isinstance(part, Unit) else inner.units,
+            loops=loops,
+            units=units,
             buffers=buffers + inner.buffers if buffers else inner.buffers,
             joint=inner.joint,
             reads=_joined(inner.reads, reads),

@@ -358,7 +358,7 @@ class _Import:
         except UnsupportedError as error:
             raise RuleRefused(node.target, error) from error
         except TypeError as error:
-            if not call.open_numbers:
+            if not (call.open_numbers and _uses_value(error)):
                 raise
             named = " and ".join(map(repr, call.open_numbers))
             refused = call.refuse(f"{named} is known only at run time")
@@ -453,6 +453,13 @@ def _arguments(node: Any, target: Any) -> dict[str, Any]:
                 argument.name, argument.default_value
             )
     return found
+
+
+def _uses_value(error: TypeError) -> bool:
+    """Whether a Value was used as a number: Python names the type of what is none, unless it is a
+    bound of a slice. Other errors are faults of a rule."""
+    said = str(error)
+    return Value.__name__ in said or said.startswith("slice indices must be")
 
 
 def numpy_of(tensor: Any) -> np.ndarray[Any, Any]:
