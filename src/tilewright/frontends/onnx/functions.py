@@ -65,7 +65,8 @@ def own_operator(
         return None
     call = onnx.NodeProto()
     call.CopyFrom(node)
-    call.op_type, call.domain = PADDED_ATTENTION, DOMAIN
+    call.op_type = PADDED_ATTENTION
+    call.domain = DOMAIN
     return call, taken
 
 

@@ -204,7 +204,8 @@ def _parse(
         if path is not None:
             message, size, data = _message(path, limit, mapped)
         elif isinstance(source, _BYTES):
-            message, size = bytes(source), len(source)
+            message = bytes(source)
+            size = len(source)
         else:
             raise ModelError(
                 f"a {type(source).__name__} is not a model",

@@ -83,7 +83,8 @@ def _is_check(node: Any) -> bool:
 def _check_of(node: Any) -> tuple[Any, Check]:
     """The node that is checked, and the check."""
     if _is_assertion(node):
-        check, given, others = node.target, node.args[0], node.args[1:]
+        check = node.target
+        given, *others = node.args
     else:
         _, check, given, *others = node.args
     named = dict(node.kwargs)

@@ -95,7 +95,8 @@ class CapturedGraph:
         compile: Compile,
         settings: ImportSettings,
     ) -> None:
-        self._whole, self._given = module, frozen
+        self._whole = module
+        self._given = frozen
         drawn, self._draws = draws_first(module)
         checked, self._checks = checks_last(drawn)
         self._results = distinct(checked)
@@ -105,7 +106,8 @@ class CapturedGraph:
         self._frozen = [n for n in frozen if n < len(places)]
         held = [n.meta.get("val") for n in places]
         self._numbers = _numbers(held)
-        self._compile, self._settings = compile, settings
+        self._compile = compile
+        self._settings = settings
         self._made: list[tuple[list[State], list[Any], Callable[..., Any]]] = []
         self._open = open_places(module)
         self._sized: dict[tuple[int, ...], CapturedGraph] | None = None

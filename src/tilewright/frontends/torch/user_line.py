@@ -35,7 +35,9 @@ def raising_line(error: BaseException) -> tuple[str, int] | None:
     """As `user_line`, of the frames below the one that caught it; None if all are PyTorch's."""
     frames = traceback.extract_tb(error.__traceback__)[1:]
     own = [f for f in frames if not _LIBRARY.search(f.filename)]
-    own = [
-        f for f in own if Path(f.filename).is_file()
-    ]  # not code that PyTorch generates
-    return (Path(own[-1].filename).name, own[-1].lineno or 0) if own else None
+    # Not code that PyTorch generates.
+    own = [f for f in own if Path(f.filename).is_file()]
+    if not own:
+        return None
+    last = own[-1]
+    return Path(last.filename).name, last.lineno or 0

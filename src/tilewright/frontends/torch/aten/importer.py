@@ -47,7 +47,8 @@ class RuleRefused(Exception):
 
     def __init__(self, target: Any, error: UnsupportedError) -> None:
         super().__init__(str(error))
-        self.target, self.error = target, error
+        self.target = target
+        self.error = error
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,8 @@ def _ranges(
             # Its infinite bound is not a sympy Integer, though it claims to be.
             ends = getattr(bounds.upper, "is_Integer", False)
             most = int(bounds.upper) if ends else None
-            name, least = names.get(text, text), int(bounds.lower)
+            name = names.get(text, text)
+            least = int(bounds.lower)
             accepted = least if least > _SUPPOSED else 0
             found[name] = ExtentRange(least, most, steps.get(name, 1), accepted)
     return found

@@ -313,7 +313,8 @@ def _is_special(c: AtenCall) -> Value:
 def _atan2(c: AtenCall) -> Value:
     """By the quotient of the magnitudes, moved into its quadrant; zeros have signs (IEEE 754)."""
     y, x = operands(c)
-    high, wide = abs(y), abs(x)
+    high = abs(y)
+    wide = abs(x)
     same = high.equals(wide)  # also for two infinities
     slope = same.chosen(1, high / wide)
     none = same & high.equals(0)

@@ -241,7 +241,8 @@ BORDER: Final = 8
 def chebyshev(x: TensorTerm, parts: Sequence[float]) -> TensorTerm:
     """A sum of Chebyshev polynomials for x from -1 to 1, by Clenshaw's recurrence."""
     twice = 2 * x
-    later, found = x.of(0), x.of(parts[-1])
+    later = x.of(0)
+    found = x.of(parts[-1])
     for part in parts[-2:0:-1]:
         later, found = found, twice * found - later + part
     return x * found - later + parts[0]

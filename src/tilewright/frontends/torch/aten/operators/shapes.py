@@ -225,7 +225,8 @@ def _pixel_unshuffled(c: AtenCall) -> Value:
     shape = list(c.of("self").shape)
     if len(shape) != 4 or not all(type(n) is int for n in shape):
         raise c.refuse("its input is not an image of known extents")
-    (n, k, h, w), r = shape, int(c["downscale_factor"])
+    n, k, h, w = shape
+    r = int(c["downscale_factor"])
     x = c.reshape(c.tensor(), [n, k, h // r, r, w // r, r])
     x = c.op("Transpose", x, perm=[0, 1, 3, 5, 2, 4])
     return c.reshape(x, [n, k * r * r, h // r, w // r])
