@@ -21,6 +21,7 @@ from tilewright.expr.nodes import (
     Buffer,
     Const,
     Expr,
+    Extent,
     Load,
     Min,
     Select,
@@ -30,11 +31,22 @@ from tilewright.expr.nodes import (
 )
 from tilewright.ir.node import postorder
 from tilewright.loops.analysis.access import environment
-from tilewright.loops.nodes import Alloc, For, If, Kernel, Stmt, Store, block, loop
+from tilewright.loops.nodes import (
+    Alloc,
+    Block,
+    For,
+    If,
+    Kernel,
+    Stmt,
+    Store,
+    Update,
+    block,
+    loop,
+)
 from tilewright.loops.passes.hoist import HoistedKernel
 from tilewright.loops.sizes import statement
 from tilewright.loops.verify import verify
-from tilewright.loops.walk import loops_of
+from tilewright.loops.walk import loops_of, walk
 from tilewright.plan.positions import Positions, PositionWindow
 from tilewright.schedule import edit
 from tilewright.schedule.primitives.reshape import onto_shape
@@ -43,6 +55,16 @@ if TYPE_CHECKING:
     from tilewright.driver.ranges.positions import FewPositions, PositionKernels
 
 CHUNK = 64  # contiguous elements, at most, that are copied at a time
+TOGETHER = 16  # contiguous elements, at least, that a kernel reads where they are: a cache line
+# Statements without instructions on tensors.
+PLAIN = (
+    Alloc,
+    Block,
+    For,
+    If,
+    Store,
+    Update,
+)
 
 
 def assembled(
@@ -177,7 +199,94 @@ class _PositionBlocks:
             body = Alloc(b, body)
         if inside:
             return loop(block_of, times, body, "serial")
+        if self._may_stay(kernel, count):
+            body = self._in_place(part, first, suffix, body)
         return loop(block_of, times, _serial(body), "parallel")
+
+    def _may_stay(
+        self,
+        kernel: Kernel,
+        count: int,
+    ) -> bool:
+        """Whether a kernel of a rectangle may read what it reads where it is.
+
+        requires: the kernel has its windows in their own shapes but for axes of one element, so
+        that only strides differ, which sizes decide; the elements of every position are together
+        along the last axis; no instruction on tensors, which needs strides that are numbers.
+        """
+        shapes = {b.name: b.shape for b in kernel.params}
+        parts = self._maker.parts(count)
+        read = [(w, parts[w]) for w in self.positions.windows]
+        plain = all(_long(shapes[b.name]) == _long(b.shape) for _, b in read)
+        last = [w.axes[-1] for w, _ in read]
+        together = all(a.dim is None and a.length >= TOGETHER for a in last)
+        simple = all(isinstance(p.stmt, PLAIN) for p in walk(kernel.body))
+        return self.positions.boxes and plain and together and simple
+
+    def _in_place(
+        self,
+        part: _Part,
+        first: Expr,
+        suffix: str,
+        moved: Stmt,
+    ) -> Stmt:
+        """The kernel on the tensors that it reads, where the rectangle is inside of all of them.
+
+        moved: what copies the windows to their parts first, for rectangles at the edges.
+        """
+        count, suffix = part.count, f"{suffix}.in_place"
+        parts, read = self._maker.parts(count), self.positions.windows
+        by_name = {b.name: b for b in self._maker.kernel.params}
+        inside: list[Expr] = []
+        moves: dict[Buffer, edit.Move] = {}
+        of_name = {b.name: b for b in part.kernel.params}
+        results: list[tuple[PositionWindow, Buffer, Buffer]] = []
+        for w, b in parts.items():
+            own = of_name.pop(b.name)
+            if w in read:
+                offsets, within = self._inside(w, count, first)
+                moves[own] = _Shifted(w.tensor, own.shape, b.shape, offsets)
+                inside += within
+            else:
+                name = fresh(self._assembly.taken, b.name)
+                results.append((w, b, Buffer(name, own.extents, own.dtype)))
+                moves[own] = edit.onto(results[-1][-1])
+        for b in of_name.values():
+            moves[b] = edit.onto(part.packed.get(b) or by_name[b.name])
+        stmt = self._assembly.body(part.kernel, suffix)
+        sizes = (v for v in postorder(first) if isinstance(v, Var))
+        known = dict.fromkeys((*self._assembly.kernel.sizes, *sizes), (0, None))
+        env = {**environment(stmt), **known}
+        here = edit.rewrite(stmt, env, moves=moves)
+        # As `rewrite` leaves indices, so that proofs see what the condition says of them.
+        made = edit.tidy_comparisons(If(reduce(and_, inside), here, None), env)
+        assert isinstance(made, If)
+        body = block(made.then, *(self._copy(*r, count, first) for r in results))
+        for _, _, b in results:
+            body = Alloc(b, body)
+        return If(made.condition, body, moved)
+
+    def _inside(
+        self,
+        window: PositionWindow,
+        count: int,
+        first: Expr,
+    ) -> tuple[list[Expr], list[Expr]]:
+        """Where a rectangle's window begins, and the conditions for it to be in its tensor."""
+        grid, tiles = self._maker.grid(count), self.tiles(count)
+        pairs = zip(_places(first, tiles), grid, strict=True)
+        start = [t * const(g, INDEX) for t, g in pairs]
+        shape = self.positions.shape(window, grid)
+        offsets: list[Expr] = []
+        inside: list[Expr] = []
+        for a, n, extent in zip(window.axes, shape, window.tensor.extents, strict=True):
+            at: Expr = const(a.least, INDEX)
+            if a.dim is not None:
+                at = at + start[a.dim] * const(a.stride, INDEX)
+                low, high = _linear((at, at + const(n - 1, INDEX)))
+                inside += [low >= const(0, INDEX), high < as_expr(extent, INDEX)]
+            offsets.append(at)
+        return offsets, inside
 
     def tiles(self, count: int) -> list[Expr]:
         """How many rectangles of so many positions cover each open dimension."""
@@ -216,6 +325,31 @@ class _PositionBlocks:
     ) -> Stmt:
         """All loops."""
         return block(*self._nests)
+
+
+def _long(shape: Sequence[Extent]) -> list[Extent]:
+    """The extents other than 1."""
+    return [n for n in shape if n != 1]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Shifted:
+    """Every access of a part in the whole tensor, from an offset along each axis.
+
+    own: the part's shape in its kernel; shape: in the tensor, with other axes of one element.
+    """
+
+    tensor: Buffer
+    own: Sequence[int]
+    shape: Sequence[int]
+    offsets: Sequence[Expr]
+
+    def __call__(self, index: tuple[Expr, ...]) -> tuple[Buffer, tuple[Expr, ...]]:
+        pairs = zip(index, self.own, strict=True)
+        long = iter([i for i, n in pairs if n != 1])
+        at = [const(0, INDEX) if n == 1 else next(long) for n in self.shape]
+        moved = (i + o for i, o in zip(at, self.offsets, strict=True))
+        return self.tensor, _linear(tuple(moved))
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -60,8 +60,13 @@ def without_repeats(plan: Plan) -> Plan:
 class _Moved:
     """Reads of a constant as reads of its part, at 0 along the axes where it repeats."""
 
-    def __init__(self, part: Buffer, axes: frozenset[int]) -> None:
-        self.part, self.axes = part, axes
+    def __init__(
+        self,
+        part: Buffer,
+        axes: frozenset[int],
+    ) -> None:
+        self.part = part
+        self.axes = axes
 
     def __call__(self, load: Load) -> Expr:
         zero = const(0, INDEX)
@@ -69,11 +74,18 @@ class _Moved:
         return Load(self.part, tuple(index))
 
 
-def _rewritten(c: Computation, rewrite: Mapping[Buffer, _Moved]) -> Computation:
+def _rewritten(
+    c: Computation,
+    rewrite: Mapping[Buffer, _Moved],
+) -> Computation:
     return rewrite_loads(c, rewrite) if any(b in rewrite for b in c.inputs) else c
 
 
-def _repeated(b: Buffer, array: np.ndarray[Any, Any], plan: Plan) -> frozenset[int]:
+def _repeated(
+    b: Buffer,
+    array: np.ndarray[Any, Any],
+    plan: Plan,
+) -> frozenset[int]:
     """The axes as `without_repeats` requires them."""
     readers = [g for g in plan.groups if b in g.reads]
     if not b.static or b in plan.kept or any(g.kernel is not None for g in readers):

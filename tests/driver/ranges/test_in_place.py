@@ -1,0 +1,115 @@
+"""Rectangles of an image whose kernels read tensors where they are: which do, and the results."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tests.driver.ranges.test_positions import (
+    Layer,
+    agree,
+    loops_of_kernels,
+    of_one_image,
+)
+from tilewright.base import events
+from tilewright.driver.ranges import position_blocks
+from tilewright.expr.nodes import Buffer
+from tilewright.loops.nodes import Unit
+
+DIMS = {"h": (9, 41), "w": (8, 37)}
+
+
+def around(*layers: Layer) -> list[Layer]:
+    """The layers between two of one position each, so that images have their channels last."""
+    given = int(layers[0][2][1]) * int(layers[0][1].get("group", 1))
+    made = int(layers[-1][2][0])
+    first: Layer = ("Conv", {}, (given, 16, 1, 1))
+    return [first, *layers, ("Conv", {}, (16, made, 1, 1))]
+
+
+def depthwise(channels: int = 32, kernel: int = 3, **more: Any) -> Layer:
+    return (
+        "Conv",
+        {"pads": [kernel // 2] * 4, "group": channels, **more},
+        (channels, 1, kernel, kernel),
+    )
+
+
+STAY: dict[str, list[Layer]] = {
+    "a window": around(depthwise()),
+    "strides": around(depthwise(strides=[2, 2])),
+    "wide": around(depthwise(kernel=5)),
+    "rows apart": around(depthwise(dilations=[2, 1], pads=[2, 1, 2, 1])),
+    "without a border": around(depthwise(pads=[0, 0, 0, 0])),
+    "two": around(depthwise(), depthwise(strides=[1, 2])),
+}
+MOVED: dict[str, list[Layer]] = {
+    "channels first": [("Conv", {"pads": [1] * 4}, (32, 16, 3, 3))],
+    "few channels": around(depthwise(channels=8)),
+}
+
+
+def in_place(loops: dict[str, Any]) -> int:
+    """How many kernels have loops that read tensors where they are."""
+    return sum(any(".in_place" in f.var.name for f in ls) for ls in loops.values())
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("name", STAY)
+def test_rectangles_inside_are_read_where_they_are(
+    name: str, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Smaller images than a rectangle, sizes that it divides and others, and borders."""
+    source = of_one_image(STAY[name])
+    with events.record() as log:
+        exe, loops = loops_of_kernels(monkeypatch, source, DIMS, threads)
+    assert not any(e.kind == "kept-whole" for e in log)
+    assert in_place(loops) == len(STAY[name]) - 2
+    agree(exe, source, (9, 8), (16, 16), (17, 33), (32, 32), (41, 37), (40, 9))
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_short_pieces_are_moved(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = of_one_image(MOVED[name])
+    exe, loops = loops_of_kernels(monkeypatch, source, DIMS, 1)
+    assert loops and not in_place(loops)
+    agree(exe, source, (9, 8), (41, 37))
+
+
+def test_kernels_that_need_known_strides_are_given_parts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[tuple[Any, Any, int]] = []
+    may_stay = position_blocks._PositionBlocks._may_stay
+
+    def noted(self: Any, kernel: Any, count: int) -> bool:
+        asked.append((self, kernel, count))
+        return may_stay(self, kernel, count)
+
+    monkeypatch.setattr(position_blocks._PositionBlocks, "_may_stay", noted)
+    loops_of_kernels(monkeypatch, of_one_image(STAY["a window"]), DIMS, 1)
+    given = [a for a in asked if may_stay(*a)]
+    assert given
+    for blocks, kernel, count in given:
+        unit = Unit("one", None, kernel.body, ())
+        assert not may_stay(blocks, replace(kernel, body=unit), count)
+        (window,) = blocks.positions.windows
+        part = blocks._maker.parts(count)[window]
+        flat = [
+            Buffer(b.name, (b.size,), b.dtype) if b.name == part.name else b
+            for b in kernel.params
+        ]
+        assert not may_stay(blocks, replace(kernel, params=tuple(flat)), count)
+
+
+def test_all_sizes_of_a_short_range_are_right() -> None:
+    source = of_one_image(STAY["strides"])
+    how: Any = {"jit": False, "cache": False, "threads": 2}
+    dims = {"h": (15, 19), "w": (31, 35)}
+    exe: Any = tw.compile(source, dims=dims, **how)
+    agree(exe, source, *((h, w) for h in range(15, 20) for w in range(31, 36)))
+    assert isinstance(exe(np.zeros((1, 16, 15, 31), np.float32)), np.ndarray)
