@@ -219,6 +219,16 @@ def _rows(
     return tuple((x, best_rows(t, x, machine)) for x in (p.left, p.right))
 
 
+@lru_cache(maxsize=256)
+def _asked(
+    p: Product, tile: TensorTile, unit: TensorUnit, machine: CudaMachine
+) -> tuple[tuple[Load, RowLayout, tuple[WarpRequest, ...]], ...]:
+    """The default layout of each factor's tile, and a step's requests for it."""
+    t = tensor_tiling(p, tile, unit)
+    rows = _rows(p, tile, unit, machine)
+    return tuple((x, held, operand_requests(t, x, held, machine)) for x, held in rows)
+
+
 def registers(t: TensorTiling) -> int:
     """Registers of a thread: its results, and the factors of one step along the sum."""
     results = t.tile.rows * t.tile.columns // (t.warps * WARP)
@@ -385,8 +395,7 @@ def _step(
     of = machine.simt
     moved = 0.0
     turns = issued = 0
-    for read, rows in factor_rows(t, machine).items():
-        found = operand_requests(t, read, rows, machine)
+    for read, rows, found in _asked(t.plan.product, t.tile, t.unit, machine):
         fetched, *inner = found
         sharing = cluster.columns if read is t.plan.product.left else cluster.rows
         moved += fetched.requests * fetched.turns * SECTOR / sharing

@@ -26,18 +26,15 @@ from tilewright.schedule.space.nest import extents, fuse_all
 from tilewright.schedule.tree import find_loop
 from tilewright.targets.cuda.box_tiles import copies_boxes
 from tilewright.targets.cuda.cluster_tiles import best_cluster, box_time, takes_boxes
-from tilewright.targets.cuda.cost import (
-    best_stages,
-    stage_counts,
-    time_on_tensor_cores,
-    together,
-)
+from tilewright.targets.cuda.cost import stage_counts, together
 from tilewright.targets.cuda.machine import CudaMachine
 from tilewright.targets.cuda.tensor_tiling import (
     PART_COLUMNS,
     ClusterShape,
     TensorTiling,
 )
+from tilewright.targets.cuda.tensor_waves import best_tensor_wave
+from tilewright.targets.simt.last_wave import WHOLE
 
 ALONE: Final = (False,)
 
@@ -81,12 +78,25 @@ def persists_by_default(
 def default_time(t: TensorTiling, machine: CudaMachine) -> float | None:
     """Nanoseconds of a product in these tiles, copied as they are by default; None if they do not
     fit the machine."""
-    if takes_boxes(t, machine):
-        cluster = best_cluster(t, machine)
-        persists = persists_by_default(t, machine, cluster)
-        return box_time(t, machine, cluster, persists)
-    stages = best_stages(t, machine)
-    return time_on_tensor_cores(t, machine, stages)
+    in_boxes = takes_boxes(t, machine)
+    _, time = best_tensor_wave(t, machine, in_boxes)
+    times = [time, _persistent_time(t, machine) if in_boxes else None]
+    return min((found for found in times if found is not None), default=None)
+
+
+def _persistent_time(t: TensorTiling, machine: CudaMachine) -> float | None:
+    """Nanoseconds of a product whose tiles are boxes, in the best cluster, persistent or not."""
+    cluster = best_cluster(t, machine)
+    persists = persists_by_default(t, machine, cluster)
+    return box_time(t, machine, cluster, persists)
+
+
+def divides_by_default(t: TensorTiling, machine: CudaMachine) -> bool:
+    """Whether a product whose tiles are boxes is expected to be faster with a last wave in parts
+    than in clusters or in persistent blocks."""
+    wave, time = best_tensor_wave(t, machine, True)
+    other = _persistent_time(t, machine)
+    return wave != WHOLE and time is not None and (other is None or time < other)
 
 
 def results_in_parts(s: Schedule, target: str, rows: str, column: str) -> str:

@@ -7,11 +7,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from tilewright.expr.nodes import Load
-from tilewright.targets.cuda.cost import (
-    best_stages,
-    factor_strides,
-    time_on_tensor_cores,
-)
+from tilewright.targets.cuda.cost import factor_strides
 from tilewright.targets.cuda.group_intrinsics import (
     GROUP_BLOCK,
     GROUP_COLUMNS,
@@ -28,6 +24,7 @@ from tilewright.targets.cuda.tensor_tiling import (
     warp_rows,
 )
 from tilewright.targets.cuda.tensor_units import GROUP_UNITS, MMA, TensorUnit
+from tilewright.targets.cuda.tensor_waves import best_tensor_wave
 from tilewright.targets.simt.products import Product
 
 KEPT: Final = 32  # tiles that a tuner may try, the best ones
@@ -109,7 +106,7 @@ def tensor_tiles(
     times = {}
     for tile in _possible(product, kind):
         t = tiling_of(product, tile, kind)
-        time = time_on_tensor_cores(t, machine, best_stages(t, machine))
+        _, time = best_tensor_wave(t, machine)
         if time is not None:
             times[tile] = time
     return tuple(sorted(times, key=lambda t: (times[t], t))[:KEPT])

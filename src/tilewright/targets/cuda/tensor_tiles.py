@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial, reduce
+from typing import NamedTuple
 
 from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import DType
@@ -24,6 +25,7 @@ from tilewright.compute.nodes import Computation, Dim
 from tilewright.compute.transforms import relayout
 from tilewright.expr.nodes import Buffer, Cast, Load, Mul
 from tilewright.loops.nodes import Kernel
+from tilewright.loops.scopes import Scope
 from tilewright.schedule import Schedule
 from tilewright.schedule.space import Choices, Sketch
 from tilewright.schedule.space.selection import legal_point
@@ -47,6 +49,7 @@ from tilewright.targets.cuda.machine import WARP, CudaMachine
 from tilewright.targets.cuda.persistent_tiles import (
     at_once,
     default_time,
+    divides_by_default,
     fetch_next,
     persist_blocks,
     persisting,
@@ -76,16 +79,20 @@ from tilewright.targets.cuda.tensor_units import (
     product_intrinsic,
     store_intrinsic,
 )
+from tilewright.targets.cuda.tensor_waves import tensor_waves
 from tilewright.targets.simt.binding import bind_blocks
 from tilewright.targets.simt.cost import GAIN, fetch_width
+from tilewright.targets.simt.last_wave import WHOLE, LastWave, TilePart, tile_parts
 from tilewright.targets.simt.machine import SimtMachine
 from tilewright.targets.simt.predict import tiles, time_by_element, time_in_tiles
 from tilewright.targets.simt.products import Product
-from tilewright.targets.simt.schedules import products_of, tiled_products
+from tilewright.targets.simt.schedules import InTiles, products_of, tiled_products
 from tilewright.targets.simt.tiles import (
     TileCopy,
+    cleared,
     fetch_ahead,
     fetch_tile,
+    free_nest,
     grid_of,
     in_tiles,
     results,
@@ -146,8 +153,9 @@ class TensorCores:
         others: list[float | None] = [time_by_element(p, of)]
         if self.kind is GROUPS:
             others.append(replace(self, kind=WARPS).time(p))
-        for tile in tiles(p, of, of.shared_pays)[:1]:
-            others.append(time_in_tiles(tiling(p, tile), of, of.shared_pays))
+        for tile in tiles(p, of, of.shared_pays, self.exact)[:1]:
+            plan = tiling(p, tile)
+            others.append(time_in_tiles(plan, of, of.shared_pays, self.exact))
         return time is not None and GAIN * time < min(t for t in others if t)
 
     def with_sketch(
@@ -159,7 +167,8 @@ class TensorCores:
         """Sketches, best first, including that of tensor cores if they can compute a product."""
         given = tuple(computations)
         able = [p for p in products_of(given) if not self.refusal(p)]
-        how = partial(tiled_products, kernel, given, self.machine.simt, self.schedule)
+        tiled = InTiles(self.schedule, self.exact)
+        how = partial(tiled_products, kernel, given, self.machine.simt, tiled)
         sketch = Sketch(self.kind.name, how)
         # What is inlined into it may make it another product.
         if not able or legal_point(kernel.name, sketch) is None:
@@ -176,11 +185,11 @@ class TensorCores:
         parameters: `<reduction>.tensor_tile` or `.group_tile`, the tile of a block and its warps,
         or groups of four; `<operand>.rows`, the layout of a factor's tile; `<reduction>.boxes`,
         whether one thread copies tiles, and then `.cluster`, the blocks that do so together, and
-        `.persists`, whether a block has several tiles of results; `.stages` of `in_tiles`. Raises
-        ScheduleError if a primitive fails.
+        `.persists`, whether a block has several tiles of results; `.last_wave` and `.stages` of
+        `in_tiles`. Raises ScheduleError if a primitive fails.
         """
         if self.refusal(p):
-            in_tiles(s, p, machine, choose)
+            in_tiles(s, p, machine, choose, self.exact)
             return
         work = with_one_column(p)
         if work.reduction is not p.reduction:
@@ -190,7 +199,8 @@ class TensorCores:
             s.transform_layout(p.reduction.outputs[0].tensor.name, _permutation(order))
         possible = tensor_tiles(work, self.machine, self.kind)
         tile = TensorTile(*choose(f"{p.name}.{self.kind.key}", possible, possible[0]))
-        _TensorWork(s, tiling_of(work, tile, self.kind), self.machine).run(choose)
+        t = tiling_of(work, tile, self.kind)
+        _in_tensor_tiles(s, t, self.machine, _form(t, self.machine, choose))
 
 
 def _dtypes(p: Product) -> tuple[DType, DType, DType]:
@@ -261,38 +271,86 @@ def _permutation(order: Sequence[int]) -> str:
     return f"lambda {', '.join(axes)}: ({', '.join(moved)})"
 
 
+class TensorForm(NamedTuple):
+    """What all tiles of a product on tensor cores have in common.
+
+    in_boxes: whether one thread copies tiles; cluster: the blocks that do so together; persists:
+    whether a block computes several tiles. wave: the last one. rows: the layout of each factor's
+    tile. stages: tiles of a factor at once.
+    """
+
+    in_boxes: bool
+    cluster: ClusterShape
+    persists: bool
+    wave: LastWave
+    rows: Mapping[Load, RowLayout]
+    stages: int
+
+
+def _form(t: TensorTiling, machine: CudaMachine, choose: Choices) -> TensorForm:
+    p = t.plan.product
+    name, how = p.name, (t, machine)
+    boxes = (True, False) if copies_boxes(*how) else (False,)
+    in_boxes = choose(f"{name}.boxes", boxes, takes_boxes(*how))
+    cluster, persists = ONE_BLOCK, False
+    if in_boxes:
+        divides = divides_by_default(*how)
+        best = ONE_BLOCK if divides else best_cluster(*how)
+        shapes = cluster_shapes(*how)
+        cluster = ClusterShape(*choose(f"{name}.cluster", shapes, best))
+        usual = not divides and persists_by_default(*how, cluster)
+        persists = choose(f"{name}.persists", persisting(*how, cluster), usual)
+    is_alone = cluster == ONE_BLOCK and not persists
+    waves = tensor_waves(*how, in_boxes) if is_alone else [WHOLE]
+    wave = LastWave(*choose(f"{name}.last_wave", waves, waves[0]))
+    rows = {}
+    for read in (p.left, p.right):
+        found = row_layouts(t, read), best_rows(t, read, machine)
+        rows[read] = RowLayout(*choose(f"{read.buffer.name}.rows", *found))
+    possible = stage_counts(*how, in_boxes, persists)
+    fastest = best_stages(*how, in_boxes, cluster, persists)
+    stages = choose(f"{name}.stages", possible, fastest)
+    return TensorForm(in_boxes, cluster, persists, wave, rows, stages)
+
+
+def _in_tensor_tiles(
+    s: Schedule, t: TensorTiling, machine: CudaMachine, form: TensorForm
+) -> None:
+    """Schedule a product on tensor cores."""
+    target, last = results(s, t.plan.product)
+    grid = grid_of(s, t.plan, last)
+    scope: Scope = "warp" if form.persists else "shared"
+    for part in tile_parts(s, t.plan, target, last, grid, form.wave, scope):
+        own = replace(t, plan=part.plan)
+        _TensorWork(s, own, machine, form, part).run(last)
+
+
 @dataclass(eq=False)
 class _TensorWork:
-    """A schedule on its way."""
+    """The schedule of tiles of one kind on its way."""
 
     s: Schedule
     t: TensorTiling
     machine: CudaMachine
-    in_boxes: bool = False  # whether one thread copies tiles
-    cluster: ClusterShape = ONE_BLOCK
-    persists: bool = False  # whether a block computes several tiles
+    form: TensorForm
+    part: TilePart
 
-    def run(self, choose: Choices) -> None:
-        s, t = self.s, self.t
+    def run(self, last: Mapping[Dim, str]) -> None:
+        """last: the loops of the results' reader in all tiles, by dimension."""
+        s, t, form, part = self.s, self.t, self.form, self.part
         p = t.plan.product
         rows, (column,) = (
-            [f"{p.name}.{d.var.name}" for d in dims]
-            for dims in (self.tiled_rows, p.columns)
+            [part.sums[d] for d in dims] for dims in (self.tiled_rows, p.columns)
         )
-        self.copies(choose)
-        target, last = results(s, p)
-        grid = grid_of(s, t.plan, last)
-        tile_rows = [f"{last[d]}.i" for d in self.tiled_rows]
-        held, stored = self.results(target, grid[-1], last)
+        held, stored = self.results()
         steps, inner = self.steps()
-        nest = self.nest()
-        zero = s.decompose_reduction(held, nest[0])
-        zeros = dict(zip(nest, zero[-len(nest) :], strict=True))
+        zeros = cleared(s, part, held)
+        nest = [part.sums[d] for d in free_nest(s, part)]
         single = [loop for loop in nest if loop not in (*rows, column)]
         s.reorder(*single, *steps, *rows, column, inner)
         outer = reduce(s.fuse, steps)
-        fetched = [self.fetch(read, outer, choose) for read in (p.left, p.right)]
-        self.by_warps([zeros[row] for row in rows], zeros[column])
+        fetched = [self.fetch(read, outer) for read in (p.left, p.right)]
+        self.by_warps([zeros[d] for d in self.tiled_rows], zeros[p.columns[0]])
         product = self.by_warps(rows, column, inner)
         *stored_rows, stored_column = stored
         store = self.by_warps(stored_rows, stored_column, stored=True)
@@ -302,67 +360,44 @@ class _TensorWork:
         s.tensorize(product, intrinsic.name)
         columns = min(t.unit.columns, self.columns(stored=True))
         s.tensorize(store, store_intrinsic(out, t.unit._replace(columns=columns)).name)
-        self.by_threads(tile_rows, self.last_column(last))
-        how = t, self.machine, self.in_boxes
-        possible = stage_counts(*how, self.persists)
-        best = best_stages(*how, self.cluster, self.persists)
-        stages = choose(f"{p.name}.stages", possible, best)
+        self.by_threads([part.stores[d] for d in self.tiled_rows], self.last_column())
+        stages = min(form.stages, t.plan.steps)
         if stages > 1:
             spare = spare_tiles(t, stages)
             fetch_ahead(s, outer, fetched, self.machine.simt, stages, spare)
-        if self.persists:
-            count = at_once(t, self.machine, stages, self.cluster)
-            tiles = persist_blocks(s, t, last, grid, self.cluster, count)
+        if form.persists:
+            count = at_once(t, self.machine, stages, form.cluster)
+            tiles = persist_blocks(s, t, last, part.blocks, form.cluster, count)
             fetch_next(s, tiles, fetched)
-        if self.in_boxes:
+        if form.in_boxes:
             note_boxes(s, fetched)
-        if not self.persists:
-            bind_blocks(s, grid)
-            note_cluster(s, t, last, self.cluster)
+        if not form.persists:
+            bind_blocks(s, part.blocks)
+            note_cluster(s, t, last, form.cluster)
 
-    def results(
-        self, target: str, loop: str, last: Mapping[Dim, str]
-    ) -> tuple[str, list[str]]:
-        """A block's accumulators, and the loops that store these in shared memory. loop: the
-        innermost one over blocks."""
-        s = self.s
-        if not self.persists:
-            s.compute_at(target, loop, scope="shared")
+    def results(self) -> tuple[str, list[str]]:
+        """A block's accumulators, and the loops that store these in shared memory."""
+        s, target = self.s, self.part.target
+        if not self.form.persists:
             s.storage_align(target, self.rank(target) - 2, *self.t.result_row)
             held = self.accumulators(target)
             return held, self.axes(f"{held}.w")
-        s.compute_at(target, loop, scope="warp")
-        (row,) = (f"{last[d]}.i" for d in self.tiled_rows)
-        column = f"{last[self.t.plan.product.columns[0]]}.i"
+        (row,) = (self.part.stores[d] for d in self.tiled_rows)
+        column = self.part.stores[self.t.plan.product.columns[0]]
         part = results_in_parts(s, target, row, column)
         s.storage_align(part, self.rank(part) - 2, PART_COLUMNS, PART_PADDING)
         return target, self.axes(f"{part}.r")
 
-    def last_column(self, last: Mapping[Dim, str]) -> str:
+    def last_column(self) -> str:
         """The loop over columns of a block at the reader of its results, or of a part of these."""
-        column = f"{last[self.t.plan.product.columns[0]]}.i"
-        return f"{column}.i" if self.persists else column
+        column = self.part.stores[self.t.plan.product.columns[0]]
+        return f"{column}.i" if self.form.persists else column
 
     def columns(self, stored: bool) -> int:
         """Columns of the threads of a unit: all of theirs, or of what they store at a time."""
         tile = self.t.tile
         whole = tile.columns // tile.column_warps
-        return PART_COLUMNS if stored and self.persists else whole
-
-    def copies(self, choose: Choices) -> None:
-        """Choose whether one thread copies tiles, for which blocks, and whether these persist."""
-        t, name = self.t, self.t.plan.product.name
-        able = (True, False) if copies_boxes(t, self.machine) else (False,)
-        pays = takes_boxes(t, self.machine)
-        self.in_boxes = choose(f"{name}.boxes", able, pays)
-        if not self.in_boxes:
-            return
-        shapes = cluster_shapes(t, self.machine)
-        best = best_cluster(t, self.machine)
-        self.cluster = ClusterShape(*choose(f"{name}.cluster", shapes, best))
-        how = t, self.machine, self.cluster
-        usual = persists_by_default(*how)
-        self.persists = choose(f"{name}.persists", persisting(*how), usual)
+        return PART_COLUMNS if stored and self.form.persists else whole
 
     @property
     def tiled_rows(self) -> list[Dim]:
@@ -370,21 +405,10 @@ class _TensorWork:
         p, shares = self.t.plan.product, self.t.plan.shares
         return [d for d in p.rows if shares[d].size > 1]
 
-    def nest(self) -> list[str]:
-        """The loops over a block's results as the program has them, from the outermost one of
-        several iterations on."""
-        p = self.t.plan.product
-        dims = [d for d in p.reduction.dims if d in (*p.rows, *p.columns)]
-        several = (*self.tiled_rows, *p.columns)
-        while dims[0] not in several:
-            dims.pop(0)
-        return [f"{p.name}.{d.var.name}" for d in dims]
-
     def steps(self) -> tuple[list[str], str]:
         """The loops over the steps of a block, outermost first, and that along a step."""
         s, t = self.s, self.t
-        p = t.plan.product
-        loops = {d: f"{p.name}.{d.var.name}" for d in p.sums}
+        loops = {d: self.part.sums[d] for d in t.plan.product.sums}
         outer, inner = s.split(loops.pop(t.along), t.tile.depth)
         return [*loops.values(), outer], inner
 
@@ -414,14 +438,12 @@ class _TensorWork:
         held, _ = find_buffer(self.s.kernel, name, "tensorize")
         return len(held.shape)
 
-    def fetch(self, read: Load, loop: str, choose: Choices) -> str:
+    def fetch(self, read: Load, loop: str) -> str:
         """A factor's tile in shared memory, for each step."""
-        usual = best_rows(self.t, read, self.machine)
-        possible = row_layouts(self.t, read)
-        rows = RowLayout(*choose(f"{read.buffer.name}.rows", possible, usual))
+        rows = self.form.rows[read]
         width = fetch_width(self.t.plan, read, rows.room, self.machine.simt)
         how = TileCopy(rows.room, width, self.t.threads)
-        if self.in_boxes:
+        if self.form.in_boxes:
             name = fetch_box(self.s, read, loop)
         else:
             name = fetch_tile(self.s, read, loop, how)
@@ -477,7 +499,7 @@ class _TensorWork:
         ones."""
         s, tile = self.s, self.t.tile
         parts = []
-        if self.t.columns_first or self.persists:
+        if self.t.columns_first or self.form.persists:
             loops = [*tile_rows, column]
             if self.t.columns_first:
                 loops = [column, *tile_rows]

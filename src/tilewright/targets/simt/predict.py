@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final
 
 from tilewright.expr.nodes import Load
@@ -28,6 +28,7 @@ from tilewright.targets.simt.cost import (
     shared_bytes,
     traffic,
 )
+from tilewright.targets.simt.last_wave import LastWave, best_wave, last_waves
 from tilewright.targets.simt.machine import SimtMachine
 from tilewright.targets.simt.products import Product
 from tilewright.targets.simt.tiling import SimtTile, Tiling, tiling
@@ -67,12 +68,15 @@ KEPT: Final = 48  # tiles that a tuner may try, the best ones
 
 
 @lru_cache(maxsize=256)
-def tiles(product: Product, machine: SimtMachine, staged: bool) -> tuple[SimtTile, ...]:
-    """The tiles that fit the machine, those first that are expected to be fastest."""
+def tiles(
+    product: Product, machine: SimtMachine, staged: bool, exact: bool = False
+) -> tuple[SimtTile, ...]:
+    """The tiles that fit the machine, those first that are expected to be fastest. exact: as
+    `time_in_tiles` has it."""
     times = {}
     for tile in _possible(machine):
         plan = tiling(product, tile)
-        time = time_in_tiles(plan, machine, staged)
+        time = time_in_tiles(plan, machine, staged, exact)
         if time is not None:
             times[tile] = time
     return tuple(sorted(times, key=lambda t: (times[t], t))[:KEPT])
@@ -98,8 +102,26 @@ def _possible(machine: SimtMachine) -> list[SimtTile]:
     ]
 
 
-def time_in_tiles(plan: Tiling, machine: SimtMachine, staged: bool) -> float | None:
-    """Nanoseconds of a product in these tiles; None if they do not fit the machine."""
+def waves_of(
+    plan: Tiling, machine: SimtMachine, staged: bool, exact: bool
+) -> list[LastWave]:
+    """The forms of the last wave of these tiles, the fastest first. exact: as `time_in_tiles` has
+    it."""
+    timed = partial(_launch_time, machine=machine, staged=staged)
+    return last_waves(plan, machine, timed, exact)
+
+
+def time_in_tiles(
+    plan: Tiling, machine: SimtMachine, staged: bool, exact: bool = False
+) -> float | None:
+    """Nanoseconds of a product in these tiles; None if they do not fit the machine. exact: sums of
+    floats are not in parts."""
+    timed = partial(_launch_time, machine=machine, staged=staged)
+    return best_wave(plan, machine, timed, exact)[1]
+
+
+def _launch_time(plan: Tiling, machine: SimtMachine, staged: bool) -> float | None:
+    """Nanoseconds of one launch of tiles; None if they do not fit the machine."""
     p = plan.product
     rooms = {x: padding(plan, x, machine) if staged else 0 for x in (p.left, p.right)}
     shared = shared_bytes(plan, rooms, 1) if staged else 0

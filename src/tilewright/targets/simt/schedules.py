@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.nodes import Computation
@@ -65,10 +65,9 @@ def sketches(
     ]
     products = list(products_of(given))
     if products:
-        first = any(_pays(p, machine) for p in products)
-        tiled = Sketch(
-            "tiles", partial(tiled_products, kernel, given, machine, in_tiles)
-        )
+        first = any(_pays(p, machine, exact) for p in products)
+        how = InTiles(partial(in_tiles, exact=exact), exact)
+        tiled = Sketch("tiles", partial(tiled_products, kernel, given, machine, how))
         found.insert(0 if first else len(found), tiled)
     return found
 
@@ -103,18 +102,22 @@ def products_of(computations: Sequence[Computation]) -> Iterator[Product]:
                 yield product
 
 
-def _pays(product: Product, machine: SimtMachine) -> bool:
+def _pays(product: Product, machine: SimtMachine, exact: bool) -> bool:
     """Whether tiles are expected to be faster than a thread for each element."""
     alone = time_by_element(product, machine)
-    best = tiles(product, machine, machine.shared_pays)[:1]
+    best = tiles(product, machine, machine.shared_pays, exact)[:1]
     times = (
-        time_in_tiles(tiling(product, tile), machine, machine.shared_pays)
+        time_in_tiles(tiling(product, tile), machine, machine.shared_pays, exact)
         for tile in best
     )
     return any(time is not None and GAIN * time < alone for time in times)
 
 
-InTiles = Callable[[Schedule, Product, SimtMachine, Choices], None]
+class InTiles(NamedTuple):
+    """How one product is scheduled in tiles, and whether sums of floats keep their order."""
+
+    schedule: Callable[[Schedule, Product, SimtMachine, Choices], None]
+    exact: bool
 
 
 def tiled_products(
@@ -124,7 +127,7 @@ def tiled_products(
     tiled: InTiles,
     choose: Choices,
 ) -> Schedule:
-    """Products in tiles, everything else by element. tiled: schedules one product.
+    """Products in tiles, everything else by element.
 
     parameters: those of both, and of `inlined`; `<reduction>.tiled` for each of several products.
     """
@@ -136,9 +139,11 @@ def tiled_products(
     for product in products:
         alone = len(products) == 1
         if alone or choose(
-            f"{product.name}.tiled", (True, False), _pays(product, machine)
+            f"{product.name}.tiled",
+            (True, False),
+            _pays(product, machine, tiled.exact),
         ):
-            tiled(s, product, machine, choose)
+            tiled.schedule(s, product, machine, choose)
     return start.finish(_elements(s, rest, machine, choose))
 
 

@@ -100,10 +100,11 @@ class SimtTarget(Target):
     def product_time(self, product: Product) -> float | None:
         """Nanoseconds of a product in the tile that is expected to be the fastest."""
         of = self.simt
-        best = tiles(product, of, of.shared_pays)[:1]
+        best = tiles(product, of, of.shared_pays, self.exact)[:1]
         if not best:
             return None
-        return time_in_tiles(tiling(product, best[0]), of, of.shared_pays)
+        plan = tiling(product, best[0])
+        return time_in_tiles(plan, of, of.shared_pays, self.exact)
 
     @property
     def plan_costs(self) -> PlanCosts:

@@ -28,50 +28,107 @@ from tilewright.schedule.space.nest import existing, extents
 from tilewright.schedule.tree import find_buffer, find_loop
 from tilewright.targets.simt.binding import bind_blocks, fetch_together
 from tilewright.targets.simt.cost import ROOMS, fetch_width, padding
+from tilewright.targets.simt.last_wave import LastWave, TilePart, tile_parts
 from tilewright.targets.simt.machine import SimtMachine
-from tilewright.targets.simt.predict import stage_counts, tiles
+from tilewright.targets.simt.predict import stage_counts, tiles, waves_of
 from tilewright.targets.simt.products import Product
 from tilewright.targets.simt.tiling import AXES, SimtTile, Tiling, tiling
 
 
 def in_tiles(
-    s: Schedule, product: Product, machine: SimtMachine, choose: Choices
+    s: Schedule,
+    product: Product,
+    machine: SimtMachine,
+    choose: Choices,
+    exact: bool = False,
 ) -> None:
-    """Schedule a product; see the module's docstring.
+    """Schedule a product; see the module's docstring. exact: sums of floats are not in parts.
 
     parameters: `<reduction>.tile`, the tile of a block and its threads; `<reduction>.staged`,
-    whether operands are staged in shared memory; `<operand>.room`, padding elements between the
-    rows of such a tile; `<reduction>.stages`, tiles of an operand at once: with n, the (n-1)th next
-    is fetched while one is used, and threads synchronize once per step. Raises ScheduleError if a
-    primitive fails.
+    whether operands are staged in shared memory; `<reduction>.last_wave`, the last tiles whose sums
+    are in parts, and in how many; `<operand>.room`, padding elements between the rows of a staged
+    tile; `<reduction>.stages`, tiles of an operand at once: with n, the (n-1)th next is fetched
+    while one is used, and threads synchronize once per step. Raises ScheduleError if a primitive
+    fails.
     """
     name = product.name
     staged = choose(f"{name}.staged", (True, False), machine.shared_pays)
-    fitting = tiles(product, machine, staged)
+    fitting = tiles(product, machine, staged, exact)
     if not fitting:
         raise ScheduleError("no tile fits the machine", where=f"reduction {name}")
     plan = tiling(product, SimtTile(*choose(f"{name}.tile", fitting, fitting[0])))
+    waves = waves_of(plan, machine, staged, exact)
+    wave = LastWave(*choose(f"{name}.last_wave", waves, waves[0]))
+    form = _form(plan, machine, staged, choose)
     target, last = results(s, product)
     grid = grid_of(s, plan, last)
-    s.compute_at(target, grid[-1], scope="register")
-    sums, steps = _sums(s, plan)
-    loops = {d: f"{name}.{d.var.name}" for d in _tiled_dims(plan)}
-    nest = [d for d in product.reduction.dims if d in loops]  # in the program's order
-    zero = s.decompose_reduction(target, loops[nest[0]])
-    zeros = dict(zip(nest, zero[-len(nest) :], strict=True))
-    s.reorder(*existing(s, [*sums, *steps, *loops.values()]))
-    fetched: list[str] = []
-    around = [*grid, *existing(s, sums)][-1]
-    if staged:
-        fetched = _fetch(s, plan, around, machine, choose)
+    for part in tile_parts(s, plan, target, last, grid, wave, "register"):
+        _schedule(s, part, machine, form)
+
+
+class TileForm(NamedTuple):
+    """What all tiles of a product have in common. rooms: elements between the rows of an operand's
+    tile in shared memory, of those that are there. stages: tiles of an operand at once."""
+
+    rooms: Mapping[Load, int]
+    stages: int
+
+
+def _form(
+    plan: Tiling, machine: SimtMachine, staged: bool, choose: Choices
+) -> TileForm:
+    p = plan.product
+    if not staged:
+        return TileForm({}, choose(f"{p.name}.stages", [1], 1))
+    rooms = {
+        read: choose(f"{read.buffer.name}.room", ROOMS, padding(plan, read, machine))
+        for read in (p.left, p.right)
+    }
+    return TileForm(rooms, choose(f"{p.name}.stages", stage_counts(plan, machine), 1))
+
+
+def _schedule(
+    s: Schedule, part: TilePart, machine: SimtMachine, form: TileForm
+) -> None:
+    """Schedule the tiles of one kind."""
+    plan, sums = part.plan, dict(part.sums)
+    outer, steps = _sums(s, plan, sums)
+    loops = {d: sums[d] for d in _tiled_dims(plan)}
+    zeros = cleared(s, part, part.target)
+    s.reorder(*existing(s, [*outer, *steps, *loops.values()]))
+    around = [*part.blocks, *existing(s, outer)][-1]
+    fetched = []
+    for read, room in form.rooms.items():
+        width = fetch_width(plan, read, room, machine)
+        copy = TileCopy(room, width, plan.threads)
+        fetched.append(fetch_tile(s, read, around, copy))
     _in_threads(s, plan, {d: zeros[d] for d in loops}, ())
     _in_threads(s, plan, loops, existing(s, steps))
-    _in_threads(s, plan, {d: f"{last[d]}.i" for d in loops}, ())
-    possible = stage_counts(plan, machine) if fetched and around not in grid else [1]
-    stages = choose(f"{name}.stages", possible, 1)
+    _in_threads(s, plan, {d: part.stores[d] for d in loops}, ())
+    stages = min(form.stages, extents(s.kernel)[around])
     if stages > 1:
         fetch_ahead(s, around, fetched, machine, stages)
-    bind_blocks(s, grid)
+    bind_blocks(s, part.blocks)
+
+
+def cleared(s: Schedule, part: TilePart, target: str) -> Mapping[Dim, str]:
+    """The loops that clear a block's accumulators, by dimension: from the outermost one of several
+    iterations on, made apart from the sums if they are not yet."""
+    if part.zeros is not None:
+        return part.zeros
+    nest = free_nest(s, part)
+    zero = s.decompose_reduction(target, part.sums[nest[0]])
+    return dict(zip(nest, zero, strict=True))
+
+
+def free_nest(s: Schedule, part: TilePart) -> list[Dim]:
+    """The dimensions of a block's results in the program's order, from the outermost one of several
+    iterations on."""
+    there, free = extents(s.kernel), part.plan.shares
+    nest = [d for d in part.sums if d in free and part.sums[d] in there]
+    while nest[0] not in part.stores:
+        nest.pop(0)
+    return nest
 
 
 def results(s: Schedule, p: Product) -> tuple[str, dict[Dim, str]]:
@@ -122,27 +179,17 @@ def _blocks(s: Schedule, plan: Tiling, last: Mapping[Dim, str]) -> list[str]:
     return outer
 
 
-def _sums(s: Schedule, plan: Tiling) -> tuple[list[str], list[str]]:
+def _sums(
+    s: Schedule, plan: Tiling, sums: Mapping[Dim, str]
+) -> tuple[list[str], list[str]]:
     """The loops over tiles of the sums, and those within a tile."""
     outer: list[str] = []
     inner: list[str] = []
     for d, n in plan.depths.items():
-        o, i = s.split(f"{plan.product.name}.{d.var.name}", n)
+        o, i = s.split(sums[d], n)
         outer.insert(0, o)
         inner.insert(0, i)
     return outer, inner
-
-
-def _fetch(
-    s: Schedule,
-    plan: Tiling,
-    loop: str,
-    machine: SimtMachine,
-    choose: Choices,
-) -> list[str]:
-    """Both operands' tiles in shared memory, for each iteration of a loop; their buffers."""
-    operands = (plan.product.left, plan.product.right)
-    return [_fetch_one(s, plan, read, loop, machine, choose) for read in operands]
 
 
 def fetch_ahead(
@@ -174,19 +221,6 @@ def _is_copy(f: For, fetched: Collection[str]) -> bool:
         return False
     size = (f.trips or 0) * store.buffer.dtype.itemsize
     return size in BYTES and copied(store.value) is not None
-
-
-def _fetch_one(
-    s: Schedule,
-    plan: Tiling,
-    read: Load,
-    loop: str,
-    machine: SimtMachine,
-    choose: Choices,
-) -> str:
-    room = choose(f"{read.buffer.name}.room", ROOMS, padding(plan, read, machine))
-    width = fetch_width(plan, read, room, machine)
-    return fetch_tile(s, read, loop, TileCopy(room, width, plan.threads))
 
 
 class TileCopy(NamedTuple):

@@ -46,13 +46,24 @@ class DimensionShare(NamedTuple):
         return self.size // self.threads
 
 
+class LaunchShare(NamedTuple):
+    """The part of a product that one launch does: its blocks, and the steps of each."""
+
+    blocks: int
+    steps: int
+
+
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """The share of each dimension of the results, and the steps of each sum at a time."""
+    """The share of each dimension of the results, and the steps of each sum at a time.
+
+    share: what one launch does; None for all of the product.
+    """
 
     product: Product
     shares: Mapping[Dim, DimensionShare]
     depths: Mapping[Dim, int]
+    share: LaunchShare | None = None
 
     @property
     def threads(self) -> Mapping[str, int]:
@@ -73,11 +84,15 @@ class Tiling:
     @property
     def blocks(self) -> int:
         """Blocks of the grid."""
+        if self.share is not None:
+            return self.share.blocks
         return math.prod(-(-d.extent // s.size) for d, s in self.shares.items())
 
     @property
     def steps(self) -> int:
         """Successive tiles of a block along the reduction."""
+        if self.share is not None:
+            return self.share.steps
         return math.prod(-(-d.extent // n) for d, n in self.depths.items())
 
     @property
