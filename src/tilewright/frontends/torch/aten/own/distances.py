@@ -9,7 +9,13 @@ from tilewright.frontends.torch.aten.own.table import decomposes
 
 
 @decomposes("aten._cdist_backward.default")
-def _between(gradient: Any, a: Any, b: Any, p: float, distances: Any) -> Any:
+def _between(
+    gradient: Any,
+    a: Any,
+    b: Any,
+    p: float,
+    distances: Any,
+) -> Any:
     """Of a, by the gradients of all distances to rows of b.
 
     Each is 0 where the distance is, also where it has no derivative.
@@ -21,7 +27,12 @@ def _between(gradient: Any, a: Any, b: Any, p: float, distances: Any) -> Any:
 
 
 @decomposes("aten._pdist_backward.default")
-def _among(gradient: Any, x: Any, p: float, distances: Any) -> Any:
+def _among(
+    gradient: Any,
+    x: Any,
+    p: float,
+    distances: Any,
+) -> Any:
     """Of x, by the gradients of the distances between two of its rows, in the order of pairs."""
     import torch
 

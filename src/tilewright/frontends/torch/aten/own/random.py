@@ -29,7 +29,10 @@ def _rrelu(
 
 @decomposes("aten.multinomial.default")
 def _multinomial(
-    weights: Any, count: int, replacement: bool = False, generator: Any = None
+    weights: Any,
+    count: int,
+    replacement: bool = False,
+    generator: Any = None,
 ) -> Any:
     """Categories of each row, as often as drawn, by weights: PyTorch's own numbers.
 

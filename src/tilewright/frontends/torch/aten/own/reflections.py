@@ -26,7 +26,11 @@ def _product(stored: Any, taus: Any) -> Any:
 
 @decomposes("aten.ormqr.default")
 def _times(
-    stored: Any, taus: Any, other: Any, left: bool = True, transpose: bool = False
+    stored: Any,
+    taus: Any,
+    other: Any,
+    left: bool = True,
+    transpose: bool = False,
 ) -> Any:
     """A matrix times the product, from either side."""
     if stored.is_complex():
@@ -36,7 +40,12 @@ def _times(
     return _applied(stored, taus, other.mT, not transpose).mT
 
 
-def _applied(stored: Any, taus: Any, x: Any, transpose: bool) -> Any:
+def _applied(
+    stored: Any,
+    taus: Any,
+    x: Any,
+    transpose: bool,
+) -> Any:
     """`T = (1 + D S)^-1 D`, of the taus D and the products S of columns with later ones."""
     import torch
 

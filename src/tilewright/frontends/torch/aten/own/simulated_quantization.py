@@ -30,7 +30,13 @@ def _integers(x: Any, scale: Any, zero: Any) -> Any:
     return torch.round(steps) + zero
 
 
-def _simulated(x: Any, scale: Any, zero: Any, low: int, high: int) -> tuple[Any, Any]:
+def _simulated(
+    x: Any,
+    scale: Any,
+    zero: Any,
+    low: int,
+    high: int,
+) -> tuple[Any, Any]:
     """The rounded numbers, and whether their integers lie between the bounds."""
     integers = _integers(x, scale, zero)
     inside = (integers >= low) & (integers <= high)
@@ -45,7 +51,13 @@ def _bounded(integers: Any, low: int, high: int) -> Any:
 
 
 @decomposes("aten.fake_quantize_per_tensor_affine_cachemask.default")
-def _by_numbers(x: Any, scale: float, zero: int, low: int, high: int) -> Any:
+def _by_numbers(
+    x: Any,
+    scale: float,
+    zero: int,
+    low: int,
+    high: int,
+) -> Any:
     import torch
 
     step = torch.full((), scale, dtype=torch.float32)
@@ -55,7 +67,12 @@ def _by_numbers(x: Any, scale: float, zero: int, low: int, high: int) -> Any:
 
 @decomposes("aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default")
 def _by_tensors(
-    x: Any, scale: Any, zero: Any, enabled: Any, low: int, high: int
+    x: Any,
+    scale: Any,
+    zero: Any,
+    enabled: Any,
+    low: int,
+    high: int,
 ) -> Any:
     """Where it is not enabled, x itself."""
     found, inside = _simulated(x, scale[0], zero[0], low, high)
@@ -64,7 +81,14 @@ def _by_tensors(
 
 
 @decomposes("aten.fake_quantize_per_channel_affine_cachemask.default")
-def _by_channel(x: Any, scale: Any, zero: Any, axis: int, low: int, high: int) -> Any:
+def _by_channel(
+    x: Any,
+    scale: Any,
+    zero: Any,
+    axis: int,
+    low: int,
+    high: int,
+) -> Any:
     scales = _along(x, scale, axis)
     zeros = _along(x, zero, axis)
     return _simulated(x, scales, zeros, low, high)
@@ -72,7 +96,12 @@ def _by_channel(x: Any, scale: Any, zero: Any, axis: int, low: int, high: int) -
 
 @decomposes(f"{_OPERATOR}_tensor_affine.default")
 def _learned(
-    x: Any, scale: Any, zero: Any, low: int, high: int, factor: float = 1.0
+    x: Any,
+    scale: Any,
+    zero: Any,
+    low: int,
+    high: int,
+    factor: float = 1.0,
 ) -> Any:
     point = _whole(zero, low, high).int()
     return _simulated(x, scale, point, low, high)[0]
@@ -80,7 +109,13 @@ def _learned(
 
 @decomposes(f"{_OPERATOR}_channel_affine.default")
 def _learned_by_channel(
-    x: Any, scale: Any, zero: Any, axis: int, low: int, high: int, factor: float = 1.0
+    x: Any,
+    scale: Any,
+    zero: Any,
+    axis: int,
+    low: int,
+    high: int,
+    factor: float = 1.0,
 ) -> Any:
     scales = _along(x, scale, axis)
     zeros = _along(x, zero, axis)
@@ -130,7 +165,12 @@ def _learned_gradient_by_channel(
 
 
 def _parts(
-    gradient: Any, x: Any, scale: Any, zero: Any, low: int, high: int
+    gradient: Any,
+    x: Any,
+    scale: Any,
+    zero: Any,
+    low: int,
+    high: int,
 ) -> tuple[Any, Any, Any]:
     """The gradients of x, scale and zero point by each element (Esser and others, "Learned step
     size quantization", 2020): outside of the bounds, the result is `(bound - zero) * scale`.
