@@ -52,3 +52,18 @@ def test_times_are_nanoseconds(name: str) -> None:
     assert 0.7 < expected / (operations / PEAK) < 5
     slow = estimated_cost(computations, Context(replace(AVX2, clock=AVX2.clock / 2)))
     assert slow is not None and math.isclose(slow, 2 * expected)
+
+
+@pytest.mark.parametrize("name", ["x86-64-v3", "znver4", "znver5"])
+def test_groups_that_fill_a_part_of_a_vector_are_charged_for_it_once(name: str) -> None:
+    """Four columns of 32 groups: two vectors of four lanes issue per cycle on all of these."""
+    x, w = Buffer("x", (56, 56, 32, 36), float32), Buffer("w", (32, 4, 36), float32)
+    y = Buffer("y", (56, 56, 32, 4), float32)
+    one = reduce_(
+        "conv", y, (36,), "add", lambda p, q, g, j, k: x[p, q, g, k] * w[g, j, k]
+    )
+    at = Context(machine(name), constants={w})
+    expected = estimated_cost([one], at)
+    assert expected is not None
+    peak = 2 * 4 * at.machine.clock  # multiply-adds per nanosecond
+    assert 0.7 < expected / (math.prod(d.extent for d in one.dims) / peak) < 2.5

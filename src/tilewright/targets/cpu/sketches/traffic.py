@@ -23,10 +23,8 @@ from tilewright.schedule.space.patterns import (
     reduction_dims,
     stride,
 )
-from tilewright.targets.cpu.cost import CostModel
 from tilewright.targets.cpu.sketches.context import Context
 from tilewright.targets.cpu.sketches.dot_products import Dot, dot
-from tilewright.targets.cpu.sketches.register_tile_model import Tile
 from tilewright.targets.cpu.sketches.roles import default_tile
 
 
@@ -41,7 +39,7 @@ def products(pattern: KernelPattern, at: Context) -> float | None:
     if d is not None and d.tile is not None:
         d = None  # counted as vectors are: what parts of such a sum take was never measured
     roles, tile, gain = default_tile(pattern, at, None if d is None else d.vector)
-    made = _steps(r, d) / max(gain, 1e-6) / _rate(r, d, tile, costs)
+    made = _steps(r, d) / max(gain, 1e-6) / _rate(r, d, at)
     tiles = math.prod(x.extent for x in roles.batch)
     tiles *= ceil_div(roles.vector.extent, tile.width)
     tiles *= math.prod(
@@ -65,12 +63,12 @@ def _steps(r: Computation, d: Dot | None) -> float:
     return points * ceil_div(depth, d.inside) * d.inside / depth
 
 
-def _rate(r: Computation, d: Dot | None, tile: Tile, costs: CostModel) -> float:
-    """Multiply-adds per cycle."""
+def _rate(r: Computation, d: Dot | None, at: Context) -> float:
+    """Multiply-adds per cycle that could issue, in whole vectors."""
     if d is not None:
-        return costs.dot_products * d.lanes * d.word
-    itemsize = r.outputs[0].tensor.dtype.itemsize
-    return costs.multiply_rate(tile.lanes, itemsize) * tile.lanes
+        return at.costs.dot_products * d.lanes * d.word
+    dtype = r.outputs[0].tensor.dtype
+    return at.costs.products(at.machine.lanes(dtype), dtype.itemsize)
 
 
 def _reach(r: Computation, a: Load) -> int:
