@@ -7,12 +7,14 @@ import re
 from dataclasses import replace
 
 import numpy as np
+import onnx.parser
 import pytest
 
 from tilewright.base.dtypes import float32, uint8
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.build import cast
 from tilewright.compute.nodes import Computation
+from tilewright.driver import text
 from tilewright.driver.build_kernel import build_kernel
 from tilewright.graph.ops.norm import exponentials
 from tilewright.loops.lower import lower
@@ -20,9 +22,11 @@ from tilewright.loops.verify import verify
 from tilewright.operators import Buffer, call, map_, reduce_
 from tilewright.runtime.executable import Executable
 from tilewright.schedule.space import Sketch
+from tilewright.schedule.space.patterns import classify
 from tilewright.targets.cpu.cost import cost_model
 from tilewright.targets.cpu.machine import host, machine
 from tilewright.targets.cpu.sketches import Context, sketches
+from tilewright.targets.cpu.sketches.rules import is_profitable
 from tilewright.targets.registry import target
 
 
@@ -228,3 +232,55 @@ def test_what_reads_a_kept_row_is_made_with_it(shape: tuple[int, ...]) -> None:
     np.testing.assert_allclose(y_found, expected, rtol=1e-5, atol=1e-5)
     rounded = np.clip(np.round(y_found / 0.25) + 128, 0, 255)
     np.testing.assert_array_equal(u_found, rounded)
+
+
+def by_sums(places: str, rows: int = 9, width: int = 9) -> list[Computation]:
+    """Each element by the sums of some rows: its own, "i", that of its column, "j", or by the sum
+    of everything, "t"."""
+    x, y = (Buffer(name, (rows, width), float32) for name in "xy")
+    sums = Buffer("sums", (1,) if places == "t" else (rows,), float32)
+    if places == "t":
+        total = reduce_("sums", sums, (rows, width), "add", lambda o, i, j: x[i, j])
+    else:
+        total = reduce_("sums", sums, (width,), "add", lambda i, j: x[i, j])
+
+    def value(i, j):
+        result = x[i, j]
+        for place in places:
+            result = result / sums[{"i": i, "j": j, "t": 0}[place]]
+        return result
+
+    return [total, map_("y", y, value)]
+
+
+@pytest.mark.parametrize(
+    ("computations", "good"),
+    [
+        (by_sums("i"), True),
+        (by_sums("ii"), True),
+        (by_sums("t"), True),
+        (by_sums("t")[:1], True),
+        (by_sums("i")[:1], True),
+        (by_sums("j"), False),
+        (by_sums("ij"), False),
+        (softmax(9, 9), True),
+        (layer_norm(9, 9, added=True), True),
+    ],
+)
+def test_rows_that_use_results_of_others_are_no_kernel(
+    computations: list[Computation], good: bool
+) -> None:
+    """One of all rows one after another would have a single thread."""
+    at = Context(machine("x86-64-v4"))
+    assert classify(computations).name == "rows" or computations[1:] == []
+    assert is_profitable(computations, at) == good
+
+
+def test_a_symmetric_normalization_is_two_kernels() -> None:
+    """That of a graph's edges by the degrees of both ends."""
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+      g (float[40, 40] a) => (float[40, 40] y) <int64[1] last = {1}, float half = {-0.5}> {
+        sums = ReduceSum(a, last) roots = Pow(sums, half) column = Transpose(roots)
+        scaled = Mul(roots, a) y = Mul(scaled, column)
+      }""")
+    assert text(model, "plan").count("  group ") == 2

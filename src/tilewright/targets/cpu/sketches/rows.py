@@ -51,6 +51,14 @@ def streams(pattern: KernelPattern, at: Context) -> bool:
     return streams_rows(pattern, at.constants, at.costs.few_vectors, size)
 
 
+def are_separate(pattern: KernelPattern, at: Context) -> bool:
+    """Whether one kernel can compute row after row: none is used in the results of another, as the
+    degrees of a graph's nodes are, by which an entry is divided for its row and its column."""
+    computations = pattern.computations
+    several = any(free_dims(c) for c in computations if not c.is_map)
+    return not several or bool(_row_dims(computations[-1], computations, False))
+
+
 def rows(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) -> Schedule:
     """See the module's docstring.
 

@@ -42,7 +42,7 @@ from tilewright.targets.cpu.sketches.joint_reductions import joint, joint_rows
 from tilewright.targets.cpu.sketches.maps import maps
 from tilewright.targets.cpu.sketches.plain import plain
 from tilewright.targets.cpu.sketches.pooled import pooled
-from tilewright.targets.cpu.sketches.rows import rows, streams
+from tilewright.targets.cpu.sketches.rows import are_separate, rows, streams
 from tilewright.targets.cpu.sketches.scans import scans
 from tilewright.targets.cpu.sketches.sized import sized
 from tilewright.targets.cpu.sketches.streaming import streamed
@@ -132,7 +132,7 @@ RULES: Mapping[str, SketchRule] = {
     ),
     "blocked": SketchRule(blocked),
     "block_scaled": SketchRule(block_scaled),
-    "rows": SketchRule(rows, regroups=True),
+    "rows": SketchRule(rows, regroups=True, is_profitable=are_separate),
     "columns": SketchRule(columns),
     "attention": SketchRule(
         attention,
