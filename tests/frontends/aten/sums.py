@@ -103,6 +103,13 @@ CASES = {
         x(2, 1, 3, 2),
         T([[True, False, False], [False, False, False], [True, True, False]]),
     ),
+    "grouped attention of the CPU": (
+        lambda q, k: torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+            q, k, k
+        )[0],
+        x(3, 4, 1, 4),
+        x(3, 2, 6, 4),
+    ),
     "grouped attention": (
         lambda q, k: F.scaled_dot_product_attention(q, k, k, enable_gqa=True),
         x(1, 4, 5, 8),

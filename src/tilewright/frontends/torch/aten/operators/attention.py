@@ -30,6 +30,8 @@ def _attention_of_cpu(c: AtenCall) -> tuple[Value, Value | None]:
     """
     _check(c)
     q, k, v = (c.tensor(n) for n in ("query", "key", "value"))
+    k = _repeated(c, k, "key")
+    v = _repeated(c, v, "value")
     total = None
     if c.uses(1):
         scores, _ = _scores(c, q, k)
