@@ -156,9 +156,7 @@ def winograd(
     taps = len(r.taps)
 
     def product(u: Var, *e: Var) -> Expr:
-        place = e[:n]
-        column = e[n:k]
-        channel = e[k:]
+        place, column, channel = e[:n], e[n:k], e[k:]
         frames = place[front : front + taps]
         reached = (f + t for f, t in zip(frames, channel[:taps], strict=True))
         tile = (*place[:front], *reached, *place[front + taps :])
