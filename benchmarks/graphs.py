@@ -165,6 +165,23 @@ def unet(n: Net) -> NetTensor:
     return x.project(4, 1)
 
 
+def inception_block(n: Net) -> NetTensor:
+    """MetaFlow's first example: convolutions of one image with windows of 1 and 3."""
+    x = n.input(1, 192, 28, 28)
+    deep = x.conv_bias(64, 1).conv_bias(96, 3)
+    return n.cat(x.conv_bias(64, 1), x.conv_bias(96, 3), deep)
+
+
+def recurrent_cell(n: Net) -> NetTensor:
+    """MetaFlow's second example: one step of a recurrent network of 1024."""
+    width = 1024
+    x, state = n.input(1, width), n.input(1, width)
+    f, r, value = (x @ n.weight(width, width, fan=width) for _ in range(3))
+    forget, reset = f.Sigmoid(), r.Sigmoid()
+    state = forget * state + forget * value
+    return n.cat(state, reset * state.Tanh() + reset * x)
+
+
 def case(name: str) -> Case:
     """A network and its inputs, the same each time."""
     net = Net(name)
@@ -182,5 +199,7 @@ NETS: Final[Mapping[str, Callable[[Net], NetTensor]]] = {
         bert_layers,
         experts,
         unet,
+        inception_block,
+        recurrent_cell,
     )
 }

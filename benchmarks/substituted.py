@@ -1,4 +1,4 @@
-"""Searched graphs against plain ones: `python -m benchmarks.substituted [--strategy S] [NET ...]`.
+"""Searched graphs against plain ones: `python -m benchmarks.substituted [--cost C] [NET ...]`.
 
 For each network of `graphs.py`: the seconds of the search on one core, the predicted gain, the
 measured one (both compiled alike, one thread, rounds interleaved, medians of the thread's own
@@ -19,6 +19,7 @@ import tilewright as tw
 from benchmarks.graphs import NETS, case
 from benchmarks.turns import by_turns, stopwatch
 from tilewright.base.modes import STRATEGIES
+from tilewright.driver.graph_cost import COSTS, TIME
 from tilewright.driver.options import Options
 from tilewright.driver.steps import build
 from tilewright.driver.substitution import search
@@ -27,12 +28,13 @@ from tilewright.graph.substitute.optimize import OptimizeSettings
 ROUNDS = 41
 
 
-def compare(name: str, strategy: str) -> None:
+def compare(name: str, strategy: str, cost: str) -> None:
     """Print a line about one network, and the rules that were taken."""
     made = case(name)
     options = Options(threads=1)
     start = time.thread_time()
-    found = search(made.graph, options, build, OptimizeSettings(strategy=strategy))
+    how = OptimizeSettings(strategy=strategy)
+    found = search(made.graph, options, build, how, {cost: 1.0})
     seconds = time.thread_time() - start
     plain, better = (tw.compile(g, threads=1) for g in (made.graph, found.graph))
     feeds = dict(made.inputs)
@@ -57,12 +59,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NETWORK")
     parser.add_argument("--strategy", choices=STRATEGIES, default=STRATEGIES[0])
+    parser.add_argument("--cost", choices=COSTS, default=next(iter(TIME)))
     given = parser.parse_args()
     for name in given.names:
         if name not in NETS:
             parser.error(f"no network {name!r}: one of {', '.join(NETS)}")
     for name in given.names or NETS:
-        compare(name, given.strategy)
+        compare(name, given.strategy, given.cost)
 
 
 if __name__ == "__main__":

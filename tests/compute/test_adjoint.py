@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 from tilewright.base.dtypes import float16, float32, float64
+from tilewright.base.errors import UnsupportedError
 from tilewright.compute.adjoint import ScatterAdd, adjoint
 from tilewright.compute.build import cast, map_, reduce_
 from tilewright.compute.interp import evaluate
+from tilewright.compute.nodes import PS
 from tilewright.expr.nodes import Buffer, Select, call, const
 
 
@@ -199,3 +201,14 @@ def test_other_windows(at):
     """Both axes of x are read at the same points."""
     x, y = buffer("x", 24, 8), buffer("y", 5, 4)
     agrees([map_("y", y, lambda i, k: x[at(i, k)] * x[at(i, k)])], x)
+
+
+def test_a_running_product_has_no_derived_adjoint():
+    x, y = buffer("x", 3), buffer("y", 3)
+    [first] = x.shape
+    step = reduce_(
+        "running", y, (first,), "mul", lambda i: x[i], extents=(),
+        index=lambda i: (i,), combine=PS,
+    )  # fmt: skip
+    with pytest.raises(UnsupportedError, match="running combines by mul, which has no"):
+        adjoint([step], {y: buffer("g", 3)}, {x: buffer("dx", 3)})

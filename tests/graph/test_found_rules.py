@@ -25,7 +25,7 @@ A, B = Formula("a"), Formula("b")
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", found(), ids=lambda r: r.name)
 def test_every_found_rule_is_right(rule: Rule) -> None:
-    check(rule, seed=11, once=True)
+    check(rule, seed=11, once=True, instances=30)
 
 
 @pytest.mark.sampled(2)

@@ -1,5 +1,7 @@
 """The Gradient operator against central differences in float64."""
 
+from dataclasses import replace
+
 import numpy as np
 import onnx
 import pytest
@@ -8,6 +10,7 @@ import tilewright as tw
 from tilewright.base.errors import UnsupportedError
 from tilewright.graph.interp import evaluate
 from tilewright.graph.ops import registry
+from tilewright.loops.nests import LoopNests, kernel
 from tilewright.operators import OpDef, map_
 
 RNG = np.random.default_rng(7)
@@ -96,11 +99,21 @@ def test_at_another_point():
         np.testing.assert_allclose(got, want, rtol=1e-12)
 
 
-def test_an_operator_without_a_rule_is_named():
-    unpool = "MaxUnpool<kernel_shape=[2, 2], strides=[2, 2]>"
-    text = f"i = Cast<to=7>(z) \n e = {unpool}(x, i) \n y = Add(e, w)"
-    with pytest.raises(UnsupportedError, match="MaxUnpool is not defined by Comp"):
-        tw.compile(model(text, (1, 1, 2, 2), (1,)))
+def test_an_operator_without_a_rule_is_named(monkeypatch):
+    registry.registered()  # loads them all
+    monkeypatch.setattr(registry, "_definitions", dict(registry._definitions))
+
+    def compute(op, x, y):
+        nests = LoopNests()
+        return [kernel("same", x, y, nests.copy(y[0], lambda *i: x[0][i]), nests.notes)]
+
+    registry.register(replace(own(None), compute=compute))
+    right = model("e = com.acme.Same(x) \n y = Add(e, w)", (2,), (2,))
+    right.opset_import.append(onnx.helper.make_opsetid("com.acme", 1))
+    with pytest.raises(
+        UnsupportedError, match=r"com\.acme::Same is not defined by Comp"
+    ):
+        tw.compile(right)
 
 
 def test_powers_of_zero_have_finite_slopes() -> None:

@@ -1,4 +1,4 @@
-"""Quantization and integer products, against onnx.reference."""
+"""Quantization and integer products, bit for bit as in onnx.reference."""
 
 import ml_dtypes
 import numpy as np
@@ -15,11 +15,12 @@ from tilewright.graph.nodes import Operation, Value
 
 RNG = np.random.default_rng(3)
 INTEGERS = [np.uint8, np.int8, np.uint16, np.int16, ml_dtypes.int4, ml_dtypes.uint4]
+BYTES = [np.uint8, np.int8]
 FLOATS = [ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2, ml_dtypes.float8_e4m3fnuz]
 
 
 def agree(op_type, inputs, *, opset=23, **rest):
-    one_operator.agree(op_type, inputs, opset=opset, **rest)
+    one_operator.agree(op_type, inputs, opset=opset, rtol=0, atol=0, **rest)
 
 
 def reals(*shape):
@@ -67,6 +68,43 @@ def test_a_zero_point_is_one_number_or_one_for_each_scale(op):
         load(one_operator.model_of(op, [x, one, zeros], opset=23))
     for scale, zero in ((each, zeros), (each, np.uint8(3)), (one, np.uint8([3]))):
         agree(op, [np.asarray(v) for v in (x, scale, zero)])
+
+
+@pytest.mark.parametrize("target", [*INTEGERS, *FLOATS])
+def test_quantize_blocks_of_every_type(target):
+    scale = np.abs(reals(2, 3, 4)) + np.float32(1)
+    zero = RNG.integers(0, 4, (2, 3, 4)).astype(target)
+    if target in FLOATS:
+        zero = np.zeros((2, 3, 4), target)
+    agree("QuantizeLinear", [reals(2, 8, 4), scale, zero], axis=1, block_size=3)
+
+
+@pytest.mark.parametrize("source", [*INTEGERS, *FLOATS])
+def test_dequantize_blocks_of_every_type(source):
+    x = RNG.integers(0, 7, (2, 8, 4)).astype(source)
+    zero = RNG.integers(0, 4, (2, 3, 4)).astype(source)
+    if source in FLOATS:
+        zero = np.zeros((2, 3, 4), source)
+    scale = np.abs(reals(2, 3, 4))
+    agree("DequantizeLinear", [x, scale, zero], axis=1, block_size=3)
+
+
+@pytest.mark.parametrize("target", INTEGERS)
+def test_ties_are_even_and_ends_are_kept(target):
+    """Halves round to even; what does not fit is the nearest number that does.
+
+    Infinities, too: the reference converts them to int32, where they are undefined.
+    """
+    halves = np.arange(-20, 21, dtype=np.float32) / 2
+    far = np.array([-1e9, 1e9, 0.0, -0.0], np.float32)
+    scale = np.array(1, np.float32)
+    for zero in (0, 3):
+        given = [np.concatenate([halves, far]), scale, np.array(zero).astype(target)]
+        agree("QuantizeLinear", given)
+    x, zero = np.array([-np.inf, np.inf], np.float32), np.array(0).astype(target)
+    info = ml_dtypes.iinfo(target)
+    ends = np.array([info.min, info.max]).astype(target)
+    agree("QuantizeLinear", [x, scale, zero], expected=[ends])
 
 
 @pytest.mark.parametrize("precision", [np.float32, np.float16])
@@ -132,6 +170,38 @@ def rounded(total, factor, zero, dtype):
     info = np.iinfo(dtype)
     found = np.rint(total.astype(np.float32) * factor) + np.float32(zero)
     return np.clip(found, info.min, info.max).astype(dtype)
+
+
+@pytest.mark.covering(2)
+@pytest.mark.parametrize("result", BYTES)
+@pytest.mark.parametrize("right", BYTES)
+@pytest.mark.parametrize("left", BYTES)
+def test_products_of_bytes_of_every_sign(left, right, result):
+    """With zero points; one scale for a matrix, as the reference has it."""
+    a, b = bytes_of(left, 3, 9), bytes_of(right, 9, 4)
+    za, zb, zy = np.array(7, left), np.array(5, right), np.array(9, result)
+    a_scale, b_scale, y_scale = (np.array(s, np.float32) for s in (0.03, 0.02, 0.7))
+    agree("QLinearMatMul", [a, a_scale, za, b, b_scale, zb, y_scale, zy])
+    agree("MatMulInteger", [a, b, za, zb])
+
+
+@pytest.mark.covering(2)
+@pytest.mark.parametrize("result", BYTES)
+@pytest.mark.parametrize("weight", BYTES)
+@pytest.mark.parametrize("image", BYTES)
+def test_convolutions_of_bytes_of_every_sign(image, weight, result):
+    x, w = bytes_of(image, 1, 3, 6, 5), bytes_of(weight, 4, 3, 3, 2)
+    zx, zw, zy = np.array(7, image), np.array(5, weight), np.array(9, result)
+    x_scale, w_scale, y_scale = (np.array(s, np.float32) for s in (0.03, 0.02, 0.7))
+    given = [x, x_scale, zx, w, w_scale, zw, y_scale, zy]
+    agree("QLinearConv", given, pads=[1, 0, 1, 1], strides=[2, 1])
+
+
+@pytest.mark.parametrize("weight", BYTES)
+@pytest.mark.parametrize("image", BYTES)
+def test_integer_convolutions_of_every_sign(image, weight):
+    x, w = bytes_of(image, 1, 3, 6, 5), bytes_of(weight, 4, 3, 3, 2)
+    agree("ConvInteger", [x, w, np.array(7, image), np.array(5, weight)], opset=10)
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])

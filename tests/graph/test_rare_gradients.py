@@ -12,10 +12,31 @@ import tilewright as tw
 from tests.graph.test_operator_gradients import I, P, U, differences, model
 
 RNG = np.random.default_rng(11)
-MS = "com.microsoft."
+MS, ML = "com.microsoft.", "ai.onnx.ml."
 
 CASES = {
     "Acos": ("o = Acos(x)", {"x": I(2, 3)}, (2, 3)),
+    # Two of the four have one place, and the result is larger than what was pooled.
+    "MaxUnpool": (
+        "s = Constant<value_ints=[1,1,5,6]>()\n "
+        "i = Constant<value=int64[1,1,2,2] {5,7,15,5}>()\n "
+        "o = MaxUnpool<kernel_shape=[2,2],strides=[2,2]>(x, i, s)",
+        {"x": U(1, 1, 2, 2)},
+        (1, 1, 5, 6),
+    ),
+    "Upsample": (
+        "s = Constant<value=float[4] {1.0,1.0,2.0,2.0}>()\n o = Upsample(x, s)",
+        {"x": U(1, 1, 2, 3)},
+        (1, 1, 4, 6),
+        9,
+    ),
+    "Scatter": (
+        "i = Constant<value=int64[1,2] {0,1}>()\n o = Scatter<axis=1>(x, i, w)",
+        {"x": U(2, 3), "w": U(1, 2)},
+        (2, 3),
+        9,
+    ),
+    "Det": ("o = Det(x)", {"x": U(2, 3, 3)}, (2,)),
     "Squeeze": (
         "a = Constant<value_ints=[1]>()\n o = Squeeze(x, a)",
         {"x": U(2, 1, 3)},
@@ -102,6 +123,57 @@ CASES = {
         {"x": U(2, 3, 4), "s": U(2, 3, 4), "w": U(4)},
         (2, 3, 4),
     ),
+    "GroupQueryAttention": (
+        "s = Constant<value=int32[1] {2}>()\n t = Constant<value=int32 {3}>()\n "
+        "a = Cast<to=1>(q)\n b = Cast<to=1>(k)\n c = Cast<to=1>(x)\n "
+        f"p, keys, values = {MS}GroupQueryAttention<num_heads=2, kv_num_heads=1>"
+        "(a, b, c, , , s, t)\n o = Cast<to=11>(p)",
+        {"q": U(1, 3, 16), "k": U(1, 3, 8), "x": U(1, 3, 8)},
+        (1, 3, 16),
+    ),
+    "MatMulNBits": (
+        "b = Constant<value=uint8[2,1,8] {1, 35, 69, 103, 137, 171, 205, 239, "
+        "16, 50, 84, 118, 152, 186, 220, 254}>()\n "
+        "s = Constant<value=float[2] {0.5, 0.25}>()\n a = Cast<to=1>(x)\n "
+        f"p = {MS}MatMulNBits<K=16, N=2, bits=4, block_size=16>(a, b, s)\n "
+        "o = Cast<to=11>(p)",
+        {"x": U(2, 16)},
+        (2, 2),
+    ),
+    "ArrayFeatureExtractor": (
+        f"i = Constant<value=int64[2] {{2, 0}}>()\n o = {ML}ArrayFeatureExtractor(x, i)",
+        {"x": U(2, 3)},
+        (2, 2),
+    ),
+    "LinearRegressor": (
+        f"r = {ML}LinearRegressor<coefficients=[0.5, -1.0, 2.0], intercepts=[0.25]>(x)\n "
+        "o = Cast<to=11>(r)",
+        {"x": U(2, 3)},
+        (2, 1),
+    ),
+    "SVMRegressor": (
+        f'r = {ML}SVMRegressor<kernel_type="RBF", kernel_params=[0.5, 0.0, 3.0], '
+        "coefficients=[0.5, -1.0], support_vectors=[0.1, 0.2, 0.3, -0.4, 0.5, 0.6], "
+        "n_supports=2, rho=[0.2]>(x)\n o = Cast<to=11>(r)",
+        {"x": U(2, 3)},
+        (2, 1),
+    ),
+    "Scaler": (
+        f"r = {ML}Scaler<offset=[0.5, -1.0, 2.0], scale=[0.25, 2.0, 3.0]>(x)\n "
+        "o = Cast<to=11>(r)",
+        {"x": U(2, 3)},
+        (2, 3),
+    ),
+    "Normalizer": (
+        f'r = {ML}Normalizer<norm="L2">(x)\n o = Cast<to=11>(r)',
+        {"x": U(2, 3)},
+        (2, 3),
+    ),
+    "FeatureVectorizer": (
+        f"r = {ML}FeatureVectorizer<inputdimensions=[3, 2]>(x, w)\n o = Cast<to=11>(r)",
+        {"x": U(2, 3), "w": U(2, 2)},
+        (2, 5),
+    ),
     "MultiHeadAttention": (
         f"o = {MS}MultiHeadAttention<num_heads=2>(q, k, x)",
         {"q": U(1, 3, 4), "k": U(1, 3, 4), "x": U(1, 3, 4)},
@@ -113,10 +185,11 @@ CASES = {
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", CASES)
 def test_agrees_with_differences(name: str) -> None:
-    body, inputs, out = CASES[name]
-    made = model(body, inputs, out)
-    if MS in body:
-        made.opset_import.add(domain="com.microsoft", version=1)
+    body, inputs, out, *opset = CASES[name]
+    made = model(body, inputs, out, *opset)
+    for domain, version in ((MS, 1), (ML, 3)):
+        if domain in body:
+            made.opset_import.add(domain=domain[:-1], version=version)
     weights = RNG.uniform(0.5, 1.5, out)
     arrays = list(inputs.values())
     exe = tw.compile(made, threads=1, cache=False)
@@ -128,4 +201,13 @@ def test_agrees_with_differences(name: str) -> None:
         np.testing.assert_allclose(got, want, rtol=within, atol=within)
 
 
-IN_FLOAT32 = {"DequantizeLinear"}
+IN_FLOAT32 = {
+    "DequantizeLinear",
+    "FeatureVectorizer",
+    "GroupQueryAttention",
+    "LinearRegressor",
+    "MatMulNBits",
+    "Normalizer",
+    "SVMRegressor",
+    "Scaler",
+}

@@ -86,7 +86,7 @@ def no_rules() -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    "instances", [8, pytest.param(24, marks=pytest.mark.slow)], ids=str
+    "instances", [8, pytest.param(60, marks=pytest.mark.slow)], ids=str
 )
 @pytest.mark.parametrize("rule", CATALOG, ids=lambda r: r.name)
 def test_every_row_is_right(rule: Rule, instances: int) -> None:

@@ -6,10 +6,16 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
+from tilewright.base.dtypes import int64
 from tilewright.compute.build import cast, reduce_
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Select, const
+from tilewright.graph.nodes import Value
 from tilewright.graph.ops.broadcasting import wide, wide_dtype
+from tilewright.graph.ops.derivative import Backward, extents, reshaped, shape
+from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
 from tilewright.loops.nests import LoopNests, kernel
 from tilewright.loops.nodes import Kernel, Stmt, Store, block
@@ -71,6 +77,30 @@ def _unpool(
     return [kernel(call.name, inputs[:2], outputs, body)]
 
 
+def _unpool_gradient(
+    f: Fragment,
+    call: Backward,
+    x: Sequence[Value],
+    y: Value,
+    g: Value,
+) -> Sequence[Value | None]:
+    """An element has the gradient of its place if no later one has replaced it there."""
+    sizes = extents(x[0])
+    pooled = (*sizes[:2], *_pooled_from(call))
+    if any(n < least for n, least in zip(extents(y), pooled, strict=True)):
+        call.refuse(f"its output_shape is smaller than {list(pooled)}")
+    if extents(y) != pooled:
+        g = f.op("Slice", g, shape(f, [0] * len(pooled)), shape(f, pooled))
+    places = f.term(reshaped(f, x[1], [-1]))
+    numbers = f.constant(np.arange(1, 1 + math.prod(sizes)), int64)
+    none = f.constant(np.zeros(math.prod(pooled)), int64)
+    last = f.op("ScatterElements", none, places.value, numbers)
+    stays = f.term(last).op("GatherElements", places).equals(numbers)
+    back = f.term(reshaped(f, g, [-1])).op("GatherElements", places)
+    found = reshaped(f, stays.chosen(back, 0).value, sizes)
+    return [found, *[None] * (call.arity - 1)]
+
+
 register(
     OpDef(
         "MaxUnpool",
@@ -78,6 +108,7 @@ register(
         since=9,
         compute=_unpool,
         by_value=(2,),
+        gradient=_unpool_gradient,
     )
 )
 
