@@ -26,6 +26,7 @@ from tilewright.base.errors import (
     TilewrightError,
     UnsupportedError,
 )
+from tilewright.base.text import nearest
 from tilewright.llm.serve.engine import EngineClosed
 
 Fields = dict[str, Any]
@@ -111,7 +112,9 @@ class _Request(BaseModel):
             if value is None or name in _IGNORED:
                 continue
             if name not in _ONLY:
-                raise RequestRefused(400, f"{name}: unknown field", name)
+                near = nearest(name, {*type(self).model_fields, *_ONLY})
+                said = f"; did you mean {near!r}?" if near else ""
+                raise RequestRefused(400, f"{name}: unknown field{said}", name)
             allowed = _ONLY[name]
             if not any(value == a and type(value) is type(a) for a in allowed):
                 can = " or ".join(map(repr, allowed)) or "nothing"
@@ -222,7 +225,9 @@ class Message(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[_Part]
+    content: Annotated[
+        str | list[_Part], _one_of("a text or a list of parts with type and text")
+    ]
     name: str | None = None
 
     def plain(self) -> dict[str, str]:
