@@ -282,7 +282,10 @@ def main() -> None:
     parser.add_argument("--models", default=",".join(CASES), help="separated by commas")
     parser.add_argument("--threads", type=int, default=1)
     given = parser.parse_args()
-    for name in given.models.split(","):
+    names = given.models.split(",")
+    if unknown := [name for name in names if name not in CASES]:
+        parser.error(f"no models {', '.join(unknown)}; there are {', '.join(CASES)}")
+    for name in names:
         rows = ratios(name, given.shapes, given.rounds, given.threads)
         for shown, micros, ratio in rows:
             print(f"{name:11} {shown:9} {micros:8.1f} us alone  ratio {ratio:.2f}")

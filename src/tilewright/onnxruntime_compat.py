@@ -252,8 +252,9 @@ class InferenceSession:
             )
         _warn_of(providers or ())
         self._options = options
-        self._source = path_or_bytes
         self._executable: Any = _loaded(path_or_bytes, options)
+        # Read now: later the file may be another, and bytes would have to be kept.
+        self._metadata = _described(path_or_bytes)
         self._inputs = _arguments(
             self._executable.inputs, getattr(self._executable, "given", None)
         )
@@ -273,16 +274,13 @@ class InferenceSession:
         """There is one provider, so nothing falls back to another."""
 
     def get_modelmeta(self) -> ModelMetadata:
-        """What the author says of the model. Raises InputError for an artifact."""
-        from tilewright.frontends.onnx.load import metadata
-
-        if _is_artifact(self._source):
+        """What the author says of the model. Raises InputError unless it was an ONNX model."""
+        if self._metadata is None:
             raise InputError(
-                "an artifact has no metadata of its model",
-                where=os.fspath(self._source),  # type: ignore[arg-type]
-                hint="read them from the model",
+                "only an ONNX model has metadata: an artifact and a .pt2 file do not",
+                hint="read them from the ONNX model",
             )
-        return ModelMetadata(**metadata(self._source))
+        return self._metadata
 
     def get_providers(self) -> list[str]:
         """What runs the model: the processor."""
@@ -386,6 +384,16 @@ def _loaded(source: Any, options: SessionOptions) -> Any:
 
 def _is_artifact(source: Any) -> bool:
     return isinstance(source, str | os.PathLike) and os.fspath(source).endswith(".tw")
+
+
+def _described(source: Any) -> ModelMetadata | None:
+    """What the author of an ONNX model says of it; None for other files."""
+    from tilewright.frontends.onnx.load import metadata
+
+    if isinstance(source, str | os.PathLike):
+        if os.fspath(source).endswith((".tw", ".pt2")):
+            return None
+    return ModelMetadata(**metadata(source))
 
 
 def _warn_of(providers: Sequence[Any]) -> None:

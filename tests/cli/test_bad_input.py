@@ -414,3 +414,17 @@ def test_errors_as_json(command, tmp_path):
 
 def test_a_machine_that_compiles_no_models_is_not_timed(command, perceptron):
     refused(command("bench", perceptron, "--target", "npu"), "npu", "known: cpu")
+
+
+@pytest.mark.parametrize(
+    ("channels", "group", "text"),
+    [
+        (5, 1, "has 5 channels, but the weights [4, 3, 3, 3] with group=1 take 3"),
+        (9, 3, "group=3 does not divide the 4 output channels"),
+    ],
+)
+def test_a_convolution_of_other_channels(command, tmp_path, channels, group, text):
+    node = helper.make_node("Conv", ["x", "w"], ["y"], "c", group=group)
+    inputs = {"x": (FLOAT, [1, channels, 8, 8]), "w": (FLOAT, [4, 3, 3, 3])}
+    model = make([node], inputs, {"y": (FLOAT, [1, 4, 6, 6])})
+    refused(command("check", save(tmp_path, model)), "node 'c' (Conv)", text)

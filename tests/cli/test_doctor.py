@@ -173,3 +173,13 @@ def test_cache_switched_off_is_an_error(command, monkeypatch):
 def test_bad_usage_of_a_group_is_2(command):
     assert command("cache", "burn").code == 2
     assert command("cache", "list", "--limit", "0").code == 2
+
+
+def test_doctor_fails_on_a_variable_that_is_no_setting(command, monkeypatch):
+    monkeypatch.setenv("TILEWRIGHT_NUM_THREAD", "1")
+    monkeypatch.setenv("TILEWRIGHT_NUM_THREADS", "1")  # is one
+    found = command("doctor")
+    assert found.code == 1
+    (line,) = [t for t in found.out.splitlines() if "no setting" in t]
+    assert "TILEWRIGHT_NUM_THREAD is no setting. Did you mean" in line
+    assert "'TILEWRIGHT_NUM_THREADS'?" in line

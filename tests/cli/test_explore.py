@@ -6,6 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tilewright.cli import explore
 from tilewright.dataflow.text import from_json
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -77,6 +78,18 @@ def test_a_search_says_how_far_it_can_be_off(command, perceptron):
     assert (
         "searched: 3 combinations were scheduled; the optimum may be up to" in found.out
     )
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [
+        (0.0, "is one of them"),
+        (0.004, "may be up to 0.4% shorter"),
+        (0.123, "may be up to 12% shorter"),
+    ],
+)
+def test_how_far_the_optimum_can_be_is_never_none_by_rounding(share, text):
+    assert explore._away(share).startswith(text)
 
 
 def test_the_report_is_a_page_with_a_picture(command, tmp_path):

@@ -18,7 +18,8 @@ pytest.importorskip("uvicorn")
 COMMAND = [sys.executable, "-m", "tilewright", "serve"]
 
 
-def test_a_server_says_where_it_is_and_stops_at_an_interrupt(tmp_path):
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_a_server_says_where_it_is_and_stops_at_an_interrupt(tmp_path, sent):
     folder = llama(tmp_path / "tiny", num_hidden_layers=1).write().path
     options = ["--port", "0", "--max-clients", "1", "--context", "16", "--json"]
     (tmp_path / "key").write_text("a-secret-key\n")
@@ -29,12 +30,22 @@ def test_a_server_says_where_it_is_and_stops_at_an_interrupt(tmp_path):
             address = json.loads(process.stdout.readline())["address"]
             with urlopen(f"{address}/health", timeout=20) as found:
                 assert json.load(found)["status"] == "ok"
-            process.send_signal(signal.SIGINT)
+            process.send_signal(sent)
             _, said = process.communicate(timeout=60)
         finally:
             process.kill()
-    assert process.returncode == 0
-    assert said.decode() == "tilewright: stopped\n"
+    # The other signal is sent again once everything is ended.
+    interrupted = sent == signal.SIGINT
+    assert process.returncode == (0 if interrupted else -signal.SIGTERM)
+    assert said.decode() == ("tilewright: stopped\n" if interrupted else "")
+
+
+def test_a_key_that_cannot_be_read_is_refused_by_its_option(tmp_path):
+    command = [*COMMAND, tmp_path, "--api-key", "@absent"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert found.returncode == 1
+    said = "tilewright: --api-key: the key cannot be read from 'absent': No such file"
+    assert found.stderr.startswith(said) and len(found.stderr.splitlines()) == 1
 
 
 def test_beyond_this_machine_is_refused_before_anything_is_compiled(tmp_path):

@@ -568,3 +568,25 @@ def test_a_file_is_identified_here_if_no_process_can_be_started(
     monkeypatch.delitem(sys.modules, steps.__name__)
     for kept in (False, True):
         assert found(path)[1] == kept
+
+
+def test_a_cached_model_warns_as_its_import_did(tmp_path: Path) -> None:
+    proto = model()
+    declared = helper.make_tensor_value_info("y", TensorProto.FLOAT, [5, 31])
+    proto.graph.output[0].CopyFrom(declared)
+    path = tmp_path / "m.onnx"
+    onnx.save(proto, path)
+    texts = []
+    for expected in (False, True):
+        with pytest.warns(
+            TilewrightWarning, match=r"m\.onnx: 'y' is declared"
+        ) as caught:
+            _, again = found(path)
+        assert again == expected
+        texts.append([str(w.message) for w in caught])
+    assert texts[0] == texts[1]
+    onnx.save(model(), path)
+    for _ in range(2):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", TilewrightWarning)
+            found(path)

@@ -71,6 +71,19 @@ def test_the_hint_names_what_solving_the_conditions_fixes():
     assert error.hint == "leave n out of dynamic_shapes: the module fixes it at 16"
 
 
+def test_the_hint_of_a_choice_by_data_is_what_works(capfd):
+    """PyTorch prints the graph so far by itself."""
+    branches = Function(lambda a: a + 1 if a.sum() > 0 else a - 1)
+    x = torch.ones(3)
+    with pytest.raises(ModelError) as caught:
+        tw.compile(branches, (x,))
+    assert "chooses by data: write torch.where" in caught.value.hint
+    assert 'torch.compile(module, backend="tilewright")' in caught.value.hint
+    for given in (x, -x):
+        found = torch.compile(branches, backend="tilewright")(given)
+        assert torch.equal(found, branches(given))
+
+
 def test_an_operator_that_fails_is_named_by_its_line():
     def product(a):
         b = a + 1

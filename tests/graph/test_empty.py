@@ -105,3 +105,24 @@ def test_the_interpreter_gives_what_onnx_runtime_gives(op: str, dimension: int) 
     (got,) = evaluate(load(model), feeds, fallback=OnnxFallback()).values()
     assert np.shape(got) == want.shape
     np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("op", ["GlobalAveragePool", "ReduceMean"])
+def test_the_mean_of_nothing_is_no_number_without_a_warning(op: str) -> None:
+    """In NumPy as in kernels."""
+    axes = {"axes": [2]} if op == "ReduceMean" else {}
+    node = helper.make_node(op, ["x"], ["y"], **axes)
+    ends = [
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, s)]
+        for n, s in (("x", [2, 3, 0]), ("y", [2, 3, 1]))
+    ]
+    opset = [helper.make_opsetid("", 17)]
+    proto = helper.make_model(
+        helper.make_graph([node], "g", *ends), opset_imports=opset, ir_version=8
+    )
+    x = np.empty((2, 3, 0), np.float32)
+    exe = tw.compile(proto, threads=1, cache=False)
+    again = evaluate(load(proto), {"x": x}, fallback=OnnxFallback())
+    for y in (exe(x), again["y"]):
+        assert y.dtype == np.float32 and y.shape == (2, 3, 1) and np.isnan(y).all()

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from tests.report.conftest import ODD
+from tilewright.base import events
 from tilewright.base.errors import InputError
 from tilewright.base.text import human_time
 from tilewright.driver import compile
 from tilewright.lang import te
-from tilewright.report.explain import difference
-from tilewright.report.explain.page import page
+from tilewright.report.explain import difference, facts, page
 from tilewright.schedule.trace import PRIMITIVES
 from tilewright.targets.llvm.listing import loops_of_lines
 
@@ -81,6 +81,18 @@ def test_rewrites_tell_where_and_why(case):
     assert all(r["what"] and r["where"] and r["why"] for r in found)
     assert any(r["what"].startswith("fuse") for r in found)
     assert any(r["where"] == "nothing" for r in found)  # the Identity
+
+
+def test_what_is_left_as_it_was_is_no_rewrite(case):
+    reason = {"rule": "_product", "producer": "p", "into": "q", "reason": "too wide"}
+    log = [events.Event(k, 0.0, None, 0, reason) for k in ("not-fused", "fuse")]
+    made = [*facts._rewrites(log)]
+    assert [(r["what"], r["taken"]) for r in made] == [
+        ("not fused (product)", False),
+        ("fuse (product)", True),
+    ]
+    text = page._rewrites({**case.facts, "rewrites": made})
+    assert "1 rewrite by " in str(text) and "1 other not taken" in str(text)
 
 
 def test_buffers_of_one_step_do_not_overlap(case):
@@ -200,7 +212,7 @@ def test_a_comparison_finds_times_schedules_and_kernels(case, tmp_path):
     assert rows["another kernel"]["changes"] == ["new"]
     assert rows[case.facts["kernels"][-1]["name"]]["changes"] == ["gone"]
     assert "2.00×" in difference.text(found) and "2.00×" in difference.page(found)
-    assert 'id="difference"' in page(new, case.facts)
+    assert 'id="difference"' in page.page(new, case.facts)
 
 
 def test_the_same_report_twice_has_no_difference(case):

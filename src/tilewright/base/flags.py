@@ -11,6 +11,7 @@ from typing import Final, Generic, TypeVar
 from tilewright.base import modes
 from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import FlagError
+from tilewright.base.text import did_you_mean
 
 T = TypeVar("T")
 
@@ -287,3 +288,13 @@ GDB: Final = Flag(
 TABLE: Final[tuple[Flag[object], ...]] = tuple(
     value for value in list(globals().values()) if isinstance(value, Flag)
 )
+
+
+def strangers() -> list[str]:
+    """One line for each variable of the environment that is named as a flag and is none."""
+    known = {n for f in TABLE for n in (f.name, f.replaces)}
+    return [
+        f"{name} is no setting. {did_you_mean(name, [f.name for f in TABLE])}"
+        for name in sorted(os.environ)
+        if name.startswith("TILEWRIGHT_") and name not in known
+    ]

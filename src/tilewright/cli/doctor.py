@@ -174,6 +174,7 @@ def _flags(problems: list[str]) -> list[dict[str, Any]]:
         rows.append(
             {"name": flag.name, "value": value, "origin": origin, "doc": flag.doc}
         )
+    problems.extend(flags.strangers())
     return rows
 
 

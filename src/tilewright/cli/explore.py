@@ -304,10 +304,15 @@ def _show(found: Exploration) -> None:
     else:
         widest = max(found.gap(pes) for pes in found.bounds)
         tried = plural(len(choices), "combination was", "combinations were")
-        say(
-            f"searched: {tried} scheduled; the optimum "
-            f"may be up to {widest / (1 + widest):.0%} shorter (--limit allows more)"
-        )
+        say(f"searched: {tried} scheduled; the optimum {_away(widest / (1 + widest))}")
+
+
+def _away(share: float) -> str:
+    """How much shorter the optimum may be than what was found, as a share of it."""
+    if share == 0:
+        return "is one of them"
+    text = f"{share:.0%}" if share >= 0.01 else f"{100 * share:.1g}%"
+    return f"may be up to {text} shorter (--limit allows more)"
 
 
 def _every(count: int) -> str:

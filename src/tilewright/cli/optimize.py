@@ -72,7 +72,9 @@ FORMERLY: Final = f"{__name__}.seconds"  # the limit of time by its former name
 
 def _formerly(context: click.Context, _: click.Parameter, value: float | None) -> None:
     if value is not None:
-        note("--seconds is called --time now, as of tune; it will be refused")
+        note(
+            "--seconds is called --time now, as in tune and explore; later it is refused"
+        )
         context.meta[FORMERLY] = value
 
 

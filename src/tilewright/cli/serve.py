@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from tilewright.base.errors import InputError
 from tilewright.cli.generate import PRECISIONS
 from tilewright.cli.options import PATH, json_option, threads_option
 from tilewright.cli.output import note, progress
@@ -107,4 +108,12 @@ def _key(given: str | None) -> str | None:
     """The key itself, or the contents of the file after an @."""
     if given is None or not given.startswith("@"):
         return given
-    return Path(given[1:]).read_text().strip()
+    try:
+        return Path(given[1:]).read_text().strip()
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise InputError(
+            f"the key cannot be read from {given[1:]!r}: {why}",
+            where="--api-key",
+            hint="give a key, or @ and the name of a text file that holds it",
+        ) from None

@@ -16,6 +16,7 @@ import json
 import os
 import sys
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -24,7 +25,7 @@ from typing import Any, Final
 
 from tilewright.base import events
 from tilewright.base.dataclass import dataclass
-from tilewright.base.errors import ArtifactError, ModelError
+from tilewright.base.errors import ArtifactError, ModelError, TilewrightWarning
 from tilewright.base.store import FileStore
 from tilewright.driver import file_digest
 from tilewright.driver.file_digest import FileState
@@ -172,7 +173,7 @@ def _supplied(target: str) -> bool:
 def find(
     store: FileStore, asked: CachedModel, limit: int, threads: int
 ) -> AnyModel | None:
-    """The cached model, verified; a damaged one is deleted.
+    """The cached model, verified, with the warnings of its import; a damaged one is deleted.
 
     None also for a model that needs more than `limit` bytes: compiling it raises the proper error.
     """
@@ -191,6 +192,9 @@ def find(
     if not model.fits(limit, threads):
         return None
     events.emit("model-cached", key=key, sealed=sealed)
+    where = "the model" if asked.path is None else asked.path
+    for text in model.meta.get("warnings", ()):
+        warnings.warn(f"{where}: {text}", TilewrightWarning, stacklevel=2)
     return model
 
 

@@ -34,10 +34,12 @@ def random_array(name: str, dtype: DType, shape: Sequence[int], seed: int) -> Ar
             both = rng.standard_normal((2, *shape))
             return np.asarray(both[0] + 1j * both[1]).astype(dtype.numpy)
         return rng.integers(0, 2, shape).astype(dtype.numpy)
-    except (MemoryError, ValueError) as error:
+    except (MemoryError, ValueError):
         size = dtype.itemsize * int(np.prod(np.array(shape, dtype=object)))
         raise MemoryLimitError(
-            f"{human_bytes(size)} cannot be allocated: {error}", where=f"input {name!r}"
+            f"{dtype.name}{list(shape)} has {human_bytes(size)}, which cannot be allocated",
+            where=f"input {name!r}",
+            hint="give smaller dimensions",
         ) from None
 
 

@@ -115,6 +115,7 @@ def facts(graph: Graph) -> dict[str, Any]:
         "origin": graph.origin,
         "defaults": {v.name: v.type_text for v in graph.defaults},
         "nesting": _nesting(graph),
+        "warnings": list(graph.warnings),
     }
 
 

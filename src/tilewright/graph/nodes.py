@@ -168,7 +168,7 @@ class Graph:
     which the model has values, which are constants here. origin: a digest of what was read, if
     available. nesting: how the caller sees inputs and outputs nested; valid for exactly these
     inputs and outputs. ranges: of symbolic dimensions that the model limits. conditions: what else
-    holds of these where the model is right.
+    holds of these where the model is right. warnings: what its import warned of.
     """
 
     name: str
@@ -182,6 +182,7 @@ class Graph:
     nesting: ArgumentNesting | None = None
     ranges: Mapping[str, ExtentRange] = field(default_factory=dict)
     conditions: tuple[ExtentCondition, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @cached_property
     def producers(self) -> Mapping[Value, Operation]:

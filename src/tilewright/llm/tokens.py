@@ -35,7 +35,8 @@ class Tokenizer:
             raise ModelError(
                 f"{FILE} is missing",
                 where=str(folder),
-                hint="give the prompt as a list of ids",
+                hint="copy it from where the weights are from, or give ids instead of text, "
+                "in Python or to the server",
             )
         try:
             import tokenizers

@@ -49,6 +49,9 @@ class SymbolicType:
         shape = (None,) if self.shape is None else self.shape
         return self.dtype != OBJECT and not all(isinstance(d, int) for d in shape)
 
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype}{self.layout}"
+
     @property
     def layout(self) -> str:
         """`[n, 3]`, with ? for an extent without a name."""
@@ -220,7 +223,7 @@ class ShapeDispatch(ABC):
             if name not in names and name not in self.defaults:
                 also = f", with defaults {self.overrides}" if self.defaults else ""
                 raise InputError(
-                    f"no input is called {name!r}: expected {listed(self.inputs)}{also}"
+                    f"no input is called {name!r}: expected {listed(self.given)}{also}"
                 )
         twice = [repr(n) for n in names[: len(args)] if n in named]
         if twice:
@@ -230,7 +233,7 @@ class ShapeDispatch(ABC):
                 f"{plural(len(args), 'input')} given, the model has {len(names)}"
             )
         given = dict(zip(names, args, strict=False)) | dict(named)
-        if missing := [t for t in self.inputs if t.name not in given]:
+        if missing := [v for v in self.given if v.name not in given]:
             raise InputError(f"missing inputs: {listed(missing)}")
         return given
 

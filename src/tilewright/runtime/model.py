@@ -68,8 +68,8 @@ class Tensor:
         return f"{self.name}: {self.layout}"
 
 
-def listed(tensors: Iterable[Tensor]) -> str:
-    """Tensors as one line of text for messages."""
+def listed(tensors: Iterable[object]) -> str:
+    """Tensors, or their symbolic types, as one line of text for messages."""
     return ", ".join(map(str, tensors)) or "none"
 
 

@@ -137,10 +137,7 @@ class RangedExecutable(ShapeDispatch):
 
     def __repr__(self) -> str:
         """Its inputs with the names of their open extents, and how much code there is."""
-        ends = (
-            ", ".join(f"{v.name}: {v.dtype}{v.layout}" for v in vs)
-            for vs in (self.given, self.made)
-        )
+        ends = (", ".join(map(str, vs)) for vs in (self.given, self.made))
         alone = plural(len(self._single), "shape")
         shared = plural(sum(len(s.covers) for s in self.model.shared), "shape")
         signature = " -> ".join(f"({e})" for e in ends)

@@ -90,7 +90,7 @@ EXPRESSIONS: dict[str, tuple[Callable[[], Any], str]] = {
     "truth": (lambda: _one(lambda i: 1.0 if i < 4 else 2.0), "no truth value"),
     "arguments": (
         lambda: _one(lambda i, j: A[i, j]),
-        "the function takes 2 indices, the shape has 1 dimensions",
+        "the function takes 2 indices, the shape has 1 dimension",
     ),
     "no-expression": (lambda: _one(lambda i: "x"), "the body is 'x', no expression"),
     "size": (lambda: t.placeholder((8.5,)), "the extent 8.5 is not a size"),

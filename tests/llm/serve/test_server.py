@@ -286,6 +286,12 @@ REFUSED = [
     ({**ASK, "prompt": ["a", "b"]}, 400, "prompt", "2 texts"),
     ({**ASK, "prompt": [1, 100_000]}, 400, None, "no token 100000"),
     ({**ASK, "prompt": "a b " * 50}, 400, None, f"the context of {CONTEXT}"),
+    ({**ASK, "prompt": 5}, 400, "prompt", "list of one text, got a number"),
+    ({**ASK, "prompt": {"a": 1}}, 400, "prompt", "got a map"),
+    ({**ASK, "prompt": None}, 400, "prompt", "got null"),
+    ({**ASK, "prompt": ["a", 1]}, 400, "prompt", "got a list of numbers and texts"),
+    ({**ASK, "max_token": 5}, 400, "max_token", "did you mean 'max_tokens'?"),
+    ({**ASK, "stop": 5}, 400, "stop", "list of up to 4 texts, got a number"),
     ({"model": "tiny"}, 400, "prompt", "required"),
     ([], 400, None, "dictionary"),
     (b"{", 400, None, "JSON"),
@@ -293,6 +299,12 @@ REFUSED = [
 ]
 REFUSED_CHATS = [
     ({**CHAT, "messages": []}, 400, "messages", "at least 1"),
+    (
+        {**CHAT, "messages": [{"role": "user", "content": 5}]},
+        400,
+        "messages",
+        "a number",
+    ),
     ({**CHAT, "messages": IMAGE}, 400, "messages", "text"),
     ({**CHAT, "tools": [{}]}, 400, "tools", "not supported"),
     ({**CHAT, "response_format": {"type": "json_object"}}, 400, "response_format", ""),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -20,6 +21,7 @@ from tilewright.base.errors import ExecutionError, InputError
 from tilewright.runtime.threads import choose_cpus
 from tilewright.tune.base import Job, Status
 from tilewright.tune.fleet import device as devices
+from tilewright.tune.fleet import engine
 from tilewright.tune.fleet import runner as runners
 from tilewright.tune.fleet.device import FleetDevice, chosen
 from tilewright.tune.fleet.local import LocalFleet
@@ -286,3 +288,13 @@ def alive(pid: int) -> bool:
     except OSError:
         return False
     return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+def test_a_closed_port_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dask would, until its time is over."""
+    with socket.socket() as bound:  # bound, but nothing listens
+        bound.bind(("127.0.0.1", 0))
+        monkeypatch.setattr(engine, "distributed", lambda: pytest.fail("it was asked"))
+        address = f"127.0.0.1:{bound.getsockname()[1]}"
+        with pytest.raises(ExecutionError, match=r"no scheduler answers .* refused"):
+            Fleet(address)

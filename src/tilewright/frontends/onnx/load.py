@@ -58,16 +58,13 @@ def load(
     path = Path(source) if isinstance(source, str | Path) else None
     where = str(path) if path is not None else "the model"
     model, data = _parse(source, path, limit, where, mapped)
-    _check_versions(model, where)
+    told = _check_versions(model, where)
     defaults = _defaults(model.graph, inputs)
     has_origin = bool(defaults) and not mapped
-    local = {
-        (domain_of(f), f.name, getattr(f, "overload", "")): f for f in model.functions
-    }
     external = ExternalData.of(path, external_data_roots)
     context = ModelContext(
         {domain_of(o): int(o.version) for o in model.opset_import},
-        local,
+        _functions(model),
         replace(external, digests=[] if has_origin else None),
         limit,
         standard,
@@ -78,12 +75,13 @@ def load(
         with limits.compilation():
             graph = import_graph(model.graph, context, inputs)
         graph = with_metadata(graph, {p.key: p.value for p in model.metadata_props})
-        _report(graph, context.shapes, where)
+        told += _report(graph, context.shapes, where)
         kept = (v for name, v in defaults.items() if name not in inputs)
         digests = context.external.digests
         origin = _digest(model, data, digests) if has_origin else ""
         named = tuple(context.external.named)
-        return replace(graph, files=named, defaults=tuple(kept), origin=origin)
+        graph = replace(graph, files=named, warnings=tuple(told))
+        return replace(graph, defaults=tuple(kept), origin=origin)
     except RecursionError:
         raise ModelError("subgraphs are nested too deep", where=where) from None
     except (ModelError, MemoryLimitError) as error:
@@ -106,14 +104,26 @@ def metadata(source: str | Path | bytes | Any) -> dict[str, Any]:
     }
 
 
-def _report(graph: Graph, shapes: Sequence[str], where: str) -> None:
+def _functions(model: Any) -> dict[tuple[str, str, str], Any]:
+    """The model's own functions by domain, name and overload."""
+    from tilewright.frontends.onnx.protos import domain_of
+
+    return {
+        (domain_of(f), f.name, getattr(f, "overload", "")): f for f in model.functions
+    }
+
+
+def _report(graph: Graph, shapes: Sequence[str], where: str) -> list[str]:
     """Warn about a graph that computes nothing, or other shapes than it declares."""
+    told = []
     if not graph.outputs:
-        _warn(f"{where}: its graph has no outputs, so nothing is computed")
+        told.append("its graph has no outputs, so nothing is computed")
     if shapes:
         first, *more = shapes
         others = f", and {plural(len(more), 'other')} likewise" if more else ""
-        _warn(f"{where}: {first}{others}")
+        told.append(f"{first}{others}")
+    _warn(told, where)
+    return told
 
 
 def _defaults(graph: Any, inputs: Collection[str]) -> dict[str, Value]:
@@ -226,18 +236,19 @@ def _parse(
     return model, data
 
 
-def _check_versions(model: Any, where: str) -> None:
+def _check_versions(model: Any, where: str) -> list[str]:
     """Warn about versions newer than the known ones, and try anyway."""
     import onnx
 
     from tilewright.frontends.onnx.functions import newest_opset
     from tilewright.frontends.onnx.protos import domain_of
 
+    told = []
     if not model.opset_import:
         raise ModelError("not an ONNX model: it imports no operator set", where=where)
     if model.ir_version > onnx.IR_VERSION:
-        _warn(
-            f"{where}: IR version {model.ir_version} is newer than the newest known "
+        told.append(
+            f"IR version {model.ir_version} is newer than the newest known "
             f"({onnx.IR_VERSION}); trying it"
         )
     for o in model.opset_import:
@@ -248,11 +259,14 @@ def _check_versions(model: Any, where: str) -> None:
             )
         known = newest_opset(domain_of(o))
         if known and o.version > known:
-            _warn(
-                f"{where}: opset {o.version} of domain {o.domain or 'ai.onnx'} is newer than the "
-                f"newest known ({known}); trying it"
+            told.append(
+                f"opset {o.version} of domain {o.domain or 'ai.onnx'} is newer than the newest "
+                f"known ({known}); trying it"
             )
+    _warn(told, where)
+    return told
 
 
-def _warn(text: str) -> None:
-    warnings.warn(text, TilewrightWarning, stacklevel=4)
+def _warn(told: Sequence[str], where: str) -> None:
+    for text in told:
+        warnings.warn(f"{where}: {text}", TilewrightWarning, stacklevel=4)

@@ -17,6 +17,10 @@ from tilewright.frontends.torch.user_line import raising_line, user_line
 from tilewright.runtime.dlpack import require_data
 
 _HINT: Final = "make torch.export.export(module, inputs) succeed first"
+_CHOICE: Final = (
+    "the module chooses by data: write torch.where or torch.cond, or use "
+    'torch.compile(module, backend="tilewright"), which runs such lines in Python'
+)
 # `  h = 16*_h` below "Suggested fixes:" in PyTorch's errors.
 _FIX: Final = re.compile(r"^ +(\w+) = (.+)$", re.MULTILINE)
 # A dimension is named by the user, or by the tensor that has it.
@@ -164,8 +168,11 @@ def reason(error: Exception) -> str:
 
 
 def advice(error: Exception) -> str | None:
-    """What to write in `dynamic_shapes`, if PyTorch says which dimensions do not fit."""
+    """What to write in `dynamic_shapes`, if PyTorch says which dimensions do not fit; and instead
+    of a choice by data, which no graph can hold."""
     text = str(error)
+    if "Could not guard on data-dependent" in text:
+        return _CHOICE
     stated = [*_CONSTANT.findall(text), *_SPECIALIZED.findall(text)]
     constants = {_OF_TENSOR.sub(r"dimension \3 of \1\2", name): n for name, n in stated}
     fixes = _FIX.findall(text.partition("Suggested fixes:")[2])

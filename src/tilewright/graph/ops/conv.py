@@ -36,9 +36,12 @@ def geometry(
     group = call.attr("group", 1)
     if len(x) != len(w) or len(x) < 2:
         raise call.error(f"the input {list(x)} and weights {list(w)} differ in rank")
-    if group < 1 or x[1] != w[1] * group or w[0] % group:
+    if group < 1 or w[0] % group:
+        raise call.error(f"group={group} does not divide the {w[0]} output channels")
+    if x[1] != w[1] * group:
         raise call.error(
-            f"the input {list(x)}, weights {list(w)} and group={group} do not fit together"
+            f"the input {list(x)} has {x[1]} channels, but the weights {list(w)} with "
+            f"group={group} take {w[1] * group}"
         )
     asked = call.attr("kernel_shape")
     if asked and tuple(asked) != w[2:]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from tilewright.expr.nodes import INDEX, Buffer, Expr, FloorDiv, Max, Min, const
 from tilewright.expr.nodes import call as apply
 from tilewright.graph.ops.broadcasting import wide, wide_dtype, widened
 from tilewright.graph.ops.pool_gradient import max_pool_gradient
+from tilewright.graph.ops.reduce import mean_of
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
 from tilewright.graph.ops.traits import SELECTS, SPATIAL
 from tilewright.graph.ops.windows import Windows, windows
@@ -354,19 +356,15 @@ def _global(op: str) -> Any:
 
 def _global_arrays(f: Any) -> Any:
     def reference(call: OpCall, x: Array) -> list[Array]:
-        found = f(
-            widened(x),
-            axis=tuple(range(2, x.ndim)),
-            keepdims=True,
-        )
+        found = f(widened(x), tuple(range(2, x.ndim)))
         return [np.asarray(found).astype(x.dtype)]
 
     return reference
 
 
 for _name, _op, _f, _traits in (
-    ("GlobalMaxPool", "max", np.max, SPATIAL | SELECTS),
-    ("GlobalAveragePool", "mean", np.mean, SPATIAL),
+    ("GlobalMaxPool", "max", partial(np.max, keepdims=True), SPATIAL | SELECTS),
+    ("GlobalAveragePool", "mean", mean_of, SPATIAL),
     ("GlobalLpPool", "lp", None, SPATIAL),
 ):
     register(

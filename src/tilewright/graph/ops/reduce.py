@@ -257,7 +257,11 @@ def _mean(total: Expr, count: int) -> Expr:
     return total / count
 
 
-def _mean_arrays(x: Array, axes: tuple[int, ...]) -> Any:
+def mean_of(x: Array, axes: tuple[int, ...]) -> Any:
+    """The means over some axes, which stay; of no elements it is 0 / 0, as in kernels."""
+    if not x.size:  # np.mean would warn
+        with np.errstate(invalid="ignore"):
+            return np.sum(x, axes, keepdims=True) / np.zeros((), x.dtype)
     return np.mean(x, axes, keepdims=True)
 
 
@@ -292,7 +296,7 @@ for _row in (
     ReductionOperator("ReduceMax", "max", _extreme("max", -math.inf)),
     ReductionOperator("ReduceMin", "min", _extreme("min", math.inf)),
     ReductionOperator(
-        "ReduceMean", "add", _mean_arrays, after=_mean, gradient=_gradient(mean=True)
+        "ReduceMean", "add", mean_of, after=_mean, gradient=_gradient(mean=True)
     ),
     ReductionOperator(
         "ReduceL1", "add", lambda x, a: np.sum(np.abs(x), a, keepdims=True), before=_abs

@@ -8,7 +8,15 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
+from pydantic_core import PydanticCustomError
 
 from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import (
@@ -18,6 +26,7 @@ from tilewright.base.errors import (
     TilewrightError,
     UnsupportedError,
 )
+from tilewright.base.text import nearest
 from tilewright.llm.serve.engine import EngineClosed
 
 Fields = dict[str, Any]
@@ -103,12 +112,49 @@ class _Request(BaseModel):
             if value is None or name in _IGNORED:
                 continue
             if name not in _ONLY:
-                raise RequestRefused(400, f"{name}: unknown field", name)
+                near = nearest(name, {*type(self).model_fields, *_ONLY})
+                said = f"; did you mean {near!r}?" if near else ""
+                raise RequestRefused(400, f"{name}: unknown field{said}", name)
             allowed = _ONLY[name]
             if not any(value == a and type(value) is type(a) for a in allowed):
                 can = " or ".join(map(repr, allowed)) or "nothing"
                 said = f"{name}={value!r:.60} is not supported; only {can} is"
                 raise RequestRefused(400, said, name, "unsupported_value")
+
+
+def _one_of(expected: str) -> WrapValidator:
+    """A field of several types: a value of none is told what is expected, not what each lacks."""
+
+    def read(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+        try:
+            return handler(value)
+        except ValidationError as error:
+            if not all(e["type"].endswith("_type") for e in error.errors()):
+                raise
+            said = f"expected {expected}, got {_kinds(value)}"
+        raise PydanticCustomError("none_of_these_types", "{said}", {"said": said})
+
+    return WrapValidator(read)
+
+
+_JSON: Final[Mapping[type, str]] = {
+    str: "text",
+    dict: "map",
+    list: "list",
+    bool: "boolean",
+    float: "fraction",
+}
+
+
+def _kinds(value: Any) -> str:
+    """What a value of JSON is; of a list, what it has."""
+    if isinstance(value, list) and value:
+        return f"a list of {' and '.join(sorted({f'{_kind(v)}s' for v in value}))}"
+    return f"a {_kind(value)}" if value is not None else "null"
+
+
+def _kind(value: Any) -> str:
+    return _JSON.get(type(value), "null" if value is None else "number")
 
 
 class _StreamOptions(BaseModel):
@@ -128,7 +174,9 @@ class _Generation(_Request):
     temperature: _Number = None
     top_p: _Share = None
     seed: int | None = None
-    stop: str | _Stops | None = None
+    stop: Annotated[
+        str | _Stops | None, _one_of("a text or a list of up to 4 texts")
+    ] = None
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
 
@@ -146,7 +194,10 @@ class _Generation(_Request):
 class CompletionRequest(_Generation):
     """POST /v1/completions: one prompt, as text or as ids."""
 
-    prompt: str | list[int] | list[str]
+    prompt: Annotated[
+        str | list[int] | list[str],
+        _one_of("a text, a list of ids, or a list of one text"),
+    ]
 
     @property
     def only(self) -> str | list[int]:
@@ -174,7 +225,9 @@ class Message(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[_Part]
+    content: Annotated[
+        str | list[_Part], _one_of("a text or a list of parts with type and text")
+    ]
     name: str | None = None
 
     def plain(self) -> dict[str, str]:
@@ -198,7 +251,10 @@ class ChatRequest(_Generation):
 class EmbeddingRequest(_Request):
     """POST /v1/embeddings: texts, not ids."""
 
-    input: str | Annotated[list[str], Field(min_length=1, max_length=256)]
+    input: Annotated[
+        str | Annotated[list[str], Field(min_length=1, max_length=256)],
+        _one_of("a text or a list of texts"),
+    ]
     encoding_format: Literal["float", "base64"] = "float"
 
 

@@ -227,6 +227,10 @@ _WHY: Final[Mapping[str, Callable[[Mapping[str, Any]], tuple[str, str, str]]]] =
 }
 
 
+# These say what stayed as it was, and why.
+_LEFT: Final = frozenset({"not-fused", "not-parted", "kept-whole", "kept-apart"})
+
+
 def _rule(f: Mapping[str, Any]) -> str:
     return str(f["rule"]).strip("_").replace("_", " ")
 
@@ -237,7 +241,7 @@ def _into(f: Mapping[str, Any]) -> str:
 
 
 def _rewrites(log: Sequence[events.Event]) -> Iterator[Facts]:
-    """Each rewrite, in order, with the pass that it happened in.
+    """Each rewrite, in order, with the pass that it happened in; those left out are not `taken`.
 
     The event of a pass comes at its end, so its rewrites wait until then.
     """
@@ -245,7 +249,8 @@ def _rewrites(log: Sequence[events.Event]) -> Iterator[Facts]:
     for event in log:
         if event.kind in _WHY:
             what, where, why = _WHY[event.kind](event.fields)
-            waiting.append({"what": what, "where": where, "why": why})
+            taken = event.kind not in _LEFT
+            waiting.append({"what": what, "where": where, "why": why, "taken": taken})
         elif event.kind == "pass":
             yield from ({"pass": event.fields["name"], **found} for found in waiting)
             waiting.clear()

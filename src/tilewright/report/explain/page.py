@@ -205,7 +205,10 @@ def _rewrites(facts: Facts) -> Markup:
     rows = [[r["pass"], r["what"], r["where"], r["why"]] for r in found]
     changed = [p for p in facts["passes"] if p["changed"]]
     of_all = f"{len(changed)} of {plural(len(facts['passes']), 'pass', 'passes')}"
-    said = f"{plural(len(found), 'rewrite')} by {of_all}."
+    taken = sum(r["taken"] for r in found)
+    said = f"{plural(taken, 'rewrite')} by {of_all}."
+    if left := len(found) - taken:
+        said += f" {plural(left, 'other')} not taken, with the reason."
     steps = [
         [
             p["pipeline"],

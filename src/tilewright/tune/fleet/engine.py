@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import socket
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -99,3 +100,12 @@ def checked(address: str, folder: Path | None) -> str:
             hint=f"use {wanted}://{parts.netloc}, or change --keys",
         )
     return f"{wanted}://{parts.netloc}"
+
+
+def expect_open(address: str, seconds: float) -> None:
+    """Raise OSError if nothing listens at an address that `checked` has returned.
+
+    Dask would try a closed port again until its time is over. seconds: to wait for an answer.
+    """
+    parts = urlsplit(address)
+    socket.create_connection((parts.hostname, parts.port), seconds).close()

@@ -50,6 +50,7 @@ class Fleet:
     def __init__(self, address: str, keys: Path | None = None) -> None:
         self.address = engine.checked(address, keys)
         try:
+            engine.expect_open(self.address, _CONNECT)
             self.client = engine.distributed().Client(
                 self.address,
                 security=engine.security(keys),
@@ -57,11 +58,13 @@ class Fleet:
                 set_as_default=False,
             )
         except (OSError, TimeoutError, ValueError) as error:
-            why = str(error).splitlines()[0] if str(error) else type(error).__name__
+            text = getattr(error, "strerror", None) or str(error)
+            why = text.splitlines()[0] if text else type(error).__name__
             raise ExecutionError(
                 f"no scheduler answers at {self.address}: {why}",
                 where="fleet",
-                hint="check the address, and that all have the same keys",
+                hint="check the address, that `tilewright fleet scheduler` runs there, and that "
+                "all have the same keys",
             ) from None
 
     @property

@@ -11,6 +11,7 @@ from tilewright.base.dtypes import dtype_of
 from tilewright.base.errors import InputError
 from tilewright.base.names import fresh
 from tilewright.base.numbers import whole
+from tilewright.base.text import plural
 from tilewright.compute.isl import Domain, IslLimitReached, IslTranslator, sample
 from tilewright.compute.nodes import CC, PW
 from tilewright.expr.nodes import INDEX, Cast, Expr, Load, Var, matching
@@ -447,7 +448,8 @@ def _axes(
     missing = len(shape) - len(named)
     if missing < 0 or (missing > 0 and rest is None):
         raise InputError(
-            f"the function takes {len(named)} indices, the shape has {len(shape)} dimensions",
+            f"the function takes {plural(len(named), 'index', 'indices')}, "
+            f"the shape has {plural(len(shape), 'dimension')}",
             where=where,
             hint="give it one parameter per dimension, or *i",
         )
