@@ -233,7 +233,9 @@ def test_padding_before_a_convolution_is_its_own(group: int) -> None:
     ],
 )
 def test_other_padding_stays(graph: Graph) -> None:
-    assert names_of(PadWindows().run(graph)) == names_of(graph)
+    after = PadWindows().run(graph)
+    assert names_of(after) == names_of(graph)
+    assert list(conv_of(after).attr("pads")) == [0, 1, 0, 0]
 
 
 def test_a_window_of_unknown_size_is_left() -> None:

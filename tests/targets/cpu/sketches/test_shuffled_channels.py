@@ -135,3 +135,18 @@ def test_rows_must_share_what_is_read_along_the_columns(axes):
         map_("y", y, lambda p, c, i: t[p, c, i] * 2.0, extents=t.shape, index=stored),
     ]
     assert Shuffled(computations, w, x).offered({x, w}) == ("i", "p")
+
+
+def test_a_part_of_an_axis_is_not_transposed():
+    """Rows of channels and places as one axis: what stores a transposed tile knows whole axes."""
+    x, w = Buffer("X", (7, 5), float32), Buffer("W", (8, 2, 5), float32)
+    t, y = Buffer("T", (7, 8, 2), float32), Buffer("Y", (7, 16), float32)
+
+    def stored(p, c, i):
+        return p, c * 2 + i
+
+    computations = [
+        reduce_("conv", t, (5,), "add", lambda p, c, i, k: x[p, k] * w[c, i, k]),
+        map_("y", y, lambda p, c, i: t[p, c, i] * 2.0, extents=t.shape, index=stored),
+    ]
+    assert Shuffled(computations, w, x).offered({w}) == ("i", "p")
