@@ -72,7 +72,9 @@ FORMERLY: Final = "tilewright.seconds"  # the limit of time by its former name
 
 def _formerly(context: click.Context, _: click.Parameter, value: float | None) -> None:
     if value is not None:
-        note("--seconds is called --time now, as of tune; it will be refused")
+        note(
+            "--seconds is called --time now, as in tune; a later version will refuse it"
+        )
         context.meta[FORMERLY] = value
 
 
