@@ -67,7 +67,7 @@ def _weights(text: str) -> dict[str, float]:
 _weights.__name__ = "cost"
 
 
-FORMERLY: Final = "tilewright.seconds"  # the limit of time by its former name
+FORMERLY: Final = f"{__name__}.seconds"  # the limit of time by its former name
 
 
 def _formerly(context: click.Context, _: click.Parameter, value: float | None) -> None:

@@ -213,7 +213,8 @@ class Assembler:
         there, here = (
             (copy.target, copy.source) if inward else (copy.source, copy.target)
         )
-        device, host = self._on_device(there), self._on_host(here)
+        device = self._on_device(there)
+        host = self._on_host(here)
         # One tensor, of the value's own shape, on both sides.
         device = replace(device, tensor=host.tensor)
         ends = (host, device) if inward else (device, host)

@@ -100,7 +100,8 @@ class _CompilingProcess:
     def __init__(self, build: Build) -> None:
         self._running: list[int] = []
         read, write = os.pipe()
-        self._told, self._tell = os.fdopen(read, "rb"), os.fdopen(write, "wb", 0)
+        self._told = os.fdopen(read, "rb")
+        self._tell = os.fdopen(write, "wb", 0)
         self._outcome, self._model = _memory(), _memory()
         files = self._told, self._tell, self._outcome, self._model
         self._end = weakref.finalize(self, _end, self._running, os.getpid(), files)

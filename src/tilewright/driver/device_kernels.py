@@ -101,7 +101,8 @@ class DeviceCompiler:
     ) -> str:
         """Why the device rejects a step; empty if it has a program for it."""
         if isinstance(step, FusionGroup):
-            name, why = ", ".join(step.sources), self._refuses_group(step, live)
+            name = ", ".join(step.sources)
+            why = self._refuses_group(step, live)
         else:
             name, why = step.name, self._refuses_operator(step.operation)
         device = HOST if why else self.target.device

@@ -73,7 +73,8 @@ class _Nest:
         for e in (e for s in self.stores for e in postorder(s)):
             if not isinstance(e, FloorDiv | Mod) or not isinstance(e.rhs, Const):
                 continue
-            extent, divisor = self.loops.get(e.lhs, 1), int(e.rhs.value.real)
+            extent = self.loops.get(e.lhs, 1)
+            divisor = int(e.rhs.value.real)
             if isinstance(e.lhs, Var) and 1 < divisor < extent and not extent % divisor:
                 return self._parted(e.lhs, divisor).digits()
         return self
@@ -255,7 +256,8 @@ class _Steps:
         if not isinstance(e, Add | Sub | Mul):
             return None
         if not isinstance(e, Mul):
-            a, b = self.register(e.lhs), self.register(e.rhs)
+            a = self.register(e.lhs)
+            b = self.register(e.rhs)
             name = "add" if isinstance(e, Add) else "subtract"
             return None if a is None or b is None else (name, a, b)
         value, number = (e.rhs, e.lhs) if isinstance(e.lhs, Const) else (e.lhs, e.rhs)
@@ -340,7 +342,8 @@ def _regular(start: Expr, ranges: Ranges) -> tuple[Expr, Affine, int, int] | Non
     and in how many of the variable's values, from the first on, the form is it."""
     if not isinstance(start, Overlap) or not isinstance(start.rhs, Const):
         return None
-    form, last = affine(start.lhs), int(start.rhs.value.real)
+    form = affine(start.lhs)
+    last = int(start.rhs.value.real)
     if len(form.terms) != 1 or form.terms[0][1] < 0 or form.terms[0][0] not in ranges:
         return None
     var, factor = form.terms[0]

@@ -58,10 +58,13 @@ class PreparationCompiler:
         for kernel, packed in _needed(kernels, {b.name for b in read}):
             result = kernel.outputs[0]
             if packed is None:
-                made, packing, inputs = self._artifact(kernel), None, kernel.inputs
+                made = self._artifact(kernel)
+                packing = None
+                inputs = kernel.inputs
             else:
                 source, packing = packed
-                made, inputs = Artifact(packing.symbol, b""), (source,)
+                made = Artifact(packing.symbol, b"")
+                inputs = (source,)
             number = len(found)
             found.append(
                 Preparation(

@@ -51,7 +51,8 @@ def _expect_near(name: str, a: Array, b: Array) -> None:
         same = bool((a == b).all())
     else:
         wide = np.complex128 if a.dtype.kind == "c" else np.float64
-        x, y = a.astype(wide), b.astype(wide)
+        x = a.astype(wide)
+        y = b.astype(wide)
         finite = np.isfinite(x)
         largest = float(np.abs(x[finite]).max(initial=0.0))
         with np.errstate(invalid="ignore"):

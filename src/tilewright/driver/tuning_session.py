@@ -232,7 +232,8 @@ class Session:
         used = self._used[tuning.task.key]
         if tuning.programs.find(used) is None:
             return True
-        default, found = tuning.outcome().default, tuning.trial(used)
+        default = tuning.outcome().default
+        found = tuning.trial(used)
         if default is None or found is None:
             return False
         lost = found.measurement.status is Status.LOST

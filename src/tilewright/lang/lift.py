@@ -115,7 +115,8 @@ def lower(
     expect_program(program)
     if not is_low_level(program):
         return _plain(normalize(program, sizes, name))
-    found, label = named(program, sizes or {}), name or "lift"
+    found = named(program, sizes or {})
+    label = name or "lift"
     if target in ("cpu", "interp"):
         return codegen.lower(program, found, label, codegen.PROCESSOR)
     return grouped(codegen.lower(program, found, label, codegen.DEVICE))

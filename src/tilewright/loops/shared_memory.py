@@ -169,7 +169,8 @@ class TrackedMemory:
         group: int = -1,
     ) -> None:
         """Note an access. Raises RaceError where it and an earlier one are a race."""
-        clock, met = self.clock(thread), self.met(thread)
+        clock = self.clock(thread)
+        met = self.met(thread)
         new = ThreadAccess(
             thread.block, thread.number, clock, writes, thread.stmt, flies, group, met
         )
@@ -216,7 +217,8 @@ class TrackedMemory:
                 who = old.block, old.thread
                 if old.flies and who == (thread.block, thread.number):
                     del touched[old]
-                    clock, met = self.clock(thread), self.met(thread)
+                    clock = self.clock(thread)
+                    met = self.met(thread)
                     now = old._replace(clock=clock, flies=False, met=met)
                     touched[now] = None
 

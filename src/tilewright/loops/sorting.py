@@ -90,7 +90,8 @@ class MergeSort:
         before: Before,
     ) -> Stmt:
         """The statement that sorts. before: a strict order of indices."""
-        width, start = self._cells["width"], self._cells["start"]
+        width = self._cells["width"]
+        start = self._cells["start"]
         runs = While(start.value < count, self._merge_runs(count, before))
         level = block(start.set(0), runs, self._copy_back(count))
         doubled = width.set(width.value * 2)
@@ -103,7 +104,9 @@ class MergeSort:
     ) -> Stmt:
         """Merge the two runs from `start` on."""
         c = self._cells
-        start, width, to = c["start"], c["width"], c["to"]
+        start = c["start"]
+        width = c["width"]
+        to = c["to"]
         bounds = block(
             c["middle"].set(Min(start.value + width.value, count)),
             c["end"].set(Min(start.value + width.value * 2, count)),
@@ -124,7 +127,8 @@ class MergeSort:
         first = self._cells["first"]
         has_left = left.value < self._cells["middle"].value
         has_right = right.value < self._cells["end"].value
-        at_left, at_right = self.places[left.value], self.places[right.value]
+        at_left = self.places[left.value]
+        at_right = self.places[right.value]
         look, answer = before(at_right, at_left)
         from_right = block(look, first.set(Select(answer, const(1), const(0))))
         compare = If(both(has_left, has_right), from_right, None)
@@ -228,6 +232,7 @@ class ShuffleSort:
 
     def _first(self, one: Expr, two: Expr, before: Before) -> Expr:
         """Whether a place comes before another one."""
-        forward, backward = before(one, two)[1], before(two, one)[1]
+        forward = before(one, two)[1]
+        backward = before(two, one)[1]
         ordered = Select(one < two, ~backward, forward)
         return both(one < self.size, Select(two < self.size, ordered, TRUE))

@@ -102,7 +102,8 @@ class PlanState:
                 )
             given = [np.array(n, np.int64), *states, *taken]
             again, *made = self._inside(loop.body, given)
-            going, states = int(again.reshape(-1)[0]), made[: len(states)]
+            going = int(again.reshape(-1)[0])
+            states = made[: len(states)]
             for b, item in zip(loop.stacked, made[len(states) :], strict=True):
                 self.memory[b][n] = item
             n += 1

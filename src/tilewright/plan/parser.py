@@ -104,7 +104,8 @@ class _Reader:
             if total is None
             else MemoryPlan(self.places, total, self.over, self.elsewhere, self.inside)
         )
-        steps, opened = tuple(self.steps), tuple(read() for read in self.sources)
+        steps = tuple(self.steps)
+        opened = tuple(read() for read in self.sources)
         return Plan(graph, steps, self.buffers, data, self.devices, memory, opened)
 
     def _interface(self, name: str) -> Graph:

@@ -44,7 +44,8 @@ class GroupRows:
         here."""
         own: dict[Buffer, Buffer] = {}
         for b, axis in self.axes.items():
-            before, behind = b.extents[:axis], b.extents[axis + 1 :]
+            before = b.extents[:axis]
+            behind = b.extents[axis + 1 :]
             name = fresh(taken, f"{b.name}_{count}")
             own[b] = Buffer(
                 name,

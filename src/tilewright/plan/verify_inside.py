@@ -38,7 +38,8 @@ def _verify_loop(step: Loop) -> None:
     _same(step, "number", [int64, int64, int64], [number, step.trips, step.count])
     _same(step, "condition", [bool_] * 2, [again, step.going])
     _types(step, "takes", inputs, (*step.initial, *step.taken))
-    states, items = results[: len(step.states)], results[len(step.states) :]
+    states = results[: len(step.states)]
+    items = results[len(step.states) :]
     _types(step, "returns", states, step.states)
     _types(step, "begins with", step.initial, step.states)
     rows = {b.shape[:1] for b in step.stacked}

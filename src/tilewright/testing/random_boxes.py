@@ -291,7 +291,8 @@ def _inside(buffers: Sequence[Buffer], s: Stmt) -> Stmt:
 def _in_parts(made: _Nests, body: Stmt, held: Sequence[Buffer], cluster: int) -> Stmt:
     """One part of a block's results after another; not all blocks have as many. held: buffers that
     all parts use."""
-    r, number = made.r, made.r.randint(2, _PARTS)
+    r = made.r
+    number = made.r.randint(2, _PARTS)
     if r.random() < 0.5:
         # All blocks of a cluster do the same.
         other, count = (made.batch, _BATCH) if cluster > 1 else (made.block, BLOCKS)

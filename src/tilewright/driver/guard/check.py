@@ -329,7 +329,8 @@ class _Job:
         bound: float = 0.0,
     ) -> None:
         place = tuple(int(i) for i in np.unravel_index(int(wrong[0]), b.shape))
-        want, found = expected[wrong[0]], got[wrong[0]]
+        want = expected[wrong[0]]
+        found = got[wrong[0]]
         within = f" within {bound:.3g}" if bound else ""
         said = f"{text}: {b.name}{list(place)} is {found}, expected {want}{within}"
         self._fault(Fault(what, str(run), said, b.name, place, str(want), str(found)))

@@ -117,7 +117,8 @@ class _Tables:
         texts = [code + b"\0" for code in coded]
         self._strings = b"".join(texts)
         starts = [sum(map(len, texts[:n])) for n in range(len(texts))]
-        self._names, self._soname = starts[1:-1], starts[-1]
+        self._names = starts[1:-1]
+        self._soname = starts[-1]
         self.start = _HEADER.size + _MOST_SEGMENTS * _SEGMENT.size
         # One bucket with a chain of all symbols: there are few.
         count = len(functions) + 1
@@ -177,7 +178,8 @@ def _section_table(rows: Sequence[_Row], at: int) -> tuple[bytes, bytes]:
     headers = bytes(_SECTION.size)
     for n, r in enumerate(all_rows, 1):
         loaded = r.at if r.flags & elf.SHF_ALLOC else 0
-        title, align = sum(map(len, texts[:n])), 8 if r.flags else 1
+        title = sum(map(len, texts[:n]))
+        align = 8 if r.flags else 1
         headers += _SECTION.pack(
             title, r.type, r.flags, loaded, r.at, r.size, r.link, r.info, align, r.entry
         )

@@ -120,7 +120,9 @@ def _parsed(code: bytes) -> _Object:
 
 def _relocations(reader: Reader) -> Iterator[_Relocation]:
     for _ in range(reader.unsigned()):
-        kind, at, symbol = reader.byte(), reader.unsigned(), reader.unsigned()
+        kind = reader.byte()
+        at = reader.unsigned()
+        symbol = reader.unsigned()
         addend = reader.signed() if kind in _WITH_ADDEND else 0
         yield _Relocation(kind, at, symbol, addend)
 

@@ -317,7 +317,8 @@ class Between:
             return False
         if any(f.numbers is not None for f in made):
             return False
-        given, wanted = axis_forms(data.shape), axis_forms(shape.numbers)
+        given = axis_forms(data.shape)
+        wanted = axis_forms(shape.numbers)
         if given is None or wanted is None:
             return False
         if op.attributes.get("allowzero") and COPIED in wanted:
@@ -341,7 +342,8 @@ class Between:
         (result,), sizes = made, reads[-1].numbers
         if not isinstance(sizes, AffineForm) or result.shape.key != sizes.key:
             return False
-        given, wanted = axis_forms(reads[0].shape), axis_forms(result.shape)
+        given = axis_forms(reads[0].shape)
+        wanted = axis_forms(result.shape)
         if given is None or wanted is None:
             return False
         if any(given[n] != w for n, w in enumerate(wanted) if n not in axes):

@@ -140,7 +140,8 @@ def _at(plan: Plan, extents: Extents, fixed: Plan) -> Plan:
     sizes = {e.size: extents[e.size.name] for e in plan.open}
     copies = {}
     for v, w in zip(used_constants(plan), used_constants(fixed), strict=False):
-        b, shape = plan.buffers[v], fixed.buffers[w].shape
+        b = plan.buffers[v]
+        shape = fixed.buffers[w].shape
         # Constants of another rank differ, and so do the plans.
         if b.static and b.shape != shape and len(b.shape) == len(shape):
             copies[b] = Buffer(b.name, shape, b.dtype, b.scope)

@@ -79,7 +79,8 @@ def _ratios_differ(ends: tuple[tuple[int, int], ...]) -> bool:
 
 def _extents(op: Operation, typing: InferredTypes) -> list[tuple[int, int]] | None:
     """The extents of the operand and of the result, axis by axis."""
-    data, result = op.reads[0], op.writes[0]
+    data = op.reads[0]
+    result = op.writes[0]
     before, after = (typing.env.get(v, v) for v in (data, result))
     if not before.static or not after.static:
         return None

@@ -162,7 +162,8 @@ class _PositionBlocks:
                 else rounds * const(cores, INDEX)
             )
             self._nests.append(self._blocks(part, done, many, suffix))
-            done, times = done + many * self._step(count), times - many
+            done = done + many * self._step(count)
+            times = times - many
         each = f"{suffix}.each"
         self._nests.append(self._blocks(part, done, times, each, inside=True))
 
@@ -235,7 +236,8 @@ class _PositionBlocks:
         moved: what copies the windows to their parts first, for rectangles at the edges.
         """
         count, suffix = part.count, f"{suffix}.in_place"
-        parts, read = self._maker.parts(count), self.positions.windows
+        parts = self._maker.parts(count)
+        read = self.positions.windows
         by_name = {b.name: b for b in self._maker.kernel.params}
         inside: list[Expr] = []
         moves: dict[Buffer, edit.Move] = {}
@@ -273,7 +275,8 @@ class _PositionBlocks:
         first: Expr,
     ) -> tuple[list[Expr], list[Expr]]:
         """Where a rectangle's window begins, and the conditions for it to be in its tensor."""
-        grid, tiles = self._maker.grid(count), self.tiles(count)
+        grid = self._maker.grid(count)
+        tiles = self.tiles(count)
         pairs = zip(_places(first, tiles), grid, strict=True)
         start = [t * const(g, INDEX) for t, g in pairs]
         shape = self.positions.shape(window, grid)
@@ -454,7 +457,8 @@ class _WindowCopy:
         for n, (v, extent, kind) in reversed([*enumerate(loops)]):
             stmt = loop(v, extent, stmt, kind if n == last else "serial")
             if n == last and inside and not any(v in postorder(i) for i in inside):
-                stmt, inside = If(reduce(and_, inside), stmt, None), []
+                stmt = If(reduce(and_, inside), stmt, None)
+                inside = []
         return If(reduce(and_, inside), stmt, None) if inside else stmt
 
     def _points(

@@ -334,7 +334,8 @@ class PositionKernels:
         A short piece takes as long as a whole one; what the first cache does not keep comes back
         from the second.
         """
-        parts, costs = self.parts(count).values(), self.target.open_costs
+        parts = self.parts(count).values()
+        costs = self.target.open_costs
         moved = sum(
             prod(b.shape[:-1]) * ceil_div(b.shape[-1], TOGETHER) * TOGETHER
             for b in parts

@@ -35,7 +35,8 @@ def step_hint(
         return None
     shown: dict[str, Values] = {}
     for name, step in steps.items():
-        least, most = min(wide[name]), max(wide[name])
+        least = min(wide[name])
+        most = max(wide[name])
         if step is not None and step > 1:
             shown[name] = (-(-least // step) * step, most, step)
     return DimsHint("the model is valid at multiples, so give a step").of(shown)

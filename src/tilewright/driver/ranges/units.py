@@ -115,7 +115,8 @@ class _Parts:
     def fills(self, b: Buffer) -> bool:
         """Whether the group writes all elements of a unit's part of a tensor."""
         sized = Resized(self.units.of(1), {})
-        here, group = sized.buffer(b), sized.group(self.group)
+        here = sized.buffer(b)
+        group = sized.group(self.group)
         counts = [written(c, here) for c in group.computations]
         return bool(np.sum(counts, axis=0).all())
 

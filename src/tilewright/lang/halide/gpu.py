@@ -115,7 +115,8 @@ class GpuVerbs:
             usage = "gpu_tile(x, y, [bx, by,] tx, ty, xsize, ysize)"
             raise _wrong(self._plan(), "gpu_tile", rest, usage)
         old = rest[:count]
-        threads, sizes = rest[-2 * count : -count], rest[-count:]
+        threads = rest[-2 * count : -count]
+        sizes = rest[-count:]
         blocks = rest[count : -2 * count] or old
         with self._plan().whole():
             for names in zip(old, blocks, threads, sizes, strict=True):

@@ -81,7 +81,8 @@ def compile_c(source: str, flags: Sequence[str] = ("-O2",)) -> ctypes.CDLL:
             hint="install one, or load a library that is compiled elsewhere: ctypes.CDLL(path)",
         )
     with tempfile.TemporaryDirectory() as folder:
-        text, library = Path(folder, "own.c"), Path(folder, "own.so")
+        text = Path(folder, "own.c")
+        library = Path(folder, "own.so")
         text.write_text(source)
         command = [found, *flags, "-shared", "-fPIC", "-o", str(library), str(text)]
         run = subprocess.run(command, capture_output=True, text=True, check=False)

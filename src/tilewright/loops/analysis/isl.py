@@ -53,7 +53,8 @@ def ask(
     if without_overlap:
         forms = idealized(forms, {loop.var for loop in band})
     for i, j in forms:
-        here, there = one.expr(to_expr(i)), two.expr(to_expr(j))
+        here = one.expr(to_expr(i))
+        there = two.expr(to_expr(j))
         if here != there:
             domain.require(f"{here} = {there}")
     p, q = ([t.names[loop.var] for loop in band] for t in (one, two))

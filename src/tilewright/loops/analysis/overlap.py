@@ -129,7 +129,8 @@ def _parts(
 
 def _joined(high: Affine, low: Affine, quotient: Expr, remainder: Mod) -> Affine:
     """The two indices as one, with the whole for its parts."""
-    a, b = high.coefficient(quotient), low.coefficient(remainder)
+    a = high.coefficient(quotient)
+    b = low.coefficient(remainder)
     modulus = affine(remainder.rhs).const
     both = high.scaled(modulus * b) + low.scaled(a)
     parts = Affine(((quotient, modulus * a * b), (remainder, a * b)), 0)

@@ -291,7 +291,8 @@ def _dependences(
     b: Access,
 ) -> Iterator[Dependence]:
     """Each dependence between two accesses, `a` the first in the program."""
-    one, two = tree.path(a.place), tree.path(b.place)
+    one = tree.path(a.place)
+    two = tree.path(b.place)
     common = [n for n, (p, q) in enumerate(zip(one, two)) if p.sequence is q.sequence]
     own = bool(flight(a) or flight(b))
     if len(common) > 1 and threads_conflict(a, b, (), own=own) is None:
@@ -350,7 +351,8 @@ def _within(
     found = _conflict(a, b, loops)
     if found is None:
         return
-    after, before = tree.after(one, level + 1), tree.before(two, level + 1, {})
+    after = tree.after(one, level + 1)
+    before = tree.before(two, level + 1, {})
     if apart:
         up_to = after + tree.between(one[level], two[level])
         way: Way = ()

@@ -129,7 +129,8 @@ def _homes(body: Stmt) -> dict[Buffer, frozenset[Var]]:
     found: dict[Buffer, frozenset[Var]] = {}
     for at in walk(body):
         if isinstance(at.stmt, Alloc):
-            b, around = at.stmt.buffer, frozenset(f.var for f in at.loops)
+            b = at.stmt.buffer
+            around = frozenset(f.var for f in at.loops)
             found[b] = found.get(b, around) & around
     return found
 

@@ -50,7 +50,8 @@ def _of_numbers(buffer: Buffer, array: Array) -> Read | None:
     band = _band(array == 0) if _is_mask(array, low) else None
     if band is None:
         return None
-    zero, hidden = const(0.0, buffer.dtype), const(float(low), buffer.dtype)
+    zero = const(0.0, buffer.dtype)
+    hidden = const(float(low), buffer.dtype)
     return lambda load: Select(
         _inside(band, load),
         zero,
@@ -73,7 +74,8 @@ def _band(seen: Array) -> Band | None:
     inside = differences[table[0]]
     if not inside.size or inside.size == differences.size:
         return None
-    low, high = int(inside.min()), int(inside.max())
+    low = int(inside.min())
+    high = int(inside.max())
     if not (table[0] == ((differences >= low) & (differences <= high))).all():
         return None
     return None if low == 1 - rows else low, None if high == columns - 1 else high

@@ -117,7 +117,9 @@ class _Split:
 
 
 def _split(t: Buffer, axis: int, width: int) -> _Split:
-    before, whole, after = t.shape[:axis], t.shape[axis], t.shape[axis + 1 :]
+    before = t.shape[:axis]
+    whole = t.shape[axis]
+    after = t.shape[axis + 1 :]
     shape = (*before, whole // width, width, *after)
     made = Buffer(t.name, shape, t.dtype, t.scope)
     return _Split(t, axis, width, made)

@@ -109,7 +109,9 @@ class _Recorder:
         digest: str,
         files: list[str],
     ) -> None:
-        self._path, self._root, self._digest = Path(path), Path(root), digest
+        self._path = Path(path)
+        self._root = Path(root)
+        self._digest = digest
         self._tests: dict[str, float] = {}
         self._starts: set[str] = set()
         self._failed: list[str] = []

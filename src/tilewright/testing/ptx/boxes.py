@@ -227,7 +227,8 @@ class BoxesInFlight:
     def see(self, block: int, thread: int, copies: Iterable[BoxInFlight]) -> None:
         """A thread of the block has waited for the copies of a phase."""
         number = thread % self.threads
-        who, blocks = np.array([thread]), np.array([block])
+        who = np.array([thread])
+        blocks = np.array([block])
         for copy in copies:
             if not copy.seen.any():
                 self.clusters.use(blocks, copy.places[None], who)

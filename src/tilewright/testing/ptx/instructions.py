@@ -271,7 +271,9 @@ class ThreadInstructions(ThreadState):
         turns = operands[6:] or ("0", "0")  # only elements of 16 bits have them
         columns, depth = shape_of(modes[3], of)
         block = int(self.block[who[0]])
-        memory, found, places = self.shared[block], [], []
+        memory = self.shared[block]
+        found = []
+        places = []
         for name, side, turned in zip(factors, (64, columns), turns, strict=True):
             bits = np.unique(self.get(name, "u64", who))
             if bits.size != 1:

@@ -89,7 +89,8 @@ def _both(combine: Callable[[Any, Any], Extent], a: Ends, b: Ends) -> Ends:
 def _extreme(e: Any, env: Mapping[Any, Ends]) -> Ends:
     """A minimum is below both upper ends, and above the smaller of the lower ends."""
     pick = least if isinstance(e, nodes.Min) else most
-    a, b = ends(e.lhs, env), ends(e.rhs, env)
+    a = ends(e.lhs, env)
+    b = ends(e.rhs, env)
     low, high = _both(pick, a, b)
     if isinstance(e, nodes.Min) and high is None:
         high = b[1] if a[1] is None else a[1]
@@ -99,7 +100,8 @@ def _extreme(e: Any, env: Mapping[Any, Ends]) -> Ends:
 
 
 def _select(e: Any, env: Mapping[Any, Ends]) -> Ends:
-    a, b = ends(e.then, env), ends(e.otherwise, env)
+    a = ends(e.then, env)
+    b = ends(e.otherwise, env)
     return _both(least, a, b)[0], _both(most, a, b)[1]
 
 

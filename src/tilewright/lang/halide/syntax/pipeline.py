@@ -299,7 +299,8 @@ def _image_box(image: Image, region: Region) -> Box:
     for d, (bound, (lo, hi)) in enumerate(zip(promised, region, strict=True)):
         last_here = image.opened(rank - 1 - d)
         if bound is None and last_here is not None:
-            low_end, beyond = known(lo)[0], known(tidy(hi - last_here))[1]
+            low_end = known(lo)[0]
+            beyond = known(tidy(hi - last_here))[1]
             if low_end is None or beyond is None or low_end < 0 or beyond > 0:
                 raise InputError(
                     f"dimension {rank - 1 - d} is read at {lo}..{hi}, but has 0..{last_here!r}",
@@ -312,7 +313,8 @@ def _image_box(image: Image, region: Region) -> Box:
             box.append((lo, tidy(hi - lo + 1)))
             continue
         low, extent = bound
-        first, last = known(lo)[0], known(hi)[1]
+        first = known(lo)[0]
+        last = known(hi)[1]
         if first is None or last is None or first < low or last >= low + extent:
             has = f"{low}..{low + extent - 1}"
             raise InputError(

@@ -22,7 +22,9 @@ from tilewright.lang.mdh.syntax.operators import (
 from tilewright.lang.mdh.syntax.program import Expression
 from tilewright.lang.mdh.syntax.views import inp_view, md_hom, out_view
 
-add, mul, argmax = OPERATORS["add"], OPERATORS["mul"], OPERATORS["argmax"]
+add = OPERATORS["add"]
+mul = OPERATORS["mul"]
+argmax = OPERATORS["argmax"]
 
 
 def identity(x: Expr) -> Expr:

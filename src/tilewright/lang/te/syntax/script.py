@@ -265,9 +265,11 @@ class _Reader:
         call = s.iter
         if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):
             self.fail(s, "a loop over no range", "for i in range(n)")
-        kind, ends = call.func.id, [self.value(a) for a in call.args]
+        kind = call.func.id
+        ends = [self.value(a) for a in call.args]
         if kind == "bind":
-            kind, ends = str(ends[0]), ends[1:]
+            kind = str(ends[0])
+            ends = ends[1:]
             if kind not in GPU_AXES:
                 self.fail(s, f"no axis {kind!r}", f"one of {', '.join(GPU_AXES)}")
         elif kind in _KINDS:
@@ -322,7 +324,8 @@ class _Reader:
 
     def step(self, s: ast.AugAssign) -> Stmt:
         """`x += e`: a step of a reduction, where e does not read what x is part of."""
-        now, value = self.value(_read_of(s.target)), self.value(s.value)
+        now = self.value(_read_of(s.target))
+        value = self.value(s.value)
         both = self.binary(s, s.op, now, value)
         name = _REDUCERS.get(type(s.op))
         if name is None or not isinstance(now, Load) or _reads(value, now.buffer):
@@ -413,7 +416,8 @@ class _Reader:
         return list(of.shape) if node.attr == "shape" else len(of.shape)
 
     def element(self, node: ast.Subscript) -> Any:
-        of, at = self.value(node.value), self.value(node.slice)
+        of = self.value(node.value)
+        at = self.value(node.slice)
         if isinstance(of, list):
             return of[at]
         index = tuple(map(_index, at if isinstance(at, list) else [at]))
