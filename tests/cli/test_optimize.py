@@ -163,8 +163,9 @@ def test_an_interrupt_keeps_the_best_so_far(model, tmp_path, capsys, monkeypatch
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_a_search_that_its_time_ends_says_so(model, tmp_path, capsys):
-    given = ("--dim", "N=4", "--cost", "launches", "--time", "0.001s")
+@pytest.mark.parametrize("name", ["--time", "--seconds"])
+def test_a_search_that_its_time_ends_says_so(name, model, tmp_path, capsys):
+    given = ("--dim", "N=4", "--cost", "launches", name, "0.001s")
     assert run(model, "-o", tmp_path / "better.onnx", *given) == 0
     told = capsys.readouterr()
     assert "none found so far lowers it" in told.out

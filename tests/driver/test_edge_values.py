@@ -1,6 +1,7 @@
 """Values and forms at the edge of the standard: NaN, infinities, one element, odd types.
 
-Tests fix the behavior that docs/operators.md describes under "What ONNX leaves open".
+Tests fix the behavior that docs/operators.md describes under "Where ONNX leaves the
+result open".
 """
 
 from __future__ import annotations
@@ -58,6 +59,20 @@ def test_the_largest_of_nan_and_others_is_nan(op: str) -> None:
     x = reals(NAN, INF, 1, 1, NAN, 2, -INF, -INF, -INF).reshape(1, 3, 3)
     found = ran(13, f"float[1, 3, 3] x) => (float[1, 3, 1] y) {{ y = {op} }}", x)
     np.testing.assert_array_equal(found.ravel(), [NAN, NAN, -INF])
+
+
+@pytest.mark.parametrize("pad", ["SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize(
+    "op", ["Conv<{}>(x, w)", "MaxPool<{}, kernel_shape = [1]>(x)"], ids=["conv", "pool"]
+)
+def test_windows_that_a_stride_steps_over_begin_at_the_first_element(
+    op: str, pad: str
+) -> None:
+    x = np.arange(12, dtype=np.float32).reshape(1, 1, 12)
+    node = op.format(f'auto_pad = "{pad}", strides = [4]')
+    source = f"float[1, 1, 12] x) => (float[1, 1, 3] y) {{ y = {node} }}"
+    found = ran(21, source, x, w=np.ones((1, 1, 1), np.float32))
+    assert found.ravel().tolist() == [0, 4, 8]
 
 
 @pytest.mark.parametrize("align", [0, 1])

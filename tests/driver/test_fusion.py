@@ -133,6 +133,13 @@ APART = {
         "a = Conv<pads=[1,1,1,1]>(x, w) b = Conv<pads=[1,1,1,1]>(x, v) y = Add(a, b)",
         3,
     ),
+    "nor are padding before a convolution and a cut behind it its own": (
+        "e = Constant<value_ints = [0, 0, 1, 1, 0, 0, 2, 2]>() p = Pad(x, e) "
+        "c = Conv<pads=[1,1,1,1]>(p, w) n = Constant<value_ints = [6, 6]>() "
+        "o = Constant<value_ints = [0, 0]>() a = Constant<value_ints = [2, 3]>() "
+        "y = Slice(c, o, n, a)",
+        3,
+    ),
     "nor does a substitution save arithmetic": (
         "a = Relu(x) b = Neg(a) y = Sub(x, b)",
         3,

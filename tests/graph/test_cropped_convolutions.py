@@ -9,7 +9,7 @@ import pytest
 from tilewright.frontends.onnx.load import load
 from tilewright.graph import interp
 from tilewright.graph.nodes import Graph, Operation
-from tilewright.graph.pipeline import TrimWindows
+from tilewright.graph.pipeline import PadWindows, graph_pipeline
 from tilewright.graph.rules.cropped_convolutions import CROPPED_CONV
 from tilewright.graph.rules.driver import rewrite
 
@@ -73,6 +73,10 @@ CUT = {
         "2, 3, 11", (4, 3, 3), "pads = [4, 4], dilations = [2]",
         ([0], [-4], [2]), [4, 0],
     ),
+    "a part of what is behind a dilated window": (
+        "1, 2, 9", (3, 2, 3), "pads = [4, 4], dilations = [2]",
+        ([0], [-2], [2]), [4, 2],
+    ),
     "one result too many of an even window": (
         "1, 4, 9", (4, 2, 6), "pads = [3, 3], group = 2", ([0], [-1], [-1]), [3, 2],
     ),
@@ -100,6 +104,24 @@ def test_what_is_cut_is_not_computed(name: str) -> None:
     after = rewrite(graph, [CROPPED_CONV])
     assert names_of(after) == ["Conv"]
     assert list(conv_of(after).attr("pads")) == left
+    agree(graph, after)
+
+
+def test_what_follows_the_cut_joins_the_convolution() -> None:
+    """A BatchNormalization behind the cut of a causal convolution."""
+    rng = np.random.default_rng(5)
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 22]> f (float[2, 3, 9] x) => (float[2, 4, 9] y) '
+        "<int64[1] start = {0}, int64[1] end = {-4}, int64[1] axis = {2}> "
+        "{ t = Conv<pads = [4, 4], dilations = [2]>(x, w) c = Slice(t, start, end, axis) "
+        "y = BatchNormalization(c, f, f, f, f) }"
+    )
+    for name, shape in (("w", (4, 3, 3)), ("f", 4)):
+        array = rng.uniform(0.5, 1, shape).astype(np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    graph = load(model)
+    after = graph_pipeline("default", None).run(graph)
+    assert names_of(after) == ["Conv"]
     agree(graph, after)
 
 
@@ -155,16 +177,18 @@ def padded(
     value: float = 0.0,
     mode: str = "constant",
     more: str = "",
-    width: str = "5",
+    image: str = "1, 2, 5, 5",
+    group: int = 1,
 ) -> Graph:
-    """Padding of an image of 5 by 5 in front of a strided convolution."""
+    """Padding of an image in front of a strided convolution of two channels."""
     outputs = "float y, float z" if more else "float y"
     return graph_of(
         f'p = Pad<mode = "{mode}">(x, pads, value) '
-        f"y = Conv<strides = [2, 2], pads = [0, 1, 0, 0]>(p, w) {more}",
-        f"1, 2, 5, {width}",
+        f"y = Conv<strides = [2, 2], pads = [0, 1, 0, 0], group = {group}>(p, w, b) {more}",
+        image,
         outputs,
-        w=RNG.standard_normal((3, 2, 3, 3)),
+        w=RNG.standard_normal((4, 2 // group, 3, 3)),
+        b=RNG.standard_normal(4),
         pads=pads,
         value=np.float32(value),
     )
@@ -173,10 +197,11 @@ def padded(
 AROUND = [0, 0, 0, 0, 0, 0, 1, 2]
 
 
-def test_padding_before_a_convolution_is_its_own() -> None:
+@pytest.mark.parametrize("group", [1, 2])
+def test_padding_before_a_convolution_is_its_own(group: int) -> None:
     """Exporters of TensorFlow's networks pad images so, more behind than in front."""
-    graph = padded(AROUND)
-    after = TrimWindows().run(graph)
+    graph = padded(AROUND, group=group)
+    after = PadWindows().run(graph)
     assert names_of(after) == ["Conv"]
     assert list(conv_of(after).attr("pads")) == [0, 1, 1, 2]
     agree(graph, after)
@@ -186,23 +211,31 @@ def test_padding_before_a_convolution_is_its_own() -> None:
     "graph",
     [
         padded(AROUND, value=1.0),
+        padded(AROUND, value=float("nan")),
         padded(AROUND, mode="edge"),
         padded(AROUND, more="z = Relu(p)"),
         padded([0, 0, -1, 0, 0, 0, 1, 2]),
         padded([1, 0, 0, 0, 0, 0, 1, 2]),
-        padded(AROUND, width="N"),
+        padded([0, 1, 0, 0, 0, 0, 1, 2], image="1, 1, 5, 5"),
+        padded([0, 0, 0, 0, 0, 1, 1, 2], image="1, 1, 5, 5"),
+        padded(AROUND, image="1, 2, 5, N"),
     ],
     ids=[
         "of ones",
+        "of NaN",
         "of the edge",
         "read by others",
         "a cut",
         "of images",
+        "of channels in front",
+        "of channels behind",
         "of any size",
     ],
 )
 def test_other_padding_stays(graph: Graph) -> None:
-    assert "Pad" in names_of(TrimWindows().run(graph))
+    after = PadWindows().run(graph)
+    assert names_of(after) == names_of(graph)
+    assert list(conv_of(after).attr("pads")) == [0, 1, 0, 0]
 
 
 def test_a_window_of_unknown_size_is_left() -> None:
@@ -213,4 +246,4 @@ def test_a_window_of_unknown_size_is_left() -> None:
         "<int64[6] pads = {0, 0, 2, 0, 0, 2}, int64[1] one = {1}, int64[1] axis = {2}> "
         "{ p = Pad(x, pads) t = Conv(p, w) y = Slice(t, one, axis, axis) }"
     )
-    assert "Slice" in names_of(TrimWindows().run(load(model)))
+    assert "Slice" in names_of(PadWindows().run(load(model)))

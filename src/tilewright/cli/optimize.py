@@ -71,6 +71,7 @@ FORMERLY: Final = f"{__name__}.seconds"  # the limit of time by its former name
 
 
 def _formerly(context: click.Context, _: click.Parameter, value: float | None) -> None:
+    """Kept for --time, if that is not given: click reads what is given first."""
     if value is not None:
         note(
             "--seconds is called --time now, as in tune and explore; later it is refused"
@@ -127,7 +128,6 @@ def _formerly(context: click.Context, _: click.Parameter, value: float | None) -
     "formerly",
     type=DURATION,
     callback=_formerly,
-    is_eager=True,  # before --time, which takes it over
     expose_value=False,
     hidden=True,
 )

@@ -179,12 +179,19 @@ class SumFilters(Pass[Graph]):
 
 
 @dataclass(frozen=True)
-class TrimWindows(Pass[Graph]):
-    """Make Pad before and Slice behind convolutions their own padding, of which TensorFlow's and
-    causal ones have such, then remove window positions that only reach padding."""
+class PadWindows(Pass[Graph]):
+    """Make Pad before a convolution and Slice behind it its own padding."""
 
     def run(self, program: Graph) -> Graph:
-        return rewrite(program, [PADDING_INTO_CONV, CROPPED_CONV, PADDING_TAPS])
+        return rewrite(program, [PADDING_INTO_CONV, CROPPED_CONV])
+
+
+@dataclass(frozen=True)
+class TrimWindows(Pass[Graph]):
+    """Remove window positions of convolutions that only reach padding."""
+
+    def run(self, program: Graph) -> Graph:
+        return rewrite(program, [PADDING_TAPS])
 
 
 @dataclass(frozen=True)
@@ -269,8 +276,8 @@ def graph_pipeline(
     bytes faster than floats; signed: int8 by int8 as well as uint8 by int8; eight_bits:
     float8 by float8. lower: the precision that weights are stored in, if another. fusion: whether
     floating-point operators may become one: those that an exporter spelled out, and
-    normalizations and sums of convolutions. less: substitutions, applied after BatchNorm is folded
-    and while integers are still packed.
+    normalizations, padding, cuts and sums of convolutions. less: substitutions, applied after
+    BatchNorm is folded and while integers are still packed.
     """
     fold = FoldConstants(fallback)
     passes: list[Pass[Graph]] = [] if lower is None else [lower]
@@ -284,7 +291,8 @@ def graph_pipeline(
     passes += opened
     passes += [FoldEmpty(), RemoveNoOps(), UserRules(math == "exact")]
     if math != "exact" and fusion:
-        passes += [FoldBatchnorm(), SumFilters(), NormsByConstants()]
+        # What is cut must be gone before what follows joins the convolution.
+        passes += [PadWindows(), FoldBatchnorm(), SumFilters(), NormsByConstants()]
     if math != "exact":
         passes.append(TrimWindows())
     if less is not None:

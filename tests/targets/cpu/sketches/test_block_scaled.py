@@ -130,13 +130,13 @@ def test_random_schedules_keep_the_result(mcpu: str, seed: int) -> None:
         np.testing.assert_allclose(found[Y], before[Y], 1e-4, 1e-3)
 
 
-def _one_row(mcpu: str, l1: int = 1 << 10) -> Point:
-    """The default schedule for one row, 256 columns and 8 blocks of 16, two words of each."""
-    a = Buffer("a", (1, 8 * 16), float32)
+def _few_rows(mcpu: str, l1: int = 1 << 10, rows: int = 1) -> Point:
+    """The default schedule for 256 columns and 8 blocks of 16, two words of each."""
+    a = Buffer("a", (rows, 8 * 16), float32)
     words = Buffer("words", (8, 2, 256), int32)
     scale = Buffer("scale", (8, 256), float32)
-    sums = Buffer("sums", (1, 8, 256), float32)
-    y = Buffer("y", (1, 256), float32)
+    sums = Buffer("sums", (rows, 8, 256), float32)
+    y = Buffer("y", (rows, 256), float32)
 
     def inside(m: Any, g: Any, n: Any, w: Any, j: Any) -> Any:
         q = (words[g, w, n] >> cast(j * 4, int32)) & 15
@@ -155,28 +155,31 @@ def _one_row(mcpu: str, l1: int = 1 << 10) -> Point:
 
 
 @pytest.mark.parametrize(
-    ("mcpu", "vectors"), [("znver5", 8), ("znver4", 4), ("x86-64-v3", 4)]
+    ("mcpu", "rows", "vectors"),
+    [("znver5", 1, 8), ("znver4", 1, 4), ("znver4", 2, 4), ("x86-64-v3", 1, 4)],
 )
 def test_as_many_vectors_as_products_wait_for_one_another(
-    mcpu: str, vectors: int
+    mcpu: str, rows: int, vectors: int
 ) -> None:
     """A Zen 5 starts two products of four cycles at once, a Zen 4 one; with 16 registers, words
-    leave room for no more than four."""
-    assert _one_row(mcpu).values["outer.vectors"] == vectors
+    leave room for no more than four. None takes fewer than `in_flight`."""
+    assert _few_rows(mcpu, rows=rows).values["outer.vectors"] == vectors
 
 
 def test_weights_that_the_first_cache_does_not_hold_are_fetched_ahead() -> None:
+    """However many rows there are: 64 are twice as large as the words."""
     size = 16 * 256 * 4  # bytes of the words
-    for mcpu, l1, ahead in (
-        ("znver5", size - 1, 4096),
-        ("znver5", size, 0),
-        ("znver4", size - 1, 0),
+    for mcpu, l1, rows, ahead in (
+        ("znver5", size - 1, 1, 4096),
+        ("znver5", size, 1, 0),
+        ("znver5", size, 64, 0),
+        ("znver4", size - 1, 1, 0),
     ):
-        assert _one_row(mcpu, l1).values["outer.prefetch"] == ahead
+        assert _few_rows(mcpu, l1, rows).values["outer.prefetch"] == ahead
 
 
 def test_words_are_fetched_once_for_all_integers_in_them() -> None:
     """Eight vectors of words, which a loop that is written out reads eight times."""
-    kernel = _one_row("znver5").schedule.kernel
+    kernel = _few_rows("znver5").schedule.kernel
     text = target("cpu", "znver5").text(kernel, "k", "llvm")
     assert text.count("call void @llvm.prefetch") == 8

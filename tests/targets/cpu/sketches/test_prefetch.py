@@ -156,3 +156,20 @@ def test_notes_stay_where_constant_work_is_hoisted() -> None:
     assert [k.notes for k in found.prepare] == [{f"{packed}.r0": {"of": "packing"}}]
     assert found.kernel.notes == {"mm.i": {"of": "product"}}
     verify(found.kernel)
+
+
+def test_each_place_that_a_vector_loop_reads_is_fetched_once() -> None:
+    """Two of x, one of y: the same place of two tensors is two, and read twice it is one."""
+    x, y = (Buffer(name, (4, 2, 64), float32) for name in "xy")
+    z = Buffer("z", (4, 64), float32)
+
+    def value(i, j):
+        return (x[i, 0, j] + x[i, 1, j]) * y[i, 0, j] + x[i, 0, j]
+
+    step = map_("z", z, value)
+    s = Schedule(lower("k", [step], params=[x, y, z], outputs=[z]))
+    _, lane = s.split("z.j", 16)
+    s.vectorize(lane)
+    s.annotate(lane, PREFETCH, 256)
+    text = target("cpu", "x86-64-v4").text(s.kernel, "k", "llvm")
+    assert text.count("call void @llvm.prefetch") == 3

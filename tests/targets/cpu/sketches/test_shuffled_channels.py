@@ -118,19 +118,35 @@ def test_a_strided_bias_must_be_constant():
     assert "c" not in found.offered({found.weights})
 
 
-def test_rows_must_share_what_is_read_along_the_columns():
-    """All operands depend on each channel: no row of a tile would reuse a column."""
-    x, w = Buffer("X", (7, 8, 2, 5), float32), Buffer("W", (8, 2, 5), float32)
-    t, y = Buffer("T", (7, 8, 2), float32), Buffer("Y", (7, 2, 8), float32)
+@pytest.mark.parametrize("axes", ["pic", "cpi"])
+def test_rows_must_share_what_is_read_along_the_columns(axes):
+    """Both operands depend on each channel: no row of a tile would reuse a column."""
+    extents = {"p": 7, "c": 8, "i": 2}
+    x, w = Buffer("X", (7, 8, 5), float32), Buffer("W", (8, 2, 5), float32)
+    t = Buffer("T", tuple(extents.values()), float32)
+    y = Buffer("Y", tuple(extents[a] for a in axes), float32)
 
-    def products(p, c, i, k):
-        return x[p, c, i, k] * w[c, i, k]
-
-    def behind(p, c, i):
-        return t[p, c, i] * 2.0
+    def stored(p, c, i):
+        at = {"p": p, "c": c, "i": i}
+        return tuple(at[a] for a in axes)
 
     computations = [
-        reduce_("conv", t, (5,), "add", products),
-        map_("y", y, behind, extents=t.shape, index=lambda p, c, i: (p, i, c)),
+        reduce_("conv", t, (5,), "add", lambda p, c, i, k: x[p, c, k] * w[c, i, k]),
+        map_("y", y, lambda p, c, i: t[p, c, i] * 2.0, extents=t.shape, index=stored),
     ]
-    assert "c" not in Shuffled(computations, w, x).offered({x, w})
+    assert Shuffled(computations, w, x).offered({x, w}) == ("i", "p")
+
+
+def test_a_part_of_an_axis_is_not_transposed():
+    """Rows of channels and places as one axis: what stores a transposed tile knows whole axes."""
+    x, w = Buffer("X", (7, 5), float32), Buffer("W", (8, 2, 5), float32)
+    t, y = Buffer("T", (7, 8, 2), float32), Buffer("Y", (7, 16), float32)
+
+    def stored(p, c, i):
+        return p, c * 2 + i
+
+    computations = [
+        reduce_("conv", t, (5,), "add", lambda p, c, i, k: x[p, k] * w[c, i, k]),
+        map_("y", y, lambda p, c, i: t[p, c, i] * 2.0, extents=t.shape, index=stored),
+    ]
+    assert Shuffled(computations, w, x).offered({w}) == ("i", "p")
