@@ -213,6 +213,9 @@ QUANTIZED = {
     "a tensor": lambda a: torch.fake_quantize_per_tensor_affine(
         a, STEPS[:1], ZEROS[1:2], 0, 15
     ),
+    "a tensor without axes": lambda a: torch.fake_quantize_per_tensor_affine(
+        a, STEPS[0], ZEROS[1], 0, 15
+    ),
     "channels": lambda a: torch.fake_quantize_per_channel_affine(
         a, STEPS, ZEROS, 1, -8, 7
     ),
@@ -225,11 +228,13 @@ QUANTIZED = {
 @pytest.mark.parametrize(
     ("name", "dtype"),
     # PyTorch rounds zero points that are floats to float16.
-    [*((name, torch.float32) for name in QUANTIZED), ("channels", torch.float16)]
-    + [("a number", torch.float16)],
+    [*((name, torch.float32) for name in QUANTIZED)]
+    + [(n, t) for n in ("a number", "channels") for t in (torch.float16, torch.float64)],
 )
 def test_simulated_quantization(name, dtype):
+    """To the last bit: of float64, ties are others, and the results are multiples in float32."""
     found, gradient = trained(QUANTIZED[name], GRID.to(dtype))
+    assert torch.equal(found.nan_to_num(), QUANTIZED[name](GRID.to(dtype)).nan_to_num())
     assert len(found.unique()) > 4
     assert 0 < (gradient != 0).sum() < 9
 
