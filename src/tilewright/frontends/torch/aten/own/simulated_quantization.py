@@ -179,7 +179,8 @@ def _parts(
     """The gradients of x, scale and zero point by each element (Esser and others, "Learned step
     size quantization", 2020): outside of the bounds, the result is `(bound - zero) * scale`.
 
-    As in PyTorch, x is rounded after the zero point is added, which differs for ties.
+    As in PyTorch, x is rounded after the zero point is added, which differs for ties. The zero
+    point is that of the result; of one scale, PyTorch 2.13 takes another: for -2.6, -2; for 2.5, 3.
     """
     import torch
 
