@@ -264,16 +264,22 @@ DRAWN = {
     "a category": lambda x: torch.multinomial(x.exp(), 1),
     "categories": lambda x: torch.multinomial(x.abs()[0], 3),
     "again": lambda x: torch.multinomial(x.exp(), 9, replacement=True),
+    "one, again": lambda x: torch.multinomial(x.exp(), 1, replacement=True),
+    "of float16": lambda x: torch.multinomial(x.exp().half(), 99, replacement=True),
+    "of bfloat16": lambda x: torch.multinomial(x.exp().bfloat16(), 99, True),
+    "across": lambda x: torch.multinomial(x.exp().t(), 2),
 }
 
 
 @pytest.mark.parametrize("name", DRAWN)
 def test_the_same_seed_draws_the_same_numbers_of(name):
+    """Each call draws others."""
     x, found = torch.randn(6, 4), []
     for f in (torch.compile(DRAWN[name], backend=backend), DRAWN[name]):
         torch.manual_seed(5)
-        found.append(f(x))
+        found.append([f(x) for _ in range(3)])
     torch.testing.assert_close(*found)
+    assert any(not torch.equal(found[0][0], other) for other in found[0][1:])
 
 
 @pytest.mark.parametrize(

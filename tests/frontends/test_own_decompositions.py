@@ -213,6 +213,9 @@ QUANTIZED = {
     "a tensor": lambda a: torch.fake_quantize_per_tensor_affine(
         a, STEPS[:1], ZEROS[1:2], 0, 15
     ),
+    "a tensor without axes": lambda a: torch.fake_quantize_per_tensor_affine(
+        a, STEPS[0], ZEROS[1], 0, 15
+    ),
     "channels": lambda a: torch.fake_quantize_per_channel_affine(
         a, STEPS, ZEROS, 1, -8, 7
     ),
@@ -225,11 +228,15 @@ QUANTIZED = {
 @pytest.mark.parametrize(
     ("name", "dtype"),
     # PyTorch rounds zero points that are floats to float16.
-    [*((name, torch.float32) for name in QUANTIZED), ("channels", torch.float16)]
-    + [("a number", torch.float16)],
+    [*((name, torch.float32) for name in QUANTIZED)]
+    + [
+        (n, t) for n in ("a number", "channels") for t in (torch.float16, torch.float64)
+    ],
 )
 def test_simulated_quantization(name, dtype):
+    """To the last bit: of float64, ties are others, and the results are multiples in float32."""
     found, gradient = trained(QUANTIZED[name], GRID.to(dtype))
+    assert torch.equal(found.nan_to_num(), QUANTIZED[name](GRID.to(dtype)).nan_to_num())
     assert len(found.unique()) > 4
     assert 0 < (gradient != 0).sum() < 9
 
@@ -351,6 +358,18 @@ def test_reductions_along_an_index(reduce, kept):
     trained(function, x(3, 6), x(3, 5, seed=1))
 
 
+@pytest.mark.filterwarnings("ignore:index_reduce:UserWarning")
+@pytest.mark.parametrize("given", [(x(3), x(2)), (x(1)[0], x(2)[1])])
+def test_reductions_along_a_short_index(given):
+    """An index of int32, and one of what has no axes."""
+    index = torch.zeros(given[1].numel(), dtype=torch.int32)
+    run = torch.compile(
+        lambda a, b: a.index_reduce(0, index, b, "amax"), backend=backend
+    )
+    a, b = given
+    torch.testing.assert_close(run(a, b), a.index_reduce(0, index, b, "amax"))
+
+
 @pytest.mark.parametrize(
     "dtype", [torch.int8, torch.uint8, torch.int32, torch.int64], ids=str
 )
@@ -365,6 +384,16 @@ def test_divisors_and_multiples(dtype):
         torch.testing.assert_close(run(*given), function(*given))
         empty = b[:0], b[:1]
         torch.testing.assert_close(run(*empty), function(*empty))
+
+
+@pytest.mark.parametrize("function", [torch.gcd, torch.lcm], ids=["gcd", "lcm"])
+def test_divisors_of_two_types_have_the_wider_one(function):
+    a = torch.tensor([12, -18, 100], dtype=torch.int8)
+    b = torch.tensor([8, 300, 75000])
+    run = torch.compile(function, backend=backend)
+    for given in ((a, b), (b, a)):
+        found = run(*given)
+        assert torch.equal(found, function(*given)) and found.dtype is torch.int64
 
 
 def test_a_sum_of_sizes():

@@ -321,6 +321,18 @@ def test_no_short_range_has_a_wrong_size(name: str) -> None:
         np.testing.assert_array_equal(exe(x), x * (2 if n == 77 else 3))
 
 
+def test_an_end_of_its_own_is_one_at_all_sizes_of_a_short_range() -> None:
+    """At a batch of 1 a plan has fewer loops, also where only its neighbors are planned."""
+    text = "(float[b, n, 4] x) => (float[b, n, 4] y) { y = Softmax<axis = 1>(x) }"
+    source = onnx.parser.parse_model(HEAD + text)
+    exe: Any = tw.compile(source, dims={"b": (1, 5), "n": (1, 40)}, **HOW)
+    first, *_ = exe.model.shared
+    assert len(first.covers) <= 4 * 40
+    x = np.random.default_rng(0).standard_normal((1, 23, 4)).astype(np.float32)
+    want = np.exp(x) / np.exp(x).sum(1, keepdims=True)
+    np.testing.assert_allclose(exe(x), want, rtol=1e-5)
+
+
 def test_of_a_short_range_that_cannot_be_told_all_sizes_are_planned(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

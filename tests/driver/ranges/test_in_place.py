@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 import tilewright as tw
@@ -104,6 +105,39 @@ def test_kernels_that_need_known_strides_are_given_parts(
             for b in kernel.params
         ]
         assert not may_stay(blocks, replace(kernel, params=tuple(flat)), count)
+        turned = [
+            Buffer(b.name, b.shape[::-1], b.dtype) if b.name == part.name else b
+            for b in kernel.params
+        ]
+        assert not may_stay(blocks, replace(kernel, params=tuple(turned)), count)
+
+
+@pytest.mark.parametrize("begin", [0, 16])
+def test_channels_that_begin_later_are_read_there(
+    begin: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A depthwise convolution reads some channels of a wider tensor."""
+    source = of_one_image(around(depthwise()))
+    graph = source.graph
+    first, window = graph.node[0], graph.node[1]
+    wide = np.random.default_rng(2).standard_normal((64, 16, 1, 1)).astype(np.float32)
+    for name, array in (
+        ("wide", wide),
+        ("begin", np.array([begin])),
+        ("end", np.array([begin + 32])),
+        ("axis", np.array([1])),
+    ):
+        graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    del graph.value_info[:]
+    first.input[1] = "wide"
+    some = onnx.helper.make_node(
+        "Slice", [first.output[0], "begin", "end", "axis"], ["some"]
+    )
+    window.input[0] = "some"
+    graph.node.insert(1, some)
+    exe, loops = loops_of_kernels(monkeypatch, source, DIMS, 1)
+    assert in_place(loops) == 1
+    agree(exe, source, (9, 8), (32, 32), (41, 37))
 
 
 def test_all_sizes_of_a_short_range_are_right() -> None:

@@ -83,6 +83,7 @@ def test_axes_along_which_a_constant_repeats_have_one_element(
     cut = without_repeats(plan)
     assert [b.shape for b in cut.data if len(b.shape) == 3] == [shape]
     assert all(b.shape == a.shape for b, a in cut.data.items())
+    assert all(v.shape == a.shape for v, a in cut.graph.constants.items())
     for b, n in ((2, 2), (2, 40), (5, 2), (5, 40), (3, 17)):
         alone: Any = tw.compile(source, dims={"b": b, "n": n}, **HOW)
         x = given(source, b, n)

@@ -15,7 +15,7 @@ def _divisor(c: AtenCall) -> Value:
 
     Remainders have the sign of the dividend, as in C: the size of the least integer is itself.
     """
-    first, second = (c.value(v) for v in c.arguments.values())
+    first, second = (c.cast(c.value(v), c.dtype) for v in c.arguments.values())
     zero = c.number(0, c.dtype)
     shape = c.op("Shape", c.op("Add", first, second))
     sizes = [c.op("Expand", c.op("Abs", v), shape) for v in (first, second)]

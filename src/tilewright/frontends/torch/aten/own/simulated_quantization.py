@@ -1,8 +1,9 @@
 """Simulated quantization: numbers rounded to a grid of integers, as in training for int8.
 
-The integers are `round(x / scale) + zero` between bounds, in float32 whatever the type of x, and
-`round(x / scale + zero)` with a zero point that is a float. The gradient of x is that of the result
-where the integer lies between the bounds, and 0 elsewhere. NaN are at the lower bound.
+The integers are `round(x / scale) + zero` between bounds, and `round(x / scale + zero)` with a zero
+point that is a float: in float64 if x is, else in float32. So are their multiples of scales of
+channels; those of one scale are float32 in any case. The gradient of x is that of the result where
+the integer lies between the bounds, and 0 elsewhere. NaN are at the lower bound.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ def _along(x: Any, given: Any, axis: int) -> Any:
 def _integers(x: Any, scale: Any, zero: Any) -> Any:
     import torch
 
-    steps = x.float() * (1.0 / scale)
+    wide = x if x.dtype is torch.float64 else x.float()
+    steps = wide * (1.0 / scale)
     if zero.is_floating_point():
         return torch.round(steps + zero)
     return torch.round(steps) + zero
@@ -41,7 +43,8 @@ def _simulated(
     integers = _integers(x, scale, zero)
     inside = (integers >= low) & (integers <= high)
     bounded = _bounded(integers, low, high)
-    found = (bounded - zero) * scale
+    steps = bounded - zero
+    found = (steps if scale.dim() else steps.float()) * scale
     return found.to(x.dtype), inside
 
 
@@ -74,9 +77,10 @@ def _by_tensors(
     low: int,
     high: int,
 ) -> Any:
-    """Where it is not enabled, x itself."""
-    found, inside = _simulated(x, scale[0], zero[0], low, high)
-    on = enabled[0] != 0
+    """Where it is not enabled, x itself. All three have one element, of one axis or none."""
+    step, point, on = [given.reshape(()) for given in (scale, zero, enabled)]
+    found, inside = _simulated(x, step, point, low, high)
+    on = on != 0
     return found.where(on, x), inside | ~on
 
 
@@ -175,7 +179,8 @@ def _parts(
     """The gradients of x, scale and zero point by each element (Esser and others, "Learned step
     size quantization", 2020): outside of the bounds, the result is `(bound - zero) * scale`.
 
-    As in PyTorch, x is rounded after the zero point is added, which differs for ties.
+    As in PyTorch, x is rounded after the zero point is added, which differs for ties. The zero
+    point is that of the result; of one scale, PyTorch 2.13 takes another: for -2.6, -2; for 2.5, 3.
     """
     import torch
 
