@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -89,6 +90,16 @@ def test_kernels_are_priced_in_the_form_in_which_they_are_compiled():
         compiled = kernel_signature(group, plan.live[group], parts=False).computations
         priced, _ = normalized(group.computations, plan.data)
         assert list(map(str, priced)) == list(map(str, compiled))
+
+
+def test_a_convolution_of_groups_and_the_map_after_it_are_one_kernel():
+    """Planned in the form in which they are compiled: as one dimension, groups are no tiles."""
+    n = Net("groups")
+    graph = n.case([n.input(1, 64, 14, 14).conv(64, 1).conv(64, 3, groups=16)]).graph
+    plan, _ = planned(graph, (), None, replace(ONE, mcpu="znver4"))
+    sums = [g for g in plan.groups if any(not c.is_map for c in g.computations)]
+    assert len(sums) == 2
+    assert all(len(g.computations) == 2 for g in sums)
 
 
 def test_measured_is_the_time_of_a_run():

@@ -151,3 +151,28 @@ def test_a_sum_that_a_map_follows_is_split_too(sums_are: str) -> None:
         "sum": (6, 8, 4) if sums_are == "inner" else whole,
         "made": (6, 8, 4),
     }
+
+
+CHANNELED, MIXED = Buffer("made", (6, 8, 4), float32), Buffer("y", (6, 8, 4), float32)
+PAIRS = Buffer("w", (4, 2, 3, 3), float32)
+
+
+def _grouped(y: Expr, x: Expr, j: Expr, k: Expr, m: Expr, n: Expr) -> Expr:
+    """The products of a convolution of two channels per group, padded along both sides."""
+    row, column = y + m - 1, x + n - 1
+    inside = And(
+        And(Le(const(0, INDEX), row), Lt(row, const(6, INDEX))),
+        And(Le(const(0, INDEX), column), Lt(column, const(8, INDEX))),
+    )
+    read = CHANNELED[row, column, j // 2 * 2 + k]
+    return Select(inside, read, const(0.0, float32)) * PAIRS[j, k, m, n]
+
+
+def test_channels_of_groups_are_no_positions() -> None:
+    """The guard is the bounds of these axes. Split, channels would be two dimensions of what makes
+    them, which vectors along all of them need as one."""
+    double = map_("double", CHANNELED, lambda y, x, c: MIXED[y, x, c] * 2.0)
+    out = Buffer("out", (6, 8, 4), float32)
+    mixed = reduce_("mixed", out, (2, 3, 3), "add", _grouped)
+    steps = [stage("made", double), stage("mixed", mixed)]
+    assert split_positions(steps, {MIXED, PAIRS, out}) == steps

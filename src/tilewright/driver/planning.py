@@ -13,7 +13,7 @@ from tilewright.graph.nodes import Graph
 from tilewright.ir.passes import Pipeline
 from tilewright.plan.lower import lower
 from tilewright.plan.nodes import Branch, Loop, Plan, Step
-from tilewright.plan.normalize import merged
+from tilewright.plan.normalize import merged, normalized
 from tilewright.plan.passes.memory import PlanMemory
 from tilewright.plan.passes.partition import Refuses
 from tilewright.plan.pipeline import plan_pipeline
@@ -119,6 +119,6 @@ def questions(target: Target) -> Questions:
         return target.estimated_cost(*merged(group, constants))
 
     def is_profitable(group: Sequence[Computation]) -> bool:
-        return target.is_profitable(merged(group)[0])
+        return target.is_profitable(normalized(group)[0])
 
     return Questions(estimated_cost, is_profitable, target.plan_costs)

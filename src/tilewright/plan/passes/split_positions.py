@@ -34,9 +34,11 @@ def split_positions(steps: Sequence[Step], keep: Collection[Buffer]) -> list[Ste
 
     requires of a tensor t and its axis a of extent H * W, else nothing changes: t is not in `keep`
     and only Computations write and read it; some contraction reads t through a guard that says
-    exactly that y is in [0, H) and x in [0, W), with y * W + x its index of a; and every other
-    access indexes a by a dimension of extent H * W. That dimension becomes two, in the whole group,
-    and so do the axes along it of tensors that this group alone accesses.
+    exactly that y is in [0, H) and x in [0, W), with y * W + x its index of a, and more than that
+    the index is in [0, H * W): a halo takes the place of such a guard without a split, as where a
+    grouped convolution reads channels; and every other access indexes a by a dimension of extent
+    H * W. That dimension becomes two, in the whole group, and so do the axes along it of tensors
+    that this group alone accesses.
     """
     found = list(steps)
     while True:
@@ -146,7 +148,10 @@ def _splits(tensor: Buffer, computations: Sequence[Computation]) -> Iterator[_Sp
     for c in computations:
         if not is_contraction(c):
             continue
+        env = environment(c.dims)
         for node in _guarded(c, tensor):
+            if read_or_constant(node, env) is not None:  # bounds of these axes already
+                continue
             index = _read(node).index
             for axis, extent in enumerate(tensor.shape):
                 form = affine(index[axis])

@@ -38,6 +38,7 @@ from tilewright.targets.cpu.sketches.blocked import blocked, has_depth
 from tilewright.targets.cpu.sketches.columns import by_rows, columns
 from tilewright.targets.cpu.sketches.context import Context
 from tilewright.targets.cpu.sketches.given import given
+from tilewright.targets.cpu.sketches.groups import joined_groups, joining_pays
 from tilewright.targets.cpu.sketches.joint_reductions import joint, joint_rows
 from tilewright.targets.cpu.sketches.maps import maps
 from tilewright.targets.cpu.sketches.plain import plain
@@ -130,6 +131,7 @@ RULES: Mapping[str, SketchRule] = {
     "tiled": SketchRule(
         tiled, cycles=lambda pattern, at: products(pattern, at) or _points(pattern, at)
     ),
+    "groups": SketchRule(tiled),
     "blocked": SketchRule(blocked),
     "block_scaled": SketchRule(block_scaled),
     "rows": SketchRule(rows, regroups=True, is_profitable=are_separate),
@@ -219,6 +221,7 @@ def sketches(
     if pattern.name == "tiled" and by_rows(pattern, at):
         found.insert(0, [replace(pattern, name="columns")])
     whole = _possible(seen, [k for (k,) in found], at)
+    whole = _with_groups(seen, pattern, at, whole)
     met = [k.name for (k,) in found]
     others = _possible(seen, _alternatives(pattern, met), at)
     plainly = Sketch(
@@ -228,6 +231,20 @@ def sketches(
         return [*whole, *others, plainly]
     cut = Sketch("parts", partial(_run_parts, seen, at))
     return [*whole, cut, *others, plainly]
+
+
+def _with_groups(
+    seen: Merged, pattern: KernelPattern, at: Context, others: list[Sketch]
+) -> list[Sketch]:
+    """The sketches of a kernel as it is, and that along several groups: the first if that pays."""
+    joined = None if seen.views else joined_groups(pattern, at)
+    if joined is None:
+        return others
+    found = replace(seen, computations=joined.pattern.computations, views=joined.views)
+    along = _possible(found, [joined.pattern], replace(at, reshaped=True))
+    return (
+        along + others if joining_pays(pattern, joined.pattern, at) else others + along
+    )
 
 
 def _possible(

@@ -25,6 +25,7 @@ from tilewright.schedule.space.patterns import (
 )
 from tilewright.targets.cpu.sketches.context import Context
 from tilewright.targets.cpu.sketches.dot_products import Dot, dot
+from tilewright.targets.cpu.sketches.groups import in_best_form
 from tilewright.targets.cpu.sketches.roles import default_tile
 
 
@@ -34,7 +35,8 @@ def products(pattern: KernelPattern, at: Context) -> float | None:
     r = pattern.reduction
     if r is None or not is_contraction(r):
         return None
-    costs = at.costs
+    pattern = in_best_form(pattern, at)
+    r, costs = pattern.reduction or r, at.costs
     d = dot(pattern, at, Choices())
     if d is not None and d.tile is not None:
         d = None  # counted as vectors are: what parts of such a sum take was never measured
