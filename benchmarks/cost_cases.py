@@ -34,6 +34,8 @@ MODELS: Final[Mapping[str, str]] = {
         { y = MatMul(x, v) }""",
     "product_pitched": """(float[1024,128] x, float[128,4096] v) => (float[1024,4096] y)
         { y = MatMul(x, v) }""",
+    "product_few_rows": """(float[8,512] x, float[512,1024] v) => (float[8,1024] y)
+        { y = MatMul(x, v) }""",
     "product_inputs": """(float[1024,512] x, float[512,520] v) => (float[1024,520] y)
         { y = MatMul(x, v) }""",
     "weights_first": """(float[64,512] w, float[512,2048] x) => (float[64,2048] y)
@@ -276,7 +278,8 @@ CASES: Final[Mapping[str, Case]] = {
     "begun": Case("channels_turned", "x86-64-v3"),
     "broadcast": Case("product"),
     "far_broadcast": Case("convolution_dilated"),
-    "lost_line": Case("depthwise_pitched"),
+    "lost_line": Case("product_few_rows"),
+    "lost_piece": Case("depthwise_pitched"),
     "beside": Case("convolution_small"),
     "column_vector": Case("product"),
     "exposed": Case("product_bytes", "cascadelake"),

@@ -221,12 +221,15 @@ class CostModel(KernelCosts):
     far_broadcast: float = _constant(
         0.5, "cycles", "one of rows that displace one another there, not hidden"
     )
-    # Of depthwise convolutions of 1024 channels on a Zen 4: 5.5, 3.7 and 1 cycles a line in tiles
-    # of one, two and four vectors.
     lost_line: float = _constant(
         5.0,
         "cycles",
         "a line that is fetched ahead and displaced before it is read, not hidden",
+    )
+    # Of depthwise convolutions of 1024 channels in tiles of one, two and four vectors: 5.5, 7 and 4
+    # cycles a piece on a Zen 4. Set by code for x86-64-v3 on a Zen 5.
+    lost_piece: float = _constant(
+        12.0, "cycles", "a piece of a row whose lines others displace, not hidden"
     )
     beside: float = _constant(
         0.25,

@@ -84,8 +84,8 @@ KNOWN: Final[tuple[CoreKind, ...]] = (
             "fetched": 4096,
             "rows_above": 7,
             "results_above": 16,
-            "ahead": 100,
-            "lost_line": 3.0,
+            "lost_line": 4.0,
+            "lost_piece": 14.0,
         },
     ),
 )

@@ -26,7 +26,6 @@ from tilewright.targets.cpu.machine import machine
 from tilewright.targets.cpu.sketches import Context, default
 from tilewright.targets.cpu.sketches.register_tile_model import (
     RowData,
-    Tile,
     Window,
     gain,
 )
@@ -302,22 +301,23 @@ def test_rows_that_displace_one_another_are_fewer() -> None:
     ("level", "l1", "pitch", "expected"),
     [
         ("x86-64-v4", 32, 4160, (2, 4, 1)),
-        ("x86-64-v4", 32, 1024, (2, 4, 1)),
-        ("x86-64-v4", 32, 2048, (1, 4, 4)),
-        ("x86-64-v4", 32, 4096, (1, 2, 8)),
+        ("x86-64-v4", 32, 1024, (1, 2, 8)),
+        ("x86-64-v4", 32, 2048, (1, 4, 6)),
+        ("x86-64-v4", 32, 4096, (1, 4, 6)),
         ("x86-64-v4", 48, 4096, (1, 4, 6)),
-        ("x86-64-v4", 48, 2048, (1, 4, 3)),
-        ("x86-64-v4", 48, 1024, (2, 4, 1)),
+        ("x86-64-v4", 48, 2048, (1, 2, 8)),
+        ("x86-64-v4", 48, 1024, (2, 2, 2)),
         ("x86-64-v3", 32, 4160, (2, 4, 1)),
-        ("x86-64-v3", 32, 4096, (1, 2, 4)),
-        ("x86-64-v3", 48, 2048, (2, 2, 2)),
+        ("x86-64-v3", 32, 4096, (1, 2, 5)),
+        ("x86-64-v3", 32, 1024, (2, 2, 2)),
+        ("x86-64-v3", 48, 2048, (1, 2, 5)),
     ],
     ids=str,
 )
 def test_rows_that_displace_one_another_are_read_in_wider_tiles(
     level: str, l1: int, pitch: int, expected: tuple[int, ...]
 ) -> None:
-    """More vectors of a row have more lines of the cache at the same time."""
+    """Where each piece of a row is waited for, longer pieces are fewer."""
     costs = cost_model(replace(machine(level), l1=l1 << 10))
     window = Window(3, 1, 1)
     data = RowData(
@@ -331,42 +331,83 @@ def test_rows_that_displace_one_another_are_read_in_wider_tiles(
     assert choose([28, 28], 1024, lanes, costs, data).value == expected
 
 
-def test_lines_that_are_fetched_again() -> None:
-    """Four rows of two vectors, of two lines or one, read six times as many in three steps."""
+def test_pieces_of_rows_that_displace_one_another_are_waited_for() -> None:
+    """Four rows side by side read six pieces in three steps, whatever their vectors."""
     data = RowData(streams=True, resident=8, window=Window(3, 1, 1))
-    for lanes, lines in ((16, 2), (8, 1)):
-        lost = data.lost(Tile((4,), 2, lanes), WIDE)
-        assert lost == (1 - 8 * lines / WIDE.ahead) * lines * 6 / 3
-    assert data.lost(Tile((4,), 8, 16), WIDE) == 0
-    assert replace(data, streams=False).lost(Tile((4,), 1, 16), WIDE) == 0
-    assert replace(data, resident=32).lost(Tile((4,), 1, 16), WIDE) == 0
-
-
-def test_lines_of_rows_above_one_another_are_fetched_once_where_they_stay() -> None:
-    """Two rows of two, whose windows overlap, read 4 x 2 new vectors in nine steps; one row of four
-    3 x 4. Between two reads of a vector are those of two windows of 4 (one of 6) and 4 results."""
-    window = Window(3, 1, 1)
-    data = RowData(streams=True, window=window, above=window)
-    for rows, new, between in (((2, 2), 4 * 2, 2 * 4 + 4), ((1, 4), 3 * 4, 6 + 4)):
-        stays = replace(data, resident=between + 1)
-        part = 1 - stays.resident / WIDE.ahead
-        assert stays.lost(Tile(rows, 1, 16), WIDE) == pytest.approx(part * new / 9)
-        full = replace(data, resident=between)
-        again = (1 - full.resident / WIDE.ahead) * full.loads(rows, 1)
-        assert full.lost(Tile(rows, 1, 16), WIDE) == pytest.approx(again)
-        assert again > part * new / 9
+    apart = 6 / 3 * WIDE.lost_piece
+    assert data.lost((4,), WIDE) == (1 - 8 / WIDE.ahead) * apart
+    assert replace(data, streams=False).lost((4,), WIDE) == 0
+    assert replace(data, resident=WIDE.ahead // 2).lost((4,), WIDE) == apart / 2
+    assert replace(data, resident=WIDE.ahead).lost((4,), WIDE) == 0
+    assert not replace(data, resident=WIDE.ahead).displaced(WIDE)
+    assert replace(data, resident=WIDE.ahead - 1).displaced(WIDE)
 
 
 @pytest.mark.parametrize(
-    ("channels", "expected"),
-    [(128, (4, 4, 1)), (256, (4, 2, 2)), (512, (2, 2, 3)), (1024, (1, 2, 8))],
+    ("rows", "tile", "next_row", "pieces"),
+    [
+        # Above one another: windows of 4 rows, 4 wide; with the next tile's, 6.
+        ((2, 2), 4 * 6 + 4, 2 * 4 + 4, (4 * 2, 4 * 4, 2 * 3 * 4)),
+        # Side by side: windows of 3 rows, 6 and 10 wide. None is read again until the next tile.
+        ((1, 4), 3 * 10 + 4, 6 + 4, (3 * 4, 3 * 6, 3 * 6)),
+        ((1, 1), 3 * 4 + 1, 3 + 1, (3 * 1, 3 * 3, 3 * 3)),
+    ],
 )
-def test_a_zen_5_takes_tiles_of_more_rows(
-    channels: int, expected: tuple[int, ...]
+def test_what_stays_in_the_first_cache_is_fetched_once(
+    rows: tuple[int, int], tile: int, next_row: int, pieces: tuple[int, ...]
+) -> None:
+    """Where it holds what a tile and the next one read, only what is new; where it holds what is
+    read until the next row of the window, each row once; else each row of results its own."""
+    window = Window(3, 1, 1)
+    data = RowData(streams=True, window=window, above=window)
+    costs = replace(WIDE, ahead=1000)
+    for resident, read in (
+        (tile + 1, pieces[0]),
+        (tile, pieces[1]),
+        (next_row + 1, pieces[1]),
+        (next_row, pieces[2]),
+    ):
+        held = replace(data, resident=resident)
+        lost = (1 - resident / costs.ahead) * costs.lost_piece * read / 9
+        assert held.lost(rows, costs) == pytest.approx(lost)
+
+
+@pytest.mark.parametrize(
+    ("results", "resident", "chosen"), [(28, 48, (2, 7, 2)), (16, 48, (1, 7, 3))]
+)
+def test_many_rows_above_one_another_share_registers(
+    results: int, resident: int, chosen: tuple[int, ...]
+) -> None:
+    """Windows of two rows of seven, of two vectors, do not fit beside the results: the compiler
+    would keep them and store results. Rows side by side alone may load theirs again."""
+    costs = replace(cost_model(machine("znver5")), results_above=results)
+    window = Window(5, 1, 1)
+    data = RowData(
+        streams=True, resident=resident, window=window, above=window, filled=2.0
+    )
+    assert data.held((2, 7), 2) > 32 - 1 - 2 * 7 * 2
+    assert choose([7, 7], 768, 16, costs, data).value == chosen
+
+
+@pytest.mark.parametrize(
+    ("taps", "channels", "expected"),
+    [
+        (3, 128, (4, 4, 1)),
+        (3, 256, (4, 2, 2)),
+        (3, 512, (1, 2, 8)),
+        (3, 1024, (1, 4, 6)),
+        (5, 512, (2, 2, 4)),
+        (5, 1024, (1, 4, 6)),
+        (7, 256, (2, 7, 1)),
+        (7, 1024, (1, 4, 6)),
+    ],
+)
+def test_a_zen_5_takes_tiles_of_more_results(
+    taps: int, channels: int, expected: tuple[int, ...]
 ) -> None:
     """Of a depthwise convolution of 28x28 results, of the channels that rows are apart by."""
     costs = cost_model(machine("znver5"))
-    window = Window(3, 1, 1)
+    window = Window(taps, 1, 1)
     data = RowData(
         streams=True,
         resident=costs.resident_rows(4 * channels),

@@ -181,17 +181,17 @@ class RowData:
 
     def displaced(self, costs: CostModel) -> bool:
         """Whether streamed rows displace one another in the first cache before they are read: it
-        holds a line of less than half as many as are fetched ahead."""
-        return self.streams and costs.half * self.resident < costs.ahead
+        holds a line of fewer than are fetched ahead."""
+        return self.streams and self.resident < costs.ahead
 
-    def lost(self, tile: Tile, costs: CostModel) -> float:
-        """Lines per step of the reduction that were fetched ahead and displaced: of streamed rows,
-        or the first one of a step's columns."""
+    def lost(self, rows: Sequence[int], costs: CostModel) -> float:
+        """Cycles per step of the reduction for what was fetched ahead and displaced: for each piece
+        of streamed rows, whose lines come one after another, or the first line of a step's columns.
+        """
         if not self.displaced(costs):
-            return max(0.0, 1 - self.apart / costs.ahead)
-        lines = math.ceil(tile.width * self.itemsize / costs.machine.line)
-        part = max(0.0, 1 - self.resident * lines / costs.ahead)
-        return part * lines * self._fetched(tile.rows)
+            return costs.lost_line * max(0.0, 1 - self.apart / costs.ahead)
+        part = 1 - self.resident / costs.ahead
+        return costs.lost_piece * part * self._fetched(rows)
 
     def loads(self, rows: Sequence[int], vectors: int) -> float:
         """Loads of rows of a tile per step of the reduction."""
@@ -216,13 +216,19 @@ class RowData:
         return 1 if shared is None else shared.taps
 
     def _fetched(self, rows: Sequence[int]) -> float:
-        """Vectors per step that are not in the first cache, of a tile of one vector: those that are
-        new, if it keeps the others, and the results, until the next row of the window reads them.
+        """Vectors per step that are not in the first cache, of a tile of one vector. Only those
+        that are new, if it keeps what this tile and the next one read, and the results; all, but
+        once for rows above one another, if it keeps them until the next row of the window.
         """
         if self.window is None or self.above is None:
             return self.loads(rows, 1)
-        between = rows[-2] * self.window.distinct(rows[-1]) + math.prod(rows)
-        return self.fresh(rows) if between < self.resident else self.loads(rows, 1)
+        high, results = self.above.distinct(rows[-2]), math.prod(rows)
+        wide = self.window.distinct(rows[-1])
+        if high * self.window.distinct(2 * rows[-1]) + results < self.resident:
+            return self.fresh(rows)
+        if rows[-2] * wide + results < self.resident:
+            return high * wide / (self.above.taps * self.window.taps)
+        return self.loads(rows, 1)
 
     def fills(self, rows: Sequence[int], vectors: int) -> float:
         """Cycles per step of the reduction until the first cache has what rows above one another
@@ -342,7 +348,7 @@ def _score(
     v = tile.vectors
     left = costs.machine.registers - costs.tile_registers - m * v
     shares = data.held(tile.rows, v) <= left
-    if v > left or (not shares and not data.displaced(costs)):
+    if v > left or not (shares or _reloads(tile, costs, data)):
         return 0.0
     useful = _useful(columns, tile.width)
     for extent, factor in zip(rows, tile.rows, strict=True):
@@ -370,12 +376,19 @@ def _score(
     late += costs.exposed_traffic * max(0.0, fills)
     if data.far(rows, tile):
         late += costs.far_byte * tile.lanes * data.itemsize * v
-    late += costs.lost_line * data.lost(tile, costs)
+    late += data.lost(tile.rows, costs)
     if m > data.resident and not data.streams:
         late += costs.far_broadcast * loads
     exposed = 1.0 if data.streams else costs.exposed
     cycles = taken + exposed * (near + loop) + late
     return useful * (work / per_cycle) / cycles
+
+
+def _reloads(tile: Tile, costs: CostModel, data: RowData) -> bool:
+    """Whether rows may load again what they share: in the first cache others displace it anyway.
+    Where many are above one another, the compiler would store and load accumulators instead."""
+    few = math.prod(tile.rows) * tile.vectors <= costs.results_above
+    return data.displaced(costs) and (few or math.prod(tile.rows[:-1]) == 1)
 
 
 def _issued(tile: Tile, costs: CostModel, data: RowData) -> tuple[float, float]:
