@@ -22,8 +22,10 @@ from tilewright.frontends.torch.aten.importer import (
     missing,
     unsupported,
 )
+from tilewright.frontends.torch.aten.rules import name_of
 from tilewright.frontends.torch.checks import checks_last, passed, token_count
 from tilewright.frontends.torch.drawn import check_drawn, draws_first
+from tilewright.frontends.torch.parts import DRAWN_BY_TORCH, Parts, left_to_torch
 from tilewright.frontends.torch.shared import distinct
 from tilewright.frontends.torch.sized import is_open, numbers_of, open_places, sized
 from tilewright.graph.nodes import Graph
@@ -48,12 +50,12 @@ def backend(
     def trained(graph: Any, inputs: Sequence[Any]) -> Callable[..., Any]:
         """For forward passes with a backward pass, and for these: weights change at each step."""
         boxed: Callable[..., Any] = make_boxed_func(
-            CapturedGraph(graph, (), compile, settings)
+            _function(graph, (), compile, settings)
         )
         return boxed
 
     def used(graph: Any, inputs: Sequence[Any]) -> Callable[..., Any]:
-        captured = CapturedGraph(graph, _static(graph), compile, settings)
+        captured = _function(graph, _static(graph), compile, settings)
         boxed: Callable[..., Any] = make_boxed_func(captured)
         return boxed
 
@@ -66,6 +68,35 @@ def backend(
     with config.patch(unlift_effect_tokens=True):  # tokens are no inputs of the graphs
         run: Callable[..., Any] = prepare(module, list(example_inputs))
     return run
+
+
+def _function(
+    module: Any,
+    frozen: Sequence[int],
+    compile: Compile,
+    settings: ImportSettings,
+) -> Callable[..., Any]:
+    """The function that runs a graph, apart from single operators that PyTorch runs.
+
+    If one has no rule, a warning names it.
+    """
+
+    def make(module: Any, frozen: Sequence[int]) -> CapturedGraph:
+        return CapturedGraph(module, frozen, compile, settings)
+
+    left = {name_of(n.target) for n in left_to_torch(module)}
+    if not left:
+        return make(module, frozen)
+    unknown = left.difference(DRAWN_BY_TORCH)
+    absent = {name: at for name, at in missing(module).items() if name in unknown}
+    if absent:
+        count = len(module.graph.nodes)
+        warnings.warn(
+            f"PyTorch runs a graph of {count} nodes in part: {unsupported(absent)}",
+            TilewrightWarning,
+            stacklevel=2,
+        )
+    return Parts(module, frozen, make)
 
 
 def _static(graph: Any) -> Sequence[int]:
@@ -83,8 +114,8 @@ def _static(graph: Any) -> Sequence[int]:
 class CapturedGraph:
     """One graph as a function of tensors. frozen: the positions of inputs that stay the same.
 
-    If a rule rejects extents that are open, there is a graph for each of their values. If an
-    operator has no rule, or its rule rejects a use, PyTorch runs the graph, with a warning that
+    If a rule rejects extents that are open, there is a graph for each of their values. If a rule
+    rejects a use, or an operator of a branch has none, PyTorch runs the graph, with a warning that
     names the operator.
     """
 
