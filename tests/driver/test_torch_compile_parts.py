@@ -167,3 +167,37 @@ def test_a_constant_of_the_graph_is_known_to_all_parts():
 def test_what_changes_a_tensor_in_place_is_no_part_of_its_own():
     module = traced(lambda x: x.exp().igamma_(x), torch.rand(2))
     assert left_to_torch(module) == []
+
+
+class Kept(torch.nn.Module):
+    """Keys that the graph itself writes, beside a weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(3, 3)
+        self.register_buffer("keys", torch.zeros(5, 3))
+
+    def forward(self, x, at):
+        self.keys.index_copy_(0, at, self.layer(x))
+        return self.keys.sum(0)
+
+
+def test_a_buffer_that_the_graph_changes_is_no_constant(monkeypatch):
+    built = []
+    make = CapturedGraph._built
+    monkeypatch.setattr(
+        CapturedGraph,
+        "_built",
+        lambda self, args: (built.append(self._frozen), make(self, args))[1],
+    )
+    module = Kept()
+    run = torch.compile(module, backend=backend)
+    with torch.no_grad():
+        wanted = torch.zeros(5, 3)
+        for n in range(4):
+            x = torch.randn(1, 3)
+            wanted[n] = module.layer(x)
+            torch.testing.assert_close(run(x, torch.tensor([n])), wanted.sum(0))
+    torch.testing.assert_close(module.keys, wanted)
+    (frozen,) = built
+    assert len(frozen) == 2

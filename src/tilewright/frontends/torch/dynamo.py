@@ -24,6 +24,7 @@ from tilewright.frontends.torch.aten.importer import (
 )
 from tilewright.frontends.torch.aten.rules import name_of
 from tilewright.frontends.torch.checks import checks_last, passed, token_count
+from tilewright.frontends.torch.complex_edges import real_edges
 from tilewright.frontends.torch.drawn import check_drawn, draws_first
 from tilewright.frontends.torch.parts import DRAWN_BY_TORCH, Parts, left_to_torch
 from tilewright.frontends.torch.shared import distinct
@@ -100,7 +101,10 @@ def _function(
 
 
 def _static(graph: Any) -> Sequence[int]:
-    """The inputs of the graph that are parameters and buffers of a module."""
+    """The inputs of the graph that are parameters and buffers of a module, and stay the same.
+
+    A buffer that the graph itself changes, such as a cache of keys, differs at each call.
+    """
     from torch._guards import TracingContext
 
     context = TracingContext.try_get()
@@ -108,7 +112,8 @@ def _static(graph: Any) -> Sequence[int]:
     if about is None:
         return ()
     tokens = token_count(graph)  # PyTorch counts them, too
-    return [n - tokens for n in about.static_input_indices]
+    static = [n - tokens for n in about.static_input_indices]
+    return [n for n in static if not about.input_info[n].mutates_data]
 
 
 class CapturedGraph:
@@ -130,11 +135,13 @@ class CapturedGraph:
         self._given = frozen
         drawn, self._draws = draws_first(module)
         checked, self._checks = checks_last(drawn)
-        self._results = distinct(checked)
+        self._edges = real_edges(checked)
+        self._results = distinct(self._edges.module)
         self._module = self._results.module
         places = [n for n in self._module.graph.nodes if n.op == "placeholder"]
         self._names = [n.name for n in places]
-        self._frozen = [n for n in frozen if n < len(places)]
+        inputs = set(range(len(places))).difference(self._edges.inputs)
+        self._frozen = [n for n in frozen if n in inputs]
         held = [n.meta.get("val") for n in places]
         self._numbers = _numbers(held)
         self._compile = compile
@@ -207,16 +214,21 @@ class CapturedGraph:
         places = [self._names.index(name) for name in names]
         results = self._results
         if not results.whole:
-            return lambda *given: passed(self._checks, results.of((), given))
+            return self._outside(lambda *given: results.of((), given))
         run = self._compile(graph)
         orders = [_order(held) for held in results.whole]
 
         def call(*args: Any) -> tuple[Any, ...]:
             found = _tensors(run(*[args[n] for n in places]))
             parts = list(map(_as_described, found, results.whole, orders))
-            return passed(self._checks, results.of(parts, args))
+            return results.of(parts, args)
 
-        return call
+        return self._outside(call)
+
+    def _outside(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        """A function of the graph's own inputs, from one that does what the changed graph does."""
+        whole = self._edges.around(run)
+        return lambda *args: passed(self._checks, whole(*args))
 
 
 def _of_tensors(operator: str) -> bool:
