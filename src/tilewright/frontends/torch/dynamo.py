@@ -22,8 +22,11 @@ from tilewright.frontends.torch.aten.importer import (
     missing,
     unsupported,
 )
+from tilewright.frontends.torch.aten.rules import name_of
 from tilewright.frontends.torch.checks import checks_last, passed, token_count
+from tilewright.frontends.torch.complex_edges import real_edges
 from tilewright.frontends.torch.drawn import check_drawn, draws_first
+from tilewright.frontends.torch.parts import DRAWN_BY_TORCH, Parts, left_to_torch
 from tilewright.frontends.torch.shared import distinct
 from tilewright.frontends.torch.sized import is_open, numbers_of, open_places, sized
 from tilewright.graph.nodes import Graph
@@ -48,12 +51,12 @@ def backend(
     def trained(graph: Any, inputs: Sequence[Any]) -> Callable[..., Any]:
         """For forward passes with a backward pass, and for these: weights change at each step."""
         boxed: Callable[..., Any] = make_boxed_func(
-            CapturedGraph(graph, (), compile, settings)
+            _function(graph, (), compile, settings)
         )
         return boxed
 
     def used(graph: Any, inputs: Sequence[Any]) -> Callable[..., Any]:
-        captured = CapturedGraph(graph, _static(graph), compile, settings)
+        captured = _function(graph, _static(graph), compile, settings)
         boxed: Callable[..., Any] = make_boxed_func(captured)
         return boxed
 
@@ -68,8 +71,40 @@ def backend(
     return run
 
 
+def _function(
+    module: Any,
+    frozen: Sequence[int],
+    compile: Compile,
+    settings: ImportSettings,
+) -> Callable[..., Any]:
+    """The function that runs a graph, apart from single operators that PyTorch runs.
+
+    If one has no rule, a warning names it.
+    """
+
+    def make(module: Any, frozen: Sequence[int]) -> CapturedGraph:
+        return CapturedGraph(module, frozen, compile, settings)
+
+    left = {name_of(n.target) for n in left_to_torch(module)}
+    if not left:
+        return make(module, frozen)
+    unknown = left.difference(DRAWN_BY_TORCH)
+    absent = {name: at for name, at in missing(module).items() if name in unknown}
+    if absent:
+        count = len(module.graph.nodes)
+        warnings.warn(
+            f"PyTorch runs a graph of {count} nodes in part: {unsupported(absent)}",
+            TilewrightWarning,
+            stacklevel=2,
+        )
+    return Parts(module, frozen, make)
+
+
 def _static(graph: Any) -> Sequence[int]:
-    """The inputs of the graph that are parameters and buffers of a module."""
+    """The inputs of the graph that are parameters and buffers of a module, and stay the same.
+
+    A buffer that the graph itself changes, such as a cache of keys, differs at each call.
+    """
     from torch._guards import TracingContext
 
     context = TracingContext.try_get()
@@ -77,14 +112,15 @@ def _static(graph: Any) -> Sequence[int]:
     if about is None:
         return ()
     tokens = token_count(graph)  # PyTorch counts them, too
-    return [n - tokens for n in about.static_input_indices]
+    static = [n - tokens for n in about.static_input_indices]
+    return [n for n in static if not about.input_info[n].mutates_data]
 
 
 class CapturedGraph:
     """One graph as a function of tensors. frozen: the positions of inputs that stay the same.
 
-    If a rule rejects extents that are open, there is a graph for each of their values. If an
-    operator has no rule, or its rule rejects a use, PyTorch runs the graph, with a warning that
+    If a rule rejects extents that are open, there is a graph for each of their values. If a rule
+    rejects a use, or an operator of a branch has none, PyTorch runs the graph, with a warning that
     names the operator.
     """
 
@@ -99,11 +135,13 @@ class CapturedGraph:
         self._given = frozen
         drawn, self._draws = draws_first(module)
         checked, self._checks = checks_last(drawn)
-        self._results = distinct(checked)
+        self._edges = real_edges(checked)
+        self._results = distinct(self._edges.module)
         self._module = self._results.module
         places = [n for n in self._module.graph.nodes if n.op == "placeholder"]
         self._names = [n.name for n in places]
-        self._frozen = [n for n in frozen if n < len(places)]
+        inputs = set(range(len(places))).difference(self._edges.inputs)
+        self._frozen = [n for n in frozen if n in inputs]
         held = [n.meta.get("val") for n in places]
         self._numbers = _numbers(held)
         self._compile = compile
@@ -176,16 +214,21 @@ class CapturedGraph:
         places = [self._names.index(name) for name in names]
         results = self._results
         if not results.whole:
-            return lambda *given: passed(self._checks, results.of((), given))
+            return self._outside(lambda *given: results.of((), given))
         run = self._compile(graph)
         orders = [_order(held) for held in results.whole]
 
         def call(*args: Any) -> tuple[Any, ...]:
             found = _tensors(run(*[args[n] for n in places]))
             parts = list(map(_as_described, found, results.whole, orders))
-            return passed(self._checks, results.of(parts, args))
+            return results.of(parts, args)
 
-        return call
+        return self._outside(call)
+
+    def _outside(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        """A function of the graph's own inputs, from one that does what the changed graph does."""
+        whole = self._edges.around(run)
+        return lambda *args: passed(self._checks, whole(*args))
 
 
 def _of_tensors(operator: str) -> bool:

@@ -154,10 +154,23 @@ def _imaginary(c: AtenCall) -> Value:
     return found
 
 
+@complex_rule("aten.sgn")
+def _direction(c: AtenCall) -> Complex:
+    """The number over its size; zero of zero."""
+    x = c["self"]
+    size = TensorTerm(c, _magnitude(c, x))
+    divisor = size.equals(0).chosen(1, size).value
+    return Complex(c.op("Div", x.real, divisor), c.op("Div", x.imag, divisor))
+
+
 @complex_rule("aten.abs")
 def _size(c: AtenCall) -> Value:
+    return _magnitude(c, c["self"])
+
+
+def _magnitude(c: AtenCall, x: Complex) -> Value:
     """Scaled by the larger part, so that squares do not overflow."""
-    pairs = in_pairs(c, c["self"])
+    pairs = in_pairs(c, x)
     sizes = c.op("Abs", pairs)
     axes = c.ints(-1)
     most = TensorTerm(c, c.op("ReduceMax", sizes, axes, keepdims=1))

@@ -1,0 +1,180 @@
+"""A captured graph in parts: those that are compiled, and single operators that PyTorch runs.
+
+The latter have no rule, or draw random numbers by PyTorch's own methods from a tensor of the graph,
+as `poisson` does. Parts run in the order of the graph, in which numbers are drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import attrgetter
+from typing import Any, Final
+
+from tilewright.base.dataclass import dataclass
+from tilewright.frontends.torch.aten.importer import has_rule
+from tilewright.frontends.torch.aten.rules import GETITEM, name_of
+
+Run = Callable[..., Any]
+# Makes a part run. The sequence: the positions of its inputs that stay the same.
+Make = Callable[[Any, Sequence[int]], Run]
+
+# The methods of PyTorch reject numbers, so that how many they draw depends on the tensor.
+DRAWN_BY_TORCH: Final = (
+    "aten.poisson.default",
+    "aten.binomial.default",
+    "aten._standard_gamma.default",
+    "aten._sample_dirichlet.default",
+)
+# Nodes that order others by tokens, which are no tensors.
+_ORDERED: Final = ("torch.ops.higher_order.with_effects", "prims._make_token.default")
+
+
+def left_to_torch(module: Any) -> list[Any]:
+    """The nodes that PyTorch runs in a graph whose other nodes are compiled.
+
+    None in a graph that is ordered by tokens. What changes tensors in place is not one.
+    """
+    nodes = [n for n in module.graph.nodes if n.op == "call_function"]
+    if any(name_of(n.target) in _ORDERED for n in nodes):
+        return []
+    return [n for n in nodes if _is_left(n.target)]
+
+
+def _is_left(target: Any) -> bool:
+    schema = getattr(target, "_schema", None)
+    if schema is None or schema.is_mutable:  # not an operator of tensors
+        return False
+    return name_of(target) in DRAWN_BY_TORCH or not has_rule(target)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """run: a function of the values of `takes`, with a value for each of `gives`.
+
+    ends: what no later part takes. All are nodes of the whole graph.
+    """
+
+    run: Run
+    takes: Sequence[Any]
+    gives: Sequence[Any]
+    ends: Sequence[Any]
+
+
+class Parts:
+    """A graph as a function of tensors. frozen: the positions of inputs that stay the same."""
+
+    def __init__(self, module: Any, frozen: Sequence[int], make: Make) -> None:
+        nodes = list(module.graph.nodes)
+        self._inputs = [n for n in nodes if n.op == "placeholder"]
+        self._module = module
+        self._make = make
+        self._frozen = {self._inputs[n] for n in frozen if n < len(self._inputs)}
+        (output,) = [n for n in nodes if n.op == "output"]
+        self._results = output.args[0]
+        groups = list(_groups(module))
+        last = {n: k for k, group in enumerate(groups) for n in _taken(group)}
+        last |= dict.fromkeys(output.all_input_nodes, len(groups))
+        self._parts = [self._part(k, g, last) for k, g in enumerate(groups)]
+
+    def __call__(self, *args: Any) -> Any:
+        held = dict(zip(self._inputs, args, strict=True))
+        for part in self._parts:
+            given = [held[n] for n in part.takes]
+            for node in part.ends:
+                del held[node]
+            held.update(zip(part.gives, part.run(*given), strict=True))
+        return tuple(self._valued(self._results, held))
+
+    def _valued(self, arguments: Any, held: Mapping[Any, Any]) -> Any:
+        """Arguments with values in place of nodes."""
+        import torch
+
+        def value(node: Any) -> Any:
+            if node.op == "get_attr":
+                return attrgetter(node.target)(self._module)
+            return held[node]
+
+        return torch.fx.node.map_arg(arguments, value)
+
+    def _part(self, place: int, group: Sequence[Any], last: Mapping[Any, int]) -> _Part:
+        """The group of nodes at a place; `last` has the place where each node is last taken."""
+        takes = _taken(group)
+        gives = [n for n in group if last.get(n, -1) > place]
+        ends = [n for n in takes if last[n] == place]
+        how = self._left if _is_left(group[0].target) else self._compiled
+        return _Part(how(group, takes, gives), takes, gives, ends)
+
+    def _left(
+        self,
+        group: Sequence[Any],
+        takes: Sequence[Any],
+        gives: Sequence[Any],
+    ) -> Run:
+        def run(*given: Any) -> Sequence[Any]:
+            held = dict(zip(takes, given, strict=True))
+            for node in group:
+                args, kwargs = self._valued((node.args, node.kwargs), held)
+                held[node] = node.target(*args, **kwargs)
+            return [held[n] for n in gives]
+
+        return run
+
+    def _compiled(
+        self,
+        group: Sequence[Any],
+        takes: Sequence[Any],
+        gives: Sequence[Any],
+    ) -> Run:
+        import torch
+
+        graph = torch.fx.Graph()
+        copies: dict[Any, Any] = {}
+        for node in takes:
+            copies[node] = graph.placeholder(node.name)
+            copies[node].meta = dict(node.meta)
+
+        def copied(node: Any) -> Any:
+            if node not in copies:  # an attribute of the module
+                copies[node] = graph.node_copy(node)
+            return copies[node]
+
+        for node in group:
+            copies[node] = graph.node_copy(node, copied)
+        graph.output(tuple(copies[n] for n in gives))
+        module = torch.fx.GraphModule(self._module, graph)
+        frozen = [n for n, node in enumerate(takes) if node in self._frozen]
+        return self._make(module, frozen)
+
+
+def _groups(module: Any) -> Iterator[list[Any]]:
+    """The nodes of each part, in order. A result of several is taken apart where it is made."""
+    group: list[Any] = []
+    for node in module.graph.nodes:
+        if node.op != "call_function" or _takes_apart(node):
+            continue
+        whole = [node, *_results_of(node)]
+        if _is_left(node.target):
+            if group:
+                yield group
+            yield whole
+            group = []
+        else:
+            group += whole
+    if group:
+        yield group
+
+
+def _takes_apart(node: Any) -> bool:
+    return name_of(node.target) == GETITEM
+
+
+def _results_of(node: Any) -> list[Any]:
+    """The nodes that take a result of several apart."""
+    return [n for n in node.users if n.op == "call_function" and _takes_apart(n)]
+
+
+def _taken(group: Sequence[Any]) -> list[Any]:
+    """What a group takes of others, attributes of the module aside."""
+    own = set(group)
+    inputs = [n for node in group for n in node.all_input_nodes]
+    return [n for n in dict.fromkeys(inputs) if n not in own and n.op != "get_attr"]

@@ -1,0 +1,203 @@
+"""Graphs of `torch.compile` around single operators that PyTorch runs."""
+
+import warnings
+
+import pytest
+
+from tilewright.base.errors import TilewrightWarning
+from tilewright.driver.torch_backend import backend
+from tilewright.frontends.torch.dynamo import CapturedGraph
+from tilewright.frontends.torch.parts import Parts, left_to_torch
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    """Nothing that another test captured, and no graph that PyTorch runs without a word."""
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", TilewrightWarning)
+        yield
+
+
+@pytest.fixture
+def graphs(monkeypatch):
+    """The names of the operators in each graph that is compiled, and its frozen inputs."""
+    made = []
+    make = CapturedGraph.__init__
+
+    def noted(self, module, frozen, *given):
+        called = [n.target for n in module.graph.nodes if n.op == "call_function"]
+        made.append(([str(target).split(".")[-2] for target in called], frozen))
+        make(self, module, frozen, *given)
+
+    monkeypatch.setattr(CapturedGraph, "__init__", noted)
+    return made
+
+
+# Each draws as often as the numbers want, so that those after it tell whether it drew.
+DRAWN = {
+    "poisson": torch.poisson,
+    "binomial": lambda a: torch.binomial(torch.full_like(a, 7.0), a / (a + 1)),
+    "gamma": torch._standard_gamma,
+    "dirichlet": torch._sample_dirichlet,
+    "a distribution": lambda a: torch.distributions.Beta(a, 2 * a).sample(),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", DRAWN)
+def test_what_is_drawn_from_a_computed_tensor(name, dynamic, graphs):
+    def function(x):
+        before = torch.rand_like(x)
+        drawn = DRAWN[name](x.square() * 3 + before + 0.1)
+        return before, drawn + torch.rand_like(x), torch.randn_like(drawn)
+
+    x, found = torch.randn(5, 3), []
+    torch.distributions.Distribution.set_default_validate_args(False)
+    for f in (torch.compile(function, backend=backend, dynamic=dynamic), function):
+        torch.manual_seed(5)
+        found.append(f(x))
+    torch.distributions.Distribution.set_default_validate_args(True)
+    torch.testing.assert_close(*found)
+    assert graphs and not any("gamma" in names for names, _ in graphs)
+
+
+def around(x):
+    """An operator of one result and one of two results, one of which nobody takes."""
+    y = torch.igamma(x.exp(), x.square() + 1) * 2
+    factor, _ = torch.geqrf(y.sin())
+    return y - 1, factor.triu().sum(), x
+
+
+def test_what_has_no_rule_is_run_by_torch_alone(graphs):
+    x = torch.randn(3, 3)
+    run = torch.compile(around, backend=backend)
+    said = r"in part: no rule imports the operators prims.igamma[^;]*; aten.geqrf"
+    with pytest.warns(TilewrightWarning, match=said):
+        found = run(x)
+    torch.testing.assert_close(found, around(x))
+    names = [name for group, _ in graphs for name in group]
+    assert {"exp", "mul", "sin"} <= set(names)
+    assert not {"igamma", "geqrf", "getitem"} & set(names)
+    assert len(graphs) == 3
+    torch.testing.assert_close(run(2 * x), around(2 * x))
+
+
+def test_gradients_around_an_operator_without_a_rule():
+    weight = torch.randn(3, 3, requires_grad=True)
+
+    def function(x):
+        return torch.igamma(torch.ones(3), (x @ weight).square() + 1).sum(), weight * 2
+
+    found = []
+    x = torch.randn(2, 3)
+    for f in (torch.compile(function, backend=backend), function):
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "PyTorch runs a graph.*in part.*igamma")
+            value, doubled = f(x)
+            loss = value + doubled.sum()
+            found.append((value, torch.autograd.grad(loss, weight)))
+    torch.testing.assert_close(*found)
+
+
+def test_weights_are_constants_of_each_part(graphs):
+    layer = torch.nn.Linear(3, 3, bias=False)
+    run = torch.compile(lambda x: layer(torch.poisson(layer(x).exp())), backend=backend)
+    x = torch.randn(2, 3)
+    for scale in (1, 0.5):
+        with torch.no_grad():
+            layer.weight.mul_(scale)
+            torch.manual_seed(1)
+            found = run(x)
+            torch.manual_seed(1)
+            wanted = layer(torch.poisson(layer(x).exp()))
+        torch.testing.assert_close(found, wanted)
+    assert [len(frozen) for _, frozen in graphs] == [1, 1]
+
+
+def test_a_graph_that_is_ordered_by_tokens_stays_whole():
+    def function(x):
+        return torch.igamma(torch.linalg.inv(x).abs() + 1, x.abs())
+
+    x = torch.eye(3) + 0.1
+    with pytest.warns(TilewrightWarning, match=r"graph of \d+ nodes: .*igamma"):
+        found = torch.compile(function, backend=backend)(x)
+    torch.testing.assert_close(found, function(x))
+
+
+def traced(function, *given):
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    return make_fx(function)(*given)
+
+
+def test_values_that_no_later_part_takes_are_dropped():
+    """A part's own inputs end with it, but those of a later part, or of the caller, do not."""
+
+    def function(x, y):
+        a = x.exp()
+        b = torch.igamma(a, y)
+        c = torch.igamma(b.sin(), x)
+        return a, c.cos()
+
+    module = traced(function, torch.rand(2), torch.rand(2))
+    assert len(left_to_torch(module)) == 2
+    parts = Parts(module, (), lambda module, frozen: module)
+    ends = [[n.name for n in part.ends] for part in parts._parts]
+    assert ends == [[], ["y_1"], ["igamma"], ["sin", "x_1"], ["igamma_1"]]
+    given = torch.rand(2), torch.rand(2)
+    torch.testing.assert_close(parts(*given), function(*given))
+
+
+def test_a_constant_of_the_graph_is_known_to_all_parts():
+    steps = torch.tensor([1.0, 2.0])
+
+    def function(x):
+        return torch.igamma(x * steps, steps) + steps, steps
+
+    module = traced(function, torch.rand(2))
+    given = torch.rand(2)
+    found = Parts(module, (), lambda module, frozen: module)(given)
+    torch.testing.assert_close(found, function(given))
+
+
+def test_what_changes_a_tensor_in_place_is_no_part_of_its_own():
+    module = traced(lambda x: x.exp().igamma_(x), torch.rand(2))
+    assert left_to_torch(module) == []
+
+
+class Kept(torch.nn.Module):
+    """Keys that the graph itself writes, beside a weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(3, 3)
+        self.register_buffer("keys", torch.zeros(5, 3))
+
+    def forward(self, x, at):
+        self.keys.index_copy_(0, at, self.layer(x))
+        return self.keys.sum(0)
+
+
+def test_a_buffer_that_the_graph_changes_is_no_constant(monkeypatch):
+    built = []
+    make = CapturedGraph._built
+    monkeypatch.setattr(
+        CapturedGraph,
+        "_built",
+        lambda self, args: (built.append(self._frozen), make(self, args))[1],
+    )
+    module = Kept()
+    run = torch.compile(module, backend=backend)
+    with torch.no_grad():
+        wanted = torch.zeros(5, 3)
+        for n in range(4):
+            x = torch.randn(1, 3)
+            wanted[n] = module.layer(x)
+            torch.testing.assert_close(run(x, torch.tensor([n])), wanted.sum(0))
+    torch.testing.assert_close(module.keys, wanted)
+    (frozen,) = built
+    assert len(frozen) == 2
