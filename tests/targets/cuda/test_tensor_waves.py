@@ -9,13 +9,21 @@ import pytest
 
 from tests.targets.cuda.running import SM80, load_counted
 from tests.targets.cuda.test_cluster_tiles import DOWN, LARGE, ONE, SM90A, half
-from tests.targets.cuda.test_tensor_tiles import launches, rounded, scheduled, turned
+from tests.targets.cuda.test_tensor_convolutions import convolution
+from tests.targets.cuda.test_tensor_tiles import (
+    batched,
+    launches,
+    rounded,
+    scheduled,
+    turned,
+)
 from tests.targets.simt.products import Case, arrays, expected, interpreted, product
-from tilewright.base.dtypes import int8, int32
+from tilewright.base.dtypes import bfloat16, float16, float32, int8, int32
 from tilewright.base.errors import ScheduleError
 from tilewright.loops.launch import LaunchProgram
 from tilewright.schedule.space.patterns import classify
 from tilewright.targets.cuda import report
+from tilewright.targets.cuda.cost import best_rows, operand_requests, result_requests
 from tilewright.targets.cuda.emit import ptx
 from tilewright.targets.cuda.machine import CudaMachine, machine
 from tilewright.targets.cuda.persistent_tiles import default_time, divides_by_default
@@ -33,8 +41,10 @@ from tilewright.targets.cuda.tensor_tiling import (
     TensorTiling,
 )
 from tilewright.targets.cuda.tensor_waves import best_tensor_wave, tensor_waves
-from tilewright.targets.simt.last_wave import WHOLE, LastWave
+from tilewright.targets.simt.cost import SECTOR
+from tilewright.targets.simt.last_wave import WHOLE, LastWave, shares, workspace_bytes
 from tilewright.targets.simt.products import product_of
+from tilewright.testing.ptx.traffic import AccessKind
 
 SMALL = TensorTile(32, 32, 32, 2, 1)
 
@@ -89,6 +99,34 @@ def test_a_last_wave_of_warps_is_right(case, wave, stages):
     check(on_warps(case, wave, stages=stages), case, FIVE80)
 
 
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize(
+    ("case", "tile", "units", "wave"),
+    [
+        (convolution(9, 40, 9, 3), (64, 32, 16, 4, 1), 2, LastWave(1, 3)),
+        (convolution(9, 40, 9, 3, first=True), (64, 32, 16, 4, 1), 2, LastWave(1, 2)),
+        (
+            convolution(9, 70, 40, 3, 1, int8, first=True),
+            (32, 32, 32, 2, 1),
+            6,
+            LastWave(4, 3),
+        ),
+        (
+            convolution(7, 40, 33, 3, 1, bfloat16, 2, first=True),
+            (32, 64, 16, 1, 4),
+            5,
+            LastWave(3, 3),
+        ),
+        (batched(3, 17, 33, 50), (16, 32, 16, 1, 1), 8, LastWave(4, 4)),
+    ],
+)
+def test_channels_of_a_convolution_and_a_batch_may_be_in_parts(case, tile, units, wave):
+    of = few(SM80, units)
+    how = {"tensor_tile": tile, "last_wave": wave}
+    p = launches(scheduled(case, TensorCores(of, exact=False), **how), of)
+    check(p, case, of)
+
+
 @pytest.mark.sampled(2)  # boxes; copies by threads
 @pytest.mark.parametrize("in_boxes", [True, False])
 @pytest.mark.parametrize(
@@ -130,7 +168,65 @@ def test_a_launch_that_is_left_out_or_too_early_is_found(tiny, order):
     assert np.array_equal(made, want) == (order == (0, 1, 2))
 
 
+# -- what the model counts
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize(
+    ("case", "tile", "parts"),
+    [
+        (product(64, 96, 128, float16, float32), TensorTile(32, 32, 32, 2, 1), 4),
+        (product(64, 96, 192, int8, int32), TensorTile(32, 32, 64, 2, 1), 3),
+    ],
+)
+def test_requests_turns_and_products_are_those_of_the_closed_forms(case, tile, parts):
+    """Of the full waves and of the parts as of other tiles, but that a part's results are read from
+    shared memory once more than the results are stored: into the workspace, which is read once."""
+    wave = LastWave(1, parts)
+    p = on_warps(case, wave, tensor_tile=tile, stages=1)
+    found, _ = load_counted(p, FIVE80)
+    t = work_in(case, tile, WARPS)
+    plans = shares(t.plan, wave)
+    assert [x.grid[0] * x.grid[1] for x in p.launches[:2]] == [s.blocks for s in plans]
+    blocks, steps = (
+        sum(s.blocks for s in plans),
+        sum(s.blocks * s.steps for s in plans),
+    )
+    factors = t.plan.product.left, t.plan.product.right
+    rows = {x: best_rows(t, x, FIVE80) for x in factors}
+    fetched, stored, loaded = zip(
+        *(operand_requests(t, x, r, FIVE80) for x, r in rows.items()), strict=True
+    )
+    first, last = result_requests(t, FIVE80)
+    work = workspace_bytes(t.plan, wave)
+    for kind, of_steps, of_blocks, words in (
+        (AccessKind("global", False), fetched, (), work // 4),
+        (AccessKind("shared", True), stored, (first,), 0),
+        (AccessKind("shared", False), loaded, (last,), 0),
+    ):
+        asked = [(steps, r) for r in of_steps] + [(blocks, r) for r in of_blocks]
+        requests = sum(n * r.requests for n, r in asked) + words // 32
+        turns = sum(n * r.requests * r.turns for n, r in asked) + words * 4 // SECTOR
+        assert (found.requests[kind], found.turns[kind]) == (requests, turns)
+    results = 64 * 96 * 4
+    assert found.turns[AccessKind("global", True)] == (results + work) // SECTOR
+    assert found.products == steps * t.products
+
+
 # -- which there are, and the model
+
+
+@pytest.mark.parametrize("of", [SM80, SM90A])
+def test_the_forms_that_are_not_looked_at_would_not_be_the_fastest(of):
+    divided = 0
+    for sizes in ((1664, 2816, 8192), (640, 500, 1024), (2560, 2560, 8192)):
+        p = product_of(classify(half(*sizes)))
+        for tile in tensor_tiles(p, of, WARPS)[:8]:
+            t = tiling_of(p, tile, WARPS)
+            fastest = tensor_waves(t, of)[0]
+            assert best_tensor_wave(t, of)[0] == fastest
+            divided += fastest != WHOLE
+    assert divided >= 4
 
 
 def test_others_have_no_such_wave():

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
+import onnx.parser
 import pytest
 
+import tilewright as tw
 from tests.targets.cuda.running import load_counted
-from tests.targets.opencl.running import run
+from tests.targets.opencl.running import pocl, run
 from tests.targets.simt.products import (
     CASES,
     Case,
@@ -19,19 +24,35 @@ from tests.targets.simt.products import (
     program,
     tiled,
 )
-from tilewright.base.dtypes import int8, int32
-from tilewright.base.errors import ScheduleError
+from tilewright.base.dtypes import float32, int8, int32
+from tilewright.base.errors import MemoryLimitError, ScheduleError
+from tilewright.compute.build import map_, reduce_
+from tilewright.expr.nodes import Buffer
 from tilewright.loops.launch import LaunchProgram
 from tilewright.loops.parser import parse_program
 from tilewright.loops.shared_memory import RaceError
+from tilewright.runtime import devices
 from tilewright.schedule.space.patterns import classify
 from tilewright.targets.cuda.machine import MACHINES as NVIDIA
 from tilewright.targets.cuda.machine import machine
 from tilewright.targets.opencl.target import OpenCL
 from tilewright.targets.simt.cost import SECTOR, fetch_request, padding
-from tilewright.targets.simt.last_wave import WHOLE, LastWave, shares, workspace_bytes
-from tilewright.targets.simt.machine import GENERIC, MALI, SimtMachine
-from tilewright.targets.simt.predict import tiles, time_in_tiles, waves_of
+from tilewright.targets.simt.last_wave import (
+    WHOLE,
+    LastWave,
+    best_wave,
+    last_waves,
+    shares,
+    time_of,
+    workspace_bytes,
+)
+from tilewright.targets.simt.machine import GENERIC, MACHINES, MALI, POCL, SimtMachine
+from tilewright.targets.simt.predict import (
+    _launch_time,
+    tiles,
+    time_in_tiles,
+    waves_of,
+)
 from tilewright.targets.simt.products import product_of
 from tilewright.targets.simt.schedules import sketches
 from tilewright.targets.simt.tiling import SimtTile, Tiling, tiling
@@ -101,6 +122,90 @@ def test_channels_of_a_convolution_may_be_in_parts_and_its_window_may_not():
     last = plan_of(CASES["channels last"]())  # one step of channels, nine of the window
     assert last.steps == 9 and last.blocks == 8
     assert waves_of(last, few(SM80.simt, 5), True, False) == [WHOLE]
+
+
+def scaled(m: int, n: int, k: int) -> Case:
+    """A product and a map that reads another tensor, a row of it, and a factor."""
+    a, b, y = (Buffer(x, s, float32) for x, s in zip("ABY", ((m, k), (k, n), (m, n))))
+    t, c = Buffer("T", (m, n), float32), Buffer("C", (m, n), float32)
+    return [
+        reduce_("mm", t, (k,), "add", lambda i, j, k: a[i, k] * b[k, j]),
+        map_(
+            "scale", y, lambda i, j: t[i, j] * (t[i, j] + c[i, j]) + c[0, j] * a[i, 0]
+        ),
+    ]
+
+
+def two_sums(m: int, n: int, k: int, own: int) -> Case:
+    """Both are an index of both factors, in another order, so that they are no single one."""
+    shapes = ((m, k, own), (own, k, n), (m, n))
+    a, b, y = (Buffer(x, s, float32) for x, s in zip("ABY", shapes))
+    value = lambda i, j, k, x: a[i, k, x] * b[x, k, j]  # noqa: E731
+    return [reduce_("mm", y, (k, own), "add", value)]
+
+
+def slanted(m: int, n: int, k: int) -> Case:
+    """The sum is an index of a factor, and part of another index of it."""
+    a, b, y = (
+        Buffer(x, s, float32) for x, s in zip("ABY", ((m + k, k), (k, n), (m, n)))
+    )
+    return [reduce_("mm", y, (k,), "add", lambda i, j, k: a[i + k, k] * b[k, j])]
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize(
+    ("case", "wave", "stages"),
+    [
+        (scaled(33, 31, 34), (2, 3), 2),
+        (two_sums(20, 40, 33, 3), (2, 6), 1),
+        (two_sums(20, 40, 3, 33), (2, 5), 2),
+        (slanted(33, 31, 34), (2, 5), 1),
+    ],
+)
+def test_what_else_is_read_and_other_sums_do_not_matter(case, wave, stages):
+    of = few(GENERIC, plan_of(case, LONE_TILE).blocks - 2)
+    p = program(tiled(case, of, tile=LONE_TILE, last_wave=wave, stages=stages), of)
+    assert len(p.launches) == 3
+    given = arrays(p)
+    want = expected(case, given)
+    np.testing.assert_array_equal(interpreted(p, given), want)
+
+
+def test_blocks_of_one_step_have_no_next_one():
+    """As many parts as steps: there is nothing to fetch ahead, but in the full waves."""
+    case = product(33, 31, 34)
+    p = divided(case, few(GENERIC, 4), 5, stages=3)
+    assert plan_of(case, LONE_TILE).steps == 5
+    full, parts, _ = p.launches
+    assert [len(b.shape) for b in (*full.shared, *parts.shared)] == [3, 3, 2, 2]
+    given = arrays(p)
+    want = expected(case, given)
+    np.testing.assert_array_equal(interpreted(p, given), want)
+
+
+def test_several_products_of_a_kernel_have_a_last_wave_each():
+    """The second one reads the results of the first one, which are from two launches."""
+    one = product(33, 31, 34)
+    c, z = Buffer("C", (33, 33), float32), Buffer("Z", (33, 31), float32)
+    y = one[0].outputs[0].tensor
+    other = reduce_("pp", z, (33,), "add", lambda i, j, k: c[i, k] * y[k, j])
+    case, of = [*one, other], few(SM80.simt, 4)
+    (sketch,) = (s for s in sketches(plain(case), case, of) if s.name == "tiles")
+    how = {f"{name}.{k}": v for name in ("mm", "pp") for k, v in BOTH.items()}
+    p = program(sketch.at({**how, "pp.last_wave": (2, 5)}), of)
+    assert len(p.launches) == 6 and len(p.workspace) == 3
+    given = arrays(p)
+    want = expected(case, given)
+    np.testing.assert_array_equal(interpreted(p, given), want)
+
+
+BOTH = {"tiled": True, "tile": TILE, "last_wave": (2, 3)}
+
+
+def test_parts_are_added_by_no_more_threads_than_a_block_may_have():
+    of = replace(few(GENERIC, 4), block_threads=64)
+    p = divided(product(33, 31, 34), of, 3)
+    assert [math.prod(x.threads) for x in p.launches] == [64, 64, 64]
 
 
 @pytest.mark.parametrize(("of", "stages"), [(MALI, 1), (GENERIC, 2)])
@@ -235,6 +340,59 @@ def test_exact_sums_of_floats_are_whole_and_those_of_integers_need_not_be():
         tiles_.at({"mm.tile": TILE, "mm.last_wave": (8, 4)})
 
 
+# -- whole models
+
+
+@pytest.fixture
+def by_description(tmp_path, monkeypatch):
+    """Compiles a product for a machine of some units, whose launches and memory take no time."""
+
+    def compiled(units: int, **how: object) -> tw.Executable:
+        file = tmp_path / "machine.toml"
+        costs = "launch_ns = 0.001\nbandwidth = 1e9\ncache_bandwidth = 1e9\n"
+        file.write_text(f'like = "pocl"\nunits = {units}\n{costs}')
+        return tw.compile(MODEL, target="opencl", machine=file, cache=False, **how)
+
+    pocl()
+    monkeypatch.setenv("TILEWRIGHT_OPENCL_DEVICE", "Portable")
+    devices.find.cache_clear()
+    yield compiled
+    devices.find.cache_clear()
+
+
+MODEL = onnx.parser.parse_model("""
+<ir_version: 8, opset_import: ["": 17]>
+small (float[72, 500] x, float[500, 72] w) => (float[72, 72] y)
+{ m = MatMul(x, w) y = Relu(m) }
+""")
+
+
+def test_a_model_has_it_by_default_and_its_parts_count_against_the_memory_limit(
+    by_description,
+):
+    whole, parts = by_description(1), by_description(2)
+    rng = np.random.default_rng(0)
+    x, w = (rng.integers(-3, 4, s).astype("f") for s in ((72, 500), (500, 72)))
+    for exe in (whole, parts):
+        np.testing.assert_array_equal(exe(x, w), np.maximum(x @ w, 0))
+    of = replace(POCL, units=2, launch_ns=0.001, bandwidth=1e9, cache_bandwidth=1e9)
+    plan = plan_of(product(72, 72, 500), SimtTile(1, 1, 1, 1, 1))
+    plan = tiling(plan.product, tiles(plan.product, of, False)[0])
+    wave = waves_of(plan, of, False, False)[0]
+    assert wave != WHOLE
+    less = whole.peak_bytes - 1
+    needed = [needed_on_device(by_description, units, less) for units in (1, 2)]
+    assert needed[1] - needed[0] == workspace_bytes(plan, wave)
+
+
+def needed_on_device(by_description, units: int, less: int) -> int:
+    """Bytes of the device that a call needs, by the refusal of less."""
+    with pytest.raises(MemoryLimitError) as refused:
+        by_description(units, memory_limit=less)
+    (found,) = re.findall(r"([0-9,]+) on opencl", str(refused.value))
+    return int(found.replace(",", ""))
+
+
 # -- the model
 
 
@@ -249,17 +407,40 @@ GOLDEN = {
     ("sm_90a", 1664, 1024): (169, LastWave(37, 7)),
     ("sm_90a", 2048, 2048): (256, WHOLE),
     ("sm_90a", 4096, 4096): (1024, LastWave(100, 5)),
+    ("generic", 136, 16384): (25, LastWave(9, 7)),
+    ("generic", 1088, 2048): (1156, LastWave(4, 8)),
+    ("generic", 640, 1024): (400, WHOLE),
+    ("pocl", 72, 8192): (9, LastWave(1, 2)),  # of two cores
+    ("pocl", 100, 2048): (13, LastWave(1, 2)),
+    ("pocl", 96, 512): (12, WHOLE),
+    ("mali", 136, 16384): (25, LastWave(1, 8)),
+    ("mali", 100, 2048): (50, WHOLE),  # two are left, but a launch takes 100 us
 }
+ALL = {name: of.simt for name, of in NVIDIA.items()} | dict(MACHINES)
 
 
 @pytest.mark.parametrize(("of", "size", "depth"), GOLDEN)
 def test_the_decision_is_the_golden_one(of, size, depth):
-    simt = NVIDIA[of].simt
+    simt = ALL[of]
     p = product_of(classify(product(size, size, depth)))
-    plan = tiling(p, tiles(p, simt, True)[0])
-    assert (plan.blocks, waves_of(plan, simt, True, False)[0]) == GOLDEN[
-        of, size, depth
-    ]
+    plan = tiling(p, tiles(p, simt, simt.shared_pays)[0])
+    found = waves_of(plan, simt, simt.shared_pays, False)[0]
+    assert (plan.blocks, found) == GOLDEN[of, size, depth]
+
+
+@pytest.mark.parametrize("of", ["sm_80", "generic", "pocl"])
+def test_the_forms_that_are_not_looked_at_would_not_be_the_fastest(of):
+    simt, divided_ = ALL[of], 0
+    for size, depth in ((136, 4096), (500, 1024), (1664, 1024), (72, 8192)):
+        p = product_of(classify(product(size, size, depth)))
+        for tile in tiles(p, simt, simt.shared_pays)[:12]:
+            plan = tiling(p, tile)
+            timed = partial(_launch_time, machine=simt, staged=simt.shared_pays)
+            fastest = last_waves(plan, simt, timed, exact=False)[0]
+            time = time_of(plan, fastest, simt, timed)
+            assert best_wave(plan, simt, timed, False) == (fastest, time)
+            divided_ += fastest != WHOLE
+    assert divided_ >= 8
 
 
 def test_parts_have_to_pay_for_their_launches_and_for_memory():

@@ -320,7 +320,8 @@ def _in_tensor_tiles(
     target, last = results(s, t.plan.product)
     grid = grid_of(s, t.plan, last)
     scope: Scope = "warp" if form.persists else "shared"
-    for part in tile_parts(s, t.plan, target, last, grid, form.wave, scope):
+    how = (form.wave, scope, machine.simt)
+    for part in tile_parts(s, t.plan, target, last, grid, *how):
         own = replace(t, plan=part.plan)
         _TensorWork(s, own, machine, form, part).run(last)
 

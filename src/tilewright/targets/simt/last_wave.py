@@ -34,7 +34,7 @@ from tilewright.targets.simt.tiling import LaunchShare, Tiling
 
 PARTS: Final = 8  # of a sum, at most
 WAVES: Final = 4  # of parts, at most: of two waves of tiles, each may be in two parts
-THREADS: Final = 256  # of a block that adds parts
+THREADS: Final = 256  # of a block that adds parts, at most
 
 
 class LastWave(NamedTuple):
@@ -177,6 +177,7 @@ def tile_parts(
     grid: Sequence[str],
     wave: LastWave,
     scope: Scope,
+    machine: SimtMachine,
 ) -> list[TilePart]:
     """Divide tiles into those of full waves and the last ones, whose sums become parts. Where the
     last wave is whole, there is one kind of tile.
@@ -205,12 +206,14 @@ def tile_parts(
     )
     first, second = shares(plan, wave)
     tail = TilePart(second, copy, [rest], copied, readers)
-    divided = _divided(s, tail, wave.parts, scope)
+    divided = _divided(s, tail, wave.parts, scope, machine)
     s.compute_at(target, full, scope=scope)
     return [TilePart(first, target, [full], sums, kept), divided]
 
 
-def _divided(s: Schedule, tail: TilePart, parts: int, scope: Scope) -> TilePart:
+def _divided(
+    s: Schedule, tail: TilePart, parts: int, scope: Scope, machine: SimtMachine
+) -> TilePart:
     """The sums of tiles as parts in a workspace, which a launch of its own adds.
 
     tail: the tiles, whose results are computed for all of them, and stored by the loop over blocks.
@@ -232,7 +235,7 @@ def _divided(s: Schedule, tail: TilePart, parts: int, scope: Scope) -> TilePart:
     *_, reader = tail.stores.values()
     s.compute_at(tail.target, reader, scope="register")
     nest, _ = find_loop(s.kernel, tiles, "bind")
-    bind_elements(s, nest, THREADS)
+    bind_elements(s, nest, min(THREADS, machine.block_threads))
     part, other = f"{part}.clear", part
     s.merge(part, other)
     held = s.cache_write(work, part, scope)

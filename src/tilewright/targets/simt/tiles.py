@@ -62,7 +62,7 @@ def in_tiles(
     form = _form(plan, machine, staged, choose)
     target, last = results(s, product)
     grid = grid_of(s, plan, last)
-    for part in tile_parts(s, plan, target, last, grid, wave, "register"):
+    for part in tile_parts(s, plan, target, last, grid, wave, "register", machine):
         _schedule(s, part, machine, form)
 
 
@@ -96,7 +96,8 @@ def _schedule(
     loops = {d: sums[d] for d in _tiled_dims(plan)}
     zeros = cleared(s, part, part.target)
     s.reorder(*existing(s, [*outer, *steps, *loops.values()]))
-    around = [*part.blocks, *existing(s, outer)][-1]
+    within = existing(s, outer)
+    around = [*part.blocks, *within][-1]
     fetched = []
     for read, room in form.rooms.items():
         width = fetch_width(plan, read, room, machine)
@@ -105,7 +106,8 @@ def _schedule(
     _in_threads(s, plan, {d: zeros[d] for d in loops}, ())
     _in_threads(s, plan, loops, existing(s, steps))
     _in_threads(s, plan, {d: part.stores[d] for d in loops}, ())
-    stages = min(form.stages, extents(s.kernel)[around])
+    # A block of one step has no next one.
+    stages = min(form.stages, extents(s.kernel)[around]) if within else 1
     if stages > 1:
         fetch_ahead(s, around, fetched, machine, stages)
     bind_blocks(s, part.blocks)
