@@ -25,10 +25,12 @@ def pulled_back(
     forward: Any,
     arguments: Mapping[str, Any],
     flow: str,
-    wanted: Sequence[Value],
+    wanted: Sequence[str],
     described: Mapping[str, Any] | None = None,
 ) -> list[Value]:
-    """The gradients of the `wanted` tensors through `forward`, an operator with a rule.
+    """The gradients of the `wanted` arguments of `forward`, an operator with a rule.
+
+    An argument that is the same tensor as another one has its own gradient.
 
     arguments: of `forward`, without those that have default values. flow: the argument of `c` with
     the gradient of the first result, which has the result's shape and type. described: PyTorch's
@@ -40,9 +42,11 @@ def pulled_back(
     for name, held in (described or {}).items():
         given[name] = SimpleNamespace(meta={"val": held})
     # Constants would be folded at once, leaving nothing to differentiate.
-    unknown = {x: replace(x, name=fresh(c.build.names, x.name)) for x in wanted}
-    arguments = {n: unknown.get(a, a,) if isinstance(a, Value) else a
-                 for n, a in arguments.items()}  # fmt: skip
+    real = {n: arguments[n] for n in wanted}
+    unknown = {
+        n: replace(x, name=fresh(c.build.names, x.name)) for n, x in real.items()
+    }
+    arguments = {**arguments, **unknown}
     typer = c.build.typer
     start = len(typer.operations)
     trains, c.build.trains = c.build.trains, True
@@ -56,14 +60,14 @@ def pulled_back(
     f = Fragment(prefix, typer.known)
     found = backward(f, steps, {y: c.tensor(flow)}, list(unknown.values()))
     results = [found[u] if u in found else filled(f, u, 0) for u in unknown.values()]
-    real = {u: x for x, u in unknown.items()}
-    pieces = [_on(real, op) for op in (*steps, *f.operations)]
+    back = {u: real[n] for n, u in unknown.items()}
+    pieces = [_on(back, op) for op in (*steps, *f.operations)]
     new = (
         typer.add(
             pieces,
             f.constants,
         )
-        | real
+        | back
     )
     return [
         new.get(

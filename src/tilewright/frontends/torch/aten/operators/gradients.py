@@ -68,8 +68,8 @@ def _by_row(row: Pullback) -> Rule:
         else:
             asked = [True] * len(row.wanted)
         there = [n for n, wanted in zip(row.wanted, asked, strict=True) if wanted]
-        tensors = [c.tensor(n) for n in there]
-        found = dict(zip(there, pulled_back(c, forward, arguments, row.flow, tensors)))
+        flows = pulled_back(c, forward, arguments, row.flow, there)
+        found = dict(zip(there, flows, strict=True))
         results = [found.get(n) for n in row.wanted]
         if len(results) > 1:
             return results
@@ -90,10 +90,9 @@ def _convolution(c: AtenCall) -> list[Value | None]:
     arguments = {n: c[n] for n in (*names, *shared)}
     by_input, by_weight, by_bias = c["output_mask"]
     there = [n for n, asked in zip(names, (by_input, by_weight), strict=True) if asked]
-    tensors = [c.tensor(n) for n in there]
     forward = operator_of("convolution.default")
     if there:
-        flows = pulled_back(c, forward, arguments, "grad_output", tensors)
+        flows = pulled_back(c, forward, arguments, "grad_output", there)
     else:
         flows = []
     found = dict(zip(there, flows, strict=True))
@@ -145,7 +144,9 @@ def _linear(operator: str, forward: str, sizes: Callable[[AtenCall], Any]) -> No
         x = _any(c)
         arguments[names[0]] = x
         described = {names[0]: c.result}
-        (found,) = pulled_back(c, target, arguments, "grad_output", [x], described)
+        (found,) = pulled_back(
+            c, target, arguments, "grad_output", names[:1], described
+        )
         return found
 
 
