@@ -82,7 +82,7 @@ def divided(case: Case, of: SimtMachine, parts: int, **how: object) -> LaunchPro
     wave = LastWave(left, parts)
     tile = TILE if of.warp > 1 else LONE_TILE
     p = program(tiled(case, of, tile=tile, last_wave=wave, **how), of)
-    assert [len(x.params) for x in p.launches] and len(p.launches) == 3
+    assert len(p.launches) == 3 and p.launches[1].grid == (parts, left, 1)
     return p
 
 
