@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from benchmarks import harness, models
+from benchmarks import harness
 from tilewright.base import events
 from tilewright.driver.compilation import target_of
 from tilewright.driver.graph_passes import passed
@@ -66,14 +66,13 @@ def counted(title: str, found: Mapping[str, int]) -> Iterator[str]:
 @click.option(
     "--optimize", type=click.Choice(["off", "fast", "search"]), default="fast"
 )
-@click.option("--dir", "directory", type=Path, default=None, help="Of the networks.")
-def main(networks: tuple[str, ...], optimize: str, directory: Path | None) -> None:
+@harness.directory_option
+def main(networks: tuple[str, ...], optimize: str, directory: Path) -> None:
     """Say what was applied to each network."""
     for name in networks or NETWORKS:
         path = name
         if not Path(name).is_file():
-            where = directory or models.default_directory()
-            path = str(harness.prepare(name, where)[0])
+            path = str(harness.prepare(name, directory)[0])
         click.echo(f"== {name}")
         for line in applied(path, Options(threads=1, optimize=optimize)):
             click.echo(line)

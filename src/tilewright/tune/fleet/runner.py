@@ -49,9 +49,10 @@ class Fleet:
 
     def __init__(self, address: str, keys: Path | None = None) -> None:
         self.address = engine.checked(address, keys)
+        distributed = engine.distributed()
         try:
             engine.expect_open(self.address, _CONNECT)
-            self.client = engine.distributed().Client(
+            self.client = distributed.Client(
                 self.address,
                 security=engine.security(keys),
                 timeout=_CONNECT,
