@@ -294,7 +294,8 @@ def test_a_closed_port_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> No
     """Dask would, until its time is over."""
     with socket.socket() as bound:  # bound, but nothing listens
         bound.bind(("127.0.0.1", 0))
-        monkeypatch.setattr(engine, "distributed", lambda: pytest.fail("it was asked"))
+        asked = SimpleNamespace(Client=lambda *_, **__: pytest.fail("it was asked"))
+        monkeypatch.setattr(engine, "distributed", lambda: asked)
         address = f"127.0.0.1:{bound.getsockname()[1]}"
         with pytest.raises(ExecutionError, match=r"no scheduler answers .* refused"):
             Fleet(address)
