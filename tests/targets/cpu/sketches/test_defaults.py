@@ -419,6 +419,88 @@ def test_a_zen_5_takes_tiles_of_more_results(
     assert choose([28, 28], channels, lanes, costs, data).value == expected
 
 
+@pytest.mark.parametrize(
+    ("window", "resident", "ahead"),
+    [
+        (Window(3, 2, 1), 128, 0),
+        (Window(3, 2, 1), 127, 128),
+        (Window(3, 4, 2), 96, 128),
+        (Window(3, 2, 1), 64, 128),
+        # It holds a line of fewer than are fetched ahead without those in between.
+        (Window(3, 2, 1), 63, 64),
+        # No rows in between: one tap apart, nearer than taps, or rows that share nothing.
+        (Window(3, 1, 1), 64, 0),
+        (Window(3, 1, 2), 64, 0),
+        (None, 64, 0),
+    ],
+    ids=str,
+)
+def test_rows_that_a_stride_passes_over_are_fetched_ahead(
+    window: Window | None, resident: int, ahead: int
+) -> None:
+    costs = replace(WIDE, ahead=64)
+    data = RowData(streams=True, resident=resident, window=window)
+    assert data.displaced(costs) == (ahead > 0)
+    part = (1 - resident / ahead) if ahead else 0
+    assert data.lost((1,), costs) == pytest.approx(part * costs.lost_piece)
+    assert not replace(data, streams=False).displaced(costs)
+
+
+@pytest.mark.parametrize(
+    ("window", "rows", "left", "spilled"),
+    [
+        # 13 vectors of a row and 6 more weights beside 15 registers, in each of 4 rows.
+        (Window(7, 2, 1), (4, 4), 15, 4 * 4 / 7),
+        (Window(7, 2, 1), (3, 4), 19, 0),
+        (Window(7, 2, 1), (3, 4), 18, 3 / 7),
+        # Side by side, weights are used once; one tap apart, fewer vectors are needed at a time.
+        (Window(7, 2, 1), (1, 4), 15, 0),
+        (Window(7, 2, 1), (4,), 15, 0),
+        (Window(7, 1, 1), (4, 4), 15, 0),
+        (Window(7, 1, 2), (4, 4), 15, 0),
+        (Window(7, 2, 1), (4, 1), 15, 0),
+        (None, (4, 4), 15, 0),
+    ],
+    ids=str,
+)
+def test_weights_of_strided_windows_need_registers(
+    window: Window | None, rows: tuple[int, ...], left: int, spilled: float
+) -> None:
+    data = RowData(streams=True, window=window, above=window)
+    assert data.spilled(rows, 1, left) == pytest.approx(spilled)
+
+
+@pytest.mark.parametrize(
+    ("size", "taps", "channels", "expected"),
+    [
+        (28, 3, 96, (4, 4, 1)),
+        (28, 5, 96, (4, 4, 1)),
+        # Four rows of four would not leave registers for the weights.
+        (28, 7, 96, (7, 2, 1)),
+        # Rows displace one another with those in between: pieces of several vectors.
+        (14, 3, 128, (2, 2, 4)),
+        (14, 3, 384, (2, 2, 4)),
+        (28, 5, 384, (2, 2, 4)),
+        # The wait for these hides loads of what does not fit beside the weights.
+        (14, 7, 384, (3, 2, 2)),
+        (14, 3, 512, (1, 2, 8)),
+    ],
+)
+def test_a_zen_5_takes_tiles_of_strided_windows(
+    size: int, taps: int, channels: int, expected: tuple[int, ...]
+) -> None:
+    costs = cost_model(machine("znver5"))
+    window = Window(taps, 2, 1)
+    data = RowData(
+        streams=True,
+        resident=costs.resident_rows(4 * channels),
+        window=window,
+        above=window,
+        filled=2.0,
+    )
+    assert choose([size, size], channels, 16, costs, data).value == expected
+
+
 def test_fewer_pipes_of_vectors_hide_more_of_their_loads() -> None:
     """Where half as many products issue, single vectors are bound by them and not by loads."""
     both = {n: gain([28], 16, 16, replace(WIDE, multiplied=n)) for n in (64.0, 128.0)}

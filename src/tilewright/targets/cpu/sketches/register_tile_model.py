@@ -110,6 +110,11 @@ class Window:
     step: int
     dilation: int
 
+    @property
+    def stride(self) -> int:
+        """Taps between a row and the next one, at least 1."""
+        return max(1, self.step // self.dilation)
+
     def distinct(self, rows: int) -> int:
         """Vectors that this many rows read."""
         places = {
@@ -182,7 +187,7 @@ class RowData:
     def displaced(self, costs: CostModel) -> bool:
         """Whether streamed rows displace one another in the first cache before they are read: it
         holds a line of fewer than are fetched ahead."""
-        return self.streams and self.resident < costs.ahead
+        return self.streams and self.resident < self._ahead(costs)
 
     def lost(self, rows: Sequence[int], costs: CostModel) -> float:
         """Cycles per step of the reduction for what was fetched ahead and displaced: for each piece
@@ -190,7 +195,7 @@ class RowData:
         """
         if not self.displaced(costs):
             return costs.lost_line * max(0.0, 1 - self.apart / costs.ahead)
-        part = 1 - self.resident / costs.ahead
+        part = 1 - self.resident / self._ahead(costs)
         return costs.lost_piece * part * self._fetched(rows)
 
     def loads(self, rows: Sequence[int], vectors: int) -> float:
@@ -210,10 +215,28 @@ class RowData:
             return 0
         return shared.distinct(rows[-1]) * vectors
 
+    def spilled(self, rows: Sequence[int], vectors: int, left: int) -> float:
+        """Loads per step of the reduction of what is shared and does not fit `left` registers
+        beside the weights of its taps. Those are kept for rows above one another. Rows side by side
+        that are one tap apart need fewer of their vectors at a time, which leaves room.
+        """
+        shared = self._shared(rows)
+        if shared is None or rows[-2:-1] in ((), (1,)) or shared.stride == 1:
+            return 0.0
+        kept = self.held(rows, vectors) + (shared.taps - 1) * vectors
+        return max(0, kept - left) * math.prod(rows[:-1]) / shared.taps
+
     def steps(self, rows: Sequence[int]) -> int:
         """Steps of the reduction that are written out in its innermost loop."""
         shared = self._shared(rows)
         return 1 if shared is None else shared.taps
+
+    def _ahead(self, costs: CostModel) -> int:
+        """Rows that are fetched ahead; with those that a stride passes over, if the first cache
+        holds a line of each of the others."""
+        if self.window is None or self.resident < costs.ahead:
+            return costs.ahead
+        return costs.ahead * self.window.stride
 
     def _fetched(self, rows: Sequence[int]) -> float:
         """Vectors per step that are not in the first cache, of a tile of one vector. Only those
@@ -361,6 +384,9 @@ def _score(
     # Where shared vectors do not fit beside the accumulators, each row loads its own again: more
     # instructions, but of lines that are there.
     loads = data.loads(tile.rows, v) if shares else m * v
+    # Waits for rows that displace one another hide such loads.
+    if not data.displaced(costs):
+        loads += data.spilled(tile.rows, v, left)
     leaving = data.leaving(tile, costs.machine.has("avx512f"))
     alone = _alone(tile, loads, leaving, costs, data) if hidden else 1.0
     taken = max(work / per_cycle, (loads + v) / costs.loads, alone * latency)
