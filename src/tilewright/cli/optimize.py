@@ -121,7 +121,7 @@ def _formerly(context: click.Context, _: click.Parameter, value: float | None) -
     "seconds",
     type=DURATION,
     callback=lambda context, _, value: value or context.meta.get(FORMERLY),
-    help="Stop after this time, such as 90s, 10m; results then depend on the machine.",
+    help="Stop the search after this time, such as 90s, 10m; results then depend on the machine.",
 )
 @click.option(
     "--seconds",
