@@ -128,13 +128,13 @@ def test_without_jit_every_dimension_has_a_range(command, symbolic, perceptron):
         found.code == 1 and "batch" in found.err and "may have any extent" in found.err
     )
     found = command("run", perceptron, "--no-jit")
-    assert found.code == 1 and "--no-jit: all extents are numbers" in found.err
+    assert found.code == 2 and "--no-jit: all extents are numbers" in found.err
 
 
 @pytest.mark.parametrize("verb", ["verify", "check", "tune"])
 def test_a_range_is_refused_where_one_value_is_needed(command, symbolic, verb):
     found = command(verb, symbolic, "--dim", "batch=1..3")
-    assert found.code == 1 and "1..3, which only run, bench" in found.err, found.err
+    assert found.code == 2 and "1..3, which only run, bench" in found.err, found.err
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 1024])

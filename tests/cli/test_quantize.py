@@ -173,7 +173,7 @@ def test_an_option_without_effect_is_refused(command, perceptron, data, use, row
         value = option.type.choices[-1]
     values = () if option.is_flag else (value,)
     found = command("quantize", perceptron, *USES[use], option.opts[0], *values)
-    assert found.code == 1, found.out
+    assert found.code == 2, found.out
     assert option.opts[0] in found.err and len(found.err.splitlines()) <= 2
 
 
@@ -186,4 +186,4 @@ def test_the_target_has_the_spelling_of_the_other_verbs_too(
     assert found.code == 0, found.err
     assert json.loads(scales.read_text())["machine"] == "vta"
     found = command("quantize", perceptron, flag, "vta", "--weights", "int8")
-    assert found.code == 1 and "--for: not with --weights" in found.err, found.err
+    assert found.code == 2 and "--for: not with --weights" in found.err, found.err

@@ -42,6 +42,41 @@ def test_as_json_wrong_usage_is_json(command, perceptron, line, where, said):
     assert said in error["message"]
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("run M --target gpu", "--target: unknown target 'gpu'; known: "),
+        ("run M --mcpu znver9", "--mcpu: unknown processor 'znver9'; did you mean"),
+        ("optimize M --cost speed", "--cost: unknown cost 'speed'; choose from"),
+        ("optimize M --cost time*-1", "--cost: the weight of 'time' is -1.0"),
+        ("run M --dim tiem=3", "--dim: no dimension is called 'tiem'"),
+        ("verify M --dim batch=1..3", "--dim: batch has no single value"),
+        ("run M --dim batch", "'batch': expected NAME=EXTENT"),
+        ("run M --threads 0", "'--threads'"),
+        ("run M --math quick", "'--math'"),
+        ("run M --memory-limit much", "'--memory-limit'"),
+        ("tune M --time soon", "'--time'"),
+        ("run M --scales s.json", "--scales: --target cpu does not take it"),
+        ("run M --mean 1", "--mean: it is for pictures"),
+        ("run M --why", "--why: it explains what --profile shows"),
+        ("quantize M --for gpu --sample x.npz", "--for: "),
+        ("serve F --api-key @gone", "--api-key: the key cannot be read"),
+    ],
+)
+def test_every_wrong_option_exits_with_2(command, perceptron, tmp_path, line, said):
+    words = {"M": perceptron, "F": tmp_path}
+    found = command(*(words.get(word, word) for word in line.split()))
+    assert (found.code, found.out) == (2, "") and said in found.err, found.err
+
+
+@pytest.mark.parametrize(
+    "line", ["run gone.onnx", "run M --inputs gone.npz", "run M --memory-limit 1"]
+)
+def test_any_other_failure_exits_with_1(command, perceptron, line):
+    found = command(*(perceptron if word == "M" else word for word in line.split()))
+    assert found.code == 1, found.err
+
+
 def test_help_is_as_wide_as_the_terminal_and_whole(command, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     wide = command("run", "--help").out
@@ -93,16 +128,20 @@ def test_emit_of_one_kernel(command, perceptron):
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "code", "said"),
     [
-        ("--kernel head", "--kernel: it chooses what --emit prints. Add --emit kernel"),
-        ("--emit graph --kernel head", "the stage 'graph' is about the whole model"),
-        ("--emit kernel --kernel heed", "there is no kernel 'heed'"),
+        (
+            "--kernel head",
+            2,
+            "--kernel: it chooses what --emit prints. Add --emit kernel",
+        ),
+        ("--emit graph --kernel head", 1, "the stage 'graph' is about the whole model"),
+        ("--emit kernel --kernel heed", 1, "there is no kernel 'heed'"),
     ],
 )
-def test_emit_of_no_kernel(command, perceptron, line, said):
+def test_emit_of_no_kernel(command, perceptron, line, code, said):
     found = command("compile", perceptron, *line.split())
-    assert found.code == 1 and said in found.err, found.err
+    assert found.code == code and said in found.err, found.err
 
 
 def test_a_stage_that_a_device_has_not_is_refused(command, perceptron):

@@ -20,6 +20,7 @@ from tilewright.base.idle_threads import soon_asleep
 from tilewright.base.text import did_you_mean, visible
 from tilewright.cli import interrupt
 from tilewright.cli.groups import CommandGroup
+from tilewright.cli.wrong_option import OptionError
 
 # Name -> the module of this package whose ``command`` it is. Loaded when it is used.
 VERBS: Final[dict[str, str]] = {
@@ -119,7 +120,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
             error.hint = error.hint.flags or error.hint
         if as_json:
             click.echo(json.dumps({"error": _as_dict(error)}, indent=2))
-        return _fail(_described(error))
+        return _fail(_described(error), 2 if isinstance(error, OptionError) else 1)
 
 
 def _present(error: click.ClickException) -> click.ClickException:
@@ -178,9 +179,9 @@ def _debugging() -> bool:
         return False
 
 
-def _fail(text: str) -> int:
+def _fail(text: str, code: int = 1) -> int:
     click.echo(visible(f"tilewright: {' '.join(text.split())}"), err=True)
-    return 1
+    return code
 
 
 def _show_our_warnings_as_lines() -> None:

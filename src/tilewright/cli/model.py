@@ -15,6 +15,7 @@ from tilewright.base.text import listing
 from tilewright.cli import inputs, quantized
 from tilewright.cli.options import COMPILE, CommandOptions, refuse
 from tilewright.cli.output import progress
+from tilewright.cli.wrong_option import OptionError
 from tilewright.runtime.threads import thread_count
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def load_graph(path: Path, dims: Collection[str] = (), **how: Any) -> Graph:
                 if known
                 else "all extents are numbers"
             )
-            raise InputError(
+            raise OptionError(
                 f"no dimension is called {name!r}", where="--dim", hint=have
             )
     return graph

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,11 +28,12 @@ from tilewright.cli.options import (
     refuse,
 )
 from tilewright.cli.output import dump, note, progress, say
+from tilewright.cli.wrong_option import of_option
 
 if TYPE_CHECKING:
     from tilewright.graph.nodes import Graph
     from tilewright.graph.substitute.derivation import GraphDerivation
-    from tilewright.graph.substitute.optimize import OptimizeOutcome
+    from tilewright.graph.substitute.optimize import OptimizeOutcome, OptimizeSettings
 
 SEARCH: Final = (
     "cost",
@@ -188,6 +189,7 @@ def command(
 
     if strategy != modes.STRATEGIES[0]:
         refuse(BACKTRACKING, f"--strategy {strategy} has no such limit", "Leave it out")
+    _check_cost(cost)
     place = output or model.with_name(f"{model.stem}.optimized.onnx")
     read = load_graph(model, options.dims, standard=True, **options.reading())
     graph = specialized(read, options.dims, decompose=False)
@@ -197,9 +199,8 @@ def command(
         refuse(SEARCH, "--replay searches nothing", "Leave it out")
         _replay(graph, replay, given, place, as_json)
         return
-    how = OptimizeSettings(
-        alpha, budget, patience, math=options.math, strategy=strategy
-    )
+    limits = {"alpha": alpha, "budget": budget, "patience": patience}
+    how = _settings(OptimizeSettings(math=options.math, strategy=strategy), limits)
     with progress(f"optimizing {model.name}"), _until_interrupted() as until:
         outcome = substitution.search(
             graph,
@@ -214,6 +215,23 @@ def command(
         text = outcome.derivation.to_json().encode()
         write_whole(derivation, lambda file: file.write(text))
     _report(graph, outcome, cost, files, as_json)
+
+
+def _check_cost(cost: Mapping[str, float]) -> None:
+    from tilewright.driver.graph_cost import check_weights
+
+    with of_option("--cost"):
+        check_weights(cost)
+
+
+def _settings(
+    settings: OptimizeSettings, limits: Mapping[str, float]
+) -> OptimizeSettings:
+    """The settings with these limits, by option. Raises OptionError for a wrong one."""
+    for name, value in limits.items():
+        with of_option(f"--{name}"):
+            settings = replace(settings, **{name: value})  # type: ignore[arg-type]
+    return settings
 
 
 @contextmanager

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tilewright.base.errors import InputError
 from tilewright.base.files import write_whole
 from tilewright.base.text import plural
 from tilewright.cli import inputs, quantized
@@ -25,6 +24,7 @@ from tilewright.cli.options import (
 from tilewright.cli.output import dump, note, progress, say
 from tilewright.cli.quantize_options import QuantizeUse, check, quantize_options, taken
 from tilewright.cli.weight_only import quantize_weights
+from tilewright.cli.wrong_option import OptionError, of_option
 
 if TYPE_CHECKING:
     from tilewright.graph.nodes import Graph
@@ -141,11 +141,12 @@ def _target(machine: str) -> Any:
     """The accelerator of that name. Raises InputError for one that does not compute in bytes."""
     from tilewright.targets import registry
 
-    target = registry.target(machine)
+    with of_option("--for"):
+        target = registry.target(machine)
     if target.quantizes:
         return target
     able = [name for name in registry.names() if registry.target(name).quantizes]
-    raise InputError(
+    raise OptionError(
         f"models are not quantized for {machine!r}",
         where="--for",
         hint=f"one of {_HOST}, {', '.join(able)}",
