@@ -71,6 +71,13 @@ def _file(text: str) -> tuple[str, Path]:
     return name, Path(value)
 
 
+def _ids(text: str) -> list[int]:
+    found = [int(part) for part in text.split(",")]
+    if min(found) < 0:
+        raise ValueError(text)
+    return found
+
+
 def _amount(text: str) -> float:
     value = float(text)
     if not 0 <= value < math.inf:
@@ -109,6 +116,7 @@ _out.__name__ = "file"
 SIZE: Final = _parsed("size", parse_size, "bytes, such as 1073741824, 512M or 2GiB")
 EXTENT: Final = _parsed("name=extent", _extent, "NAME=EXTENT, such as batch=1")
 DURATION: Final = _parsed("time", _duration, "a time, such as 90s, 10m or 1.5h")
+IDS: Final = _parsed("ids", _ids, "ids of tokens, such as 5,17")
 AMOUNT: Final = _parsed("number", _amount, "a number of at least 0")
 FILE: Final = _parsed("name=file", _file, "NAME=FILE.npy, such as image=cat.npy")
 PATH: Final = click.Path(path_type=Path)
