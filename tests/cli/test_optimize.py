@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 
 import numpy as np
@@ -99,6 +100,27 @@ def test_a_mix_of_costs_is_a_sum(model, tmp_path, capsys):
     assert run(model, "-o", tmp_path / "b.onnx", *FEWER, "--json") == 0
     once = json.loads(capsys.readouterr().out)
     assert twice["before"] == 2 * once["before"]
+
+
+@pytest.mark.parametrize(
+    ("cost", "unit"),
+    [
+        ("time", " s"),
+        ("measured", " s"),
+        ("flops", " operations"),
+        ("bytes", " bytes"),
+        ("launches", " launches"),
+        ("time+measured", " s"),
+        ("time*2", ""),
+        ("time+launches*1e-6", ""),
+        ("time+launches", ""),
+    ],
+)
+def test_a_cost_has_its_unit(model, tmp_path, capsys, cost, unit):
+    out = tmp_path / "better.onnx"
+    assert run(model, "-o", out, "--dim", "N=4", "--cost", cost, "--threads", "1") == 0
+    said = capsys.readouterr().out.splitlines()[-1]
+    assert re.search(rf"cost [0-9.e+-]+{unit}( ->|:)", said), said
 
 
 @pytest.mark.parametrize(

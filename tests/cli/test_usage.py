@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -75,6 +76,49 @@ def test_every_wrong_option_exits_with_2(command, perceptron, tmp_path, line, sa
 def test_any_other_failure_exits_with_1(command, perceptron, line):
     found = command(*(perceptron if word == "M" else word for word in line.split()))
     assert found.code == 1, found.err
+
+
+@pytest.mark.parametrize("verb", ["run", "check", "verify"])
+def test_a_missing_model_brings_the_nearest_of_its_folder(command, perceptron, verb):
+    for name in (f"{perceptron.stem}x.onnx", perceptron.name.upper()):
+        found = command(verb, perceptron.with_name(name))
+        wanted = f"{name}: no such file. Did you mean {perceptron.name!r}?"
+        assert found.code == 1 and wanted in found.err, found.err
+    artifact = perceptron.with_suffix(".tw")
+    artifact.touch()
+    found = command("run", perceptron.with_name("perceptrom.tw"))
+    assert f"no such file. Did you mean {artifact.name!r}?" in found.err, found.err
+    artifact.unlink()
+    found = command(verb, perceptron.with_name("zzz.onnx"))
+    assert "no such file. Check the path" in found.err, found.err
+    found = command(verb, perceptron.parent / "gone" / "a.onnx")
+    assert "gone' cannot be listed" in found.err, found.err
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device of Linux")
+def test_a_full_disk_is_said_of_stdout(perceptron):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "tilewright", "check", str(perceptron)],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr == "tilewright: stdout: No space left on device\n"
+
+
+def test_a_full_disk_of_another_file_is_not_said_of_stdout(
+    command, perceptron, monkeypatch
+):
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("tilewright.cli.check.load_graph", full)
+    found = command("check", perceptron)
+    assert found.code == 1 and "No space left" in found.err, found.err
+    assert "stdout" not in found.err
 
 
 def test_help_is_as_wide_as_the_terminal_and_whole(command, monkeypatch):

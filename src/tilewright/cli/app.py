@@ -151,6 +151,8 @@ def _usage(error: click.ClickException) -> dict[str, object]:
 def _described(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{os.fsdecode(error.filename)}: {error.strerror}"
+    if isinstance(error, OSError) and error.strerror and _of_stdout(error):
+        return f"stdout: {error.strerror}"
     if isinstance(error, TilewrightError | OSError):
         return str(error)
     if isinstance(error, MemoryError):
@@ -159,6 +161,14 @@ def _described(error: Exception) -> str:
     text = " ".join(str(error).split())
     name = type(error).__name__
     return f"internal error: {name}: {text}. {flags.DEBUG.name}=1 shows where; please report it"
+
+
+def _of_stdout(error: OSError) -> bool:
+    """Whether the output could not be printed: the error comes from click's `echo`."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and trace.tb_frame.f_globals["__name__"] == "click.utils"
 
 
 def _as_dict(error: Exception) -> dict[str, object]:

@@ -252,7 +252,8 @@ def _extent(
     key = dim if dim is not None else f"{name}.{axis}"
     if key not in known:
         known[key] = greatest.get(key, 1)
-        which = ", the greatest of its range" if key in greatest else ""
+        of_range = f"has a range: assumed {known[key]}, its greatest"
+        said = of_range if key in greatest else f"is not given: assumed {known[key]}"
         how = f"; --dim {dim}=N changes it" if dim is not None else ""
-        note(f"dimension {key!r} is not given: assumed {known[key]}{which}{how}")
+        note(f"dimension {key!r} {said}{how}")
     return known[key]

@@ -216,11 +216,12 @@ def _loaded(
     path: Path, options: CommandOptions, files: Files, archive: Path | None, seed: int
 ) -> Prepared:
     """`prepare` for an artifact; one for ranges of shapes runs at the extents of --dim."""
+    from tilewright.frontends.files import near_file
     from tilewright.runtime.executable import Executable
     from tilewright.runtime.ranged import load
 
     if not path.exists():
-        raise ArtifactError("no such file", where=str(path), hint="Check the path")
+        raise ArtifactError("no such file", where=str(path), hint=near_file(path))
     why = ("an artifact is already compiled", "Compile the model with these options")
     refuse({*COMPILE} - {"threads", "dim"}, *why, str(path))
     start = time.perf_counter()

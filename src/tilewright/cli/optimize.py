@@ -45,6 +45,14 @@ SEARCH: Final = (
     "strategy",
     "derivation",
 )
+# Units of the costs of `graph_cost`.
+_UNITS: Final = {
+    "time": "s",
+    "measured": "s",
+    "flops": "operations",
+    "bytes": "bytes",
+    "launches": "launches",
+}
 # Options of relaxed backtracking only.
 BACKTRACKING: Final = ("alpha", "budget", "patience")
 
@@ -291,7 +299,8 @@ def _report(
         say(steps_table(list(map(asdict, steps))))
         say()
     gain = outcome.before / outcome.after if outcome.after else 1.0
-    before, after = shown_cost(outcome.before), shown_cost(outcome.after)
+    unit = _unit(weights)
+    before, after = (f"{shown_cost(c)}{unit}" for c in (outcome.before, outcome.after))
     said = f"cost {before} -> {after} ({gain:.3f} times less)"
     if not steps:
         none = "none found so far" if outcome.interrupted else "no substitution"
@@ -299,6 +308,12 @@ def _report(
     say(f"{files[-1]}: {said}; {plural(len(outcome.graph.operations), 'operation')}")
     if outcome.interrupted:
         note("the search was not finished; more --time may find more")
+
+
+def _unit(weights: Mapping[str, float]) -> str:
+    """The unit of a cost behind its number; a sum of several kinds has none."""
+    units = {_UNITS[name] for name, weight in weights.items() if weight}
+    return f" {units.pop()}" if len(units) == 1 and {*weights.values()} == {1.0} else ""
 
 
 def _replay(
