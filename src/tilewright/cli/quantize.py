@@ -66,7 +66,9 @@ def command(
     if use is QuantizeUse.WEIGHTS:
         quantize_weights(model, output, options, as_json, **own)
         return
-    graph = _graph(model, options)
+    read = load_graph(model, options.dims, **options.reading())
+    extents = _extents(read, chosen["archive"], chosen["samples"])
+    graph = specialized(read, extents | options.dims)
     target = None if use is QuantizeUse.HOST else _target(machine)
     given = _samples(graph, chosen["archive"], chosen["samples"], options)
     if target is None:
@@ -84,9 +86,27 @@ def _use(weights: str | None, machine: str) -> QuantizeUse:
     return QuantizeUse.HOST if machine == _HOST else QuantizeUse.ACCELERATOR
 
 
-def _graph(model: Path, options: CommandOptions) -> Graph:
-    read = load_graph(model, options.dims, **options.reading())
-    return specialized(read, options.dims)
+def _extents(
+    graph: Graph, archive: Path | None, files: Sequence[Path]
+) -> dict[str, int]:
+    """The extents of symbolic dimensions that the first sample shows.
+
+    In the archive of several samples they are along the first axis, which then says nothing of the
+    input's. That the other samples have the same extents is checked with their shapes.
+    """
+    found: dict[str, int] = {}
+    for path in [*files, *filter(None, [archive])]:
+        arrays = inputs.archive_of(path)
+        for v in graph.inputs:
+            shape = arrays[v.name].shape if v.name in arrays else ()
+            axes = v.shape or ()
+            if path is archive:
+                axes, shape = axes[len(axes) == len(shape) :], shape[1:]
+            if len(axes) != len(shape):
+                continue
+            pairs = zip(axes, shape, strict=True)
+            found = {a: n for a, n in pairs if isinstance(a, str)} | found
+    return found
 
 
 def _samples(
