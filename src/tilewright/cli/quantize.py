@@ -66,10 +66,10 @@ def command(
     if use is QuantizeUse.WEIGHTS:
         quantize_weights(model, output, options, as_json, **own)
         return
+    target = None if use is QuantizeUse.HOST else _target(machine)
     read = load_graph(model, options.dims, **options.reading())
     extents = _extents(read, chosen["archive"], chosen["samples"])
     graph = specialized(read, extents | options.dims)
-    target = None if use is QuantizeUse.HOST else _target(machine)
     given = _samples(graph, chosen["archive"], chosen["samples"], options)
     if target is None:
         recipe = {"method": method, **own}
