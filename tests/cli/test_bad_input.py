@@ -216,8 +216,8 @@ def test_bad_usage_is_2(command, perceptron, arguments):
 
 
 def test_unknown_target_and_processor(command, perceptron):
-    refused(command("run", perceptron, "--target", "abacus"), "abacus")
-    refused(command("run", perceptron, "--mcpu", "i286"), "i286")
+    refused(command("run", perceptron, "--target", "abacus"), "abacus", code=2)
+    refused(command("run", perceptron, "--mcpu", "i286"), "i286", code=2)
 
 
 def test_bad_flag(command, perceptron, monkeypatch):
@@ -363,6 +363,7 @@ def test_options_of_compiling_are_refused_for_an_artifact(
         refused(
             command("run", artifact, *options),
             f"{options[0]}: an artifact is already compiled",
+            code=2,
         )
 
 

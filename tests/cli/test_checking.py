@@ -191,7 +191,7 @@ def test_an_artifact_without_a_certificate(command, perceptron, tmp_path):
     assert tw.load(out).certificate is None
     found = command("verify", out)
     assert found.code == 1 and "tilewright compile --certify" in found.err
-    assert command("verify", out, "--kernels").code == 1
+    assert command("verify", out, "--kernels").code == 2
 
 
 def test_a_wrong_model_gets_no_certificate(command, perceptron, wrong_relu, tmp_path):

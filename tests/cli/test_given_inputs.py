@@ -49,7 +49,7 @@ def test_an_artifact_whose_calls_give_it(command, scaled):
     made, given = scaled.with_suffix(".tw"), scaled.parent / "all.npz"
     assert result(command, "run", made, "--inputs", given) == 5
     ran = command("run", made, "--no-default", "k")
-    assert ran.code == 1 and "--no-default: an artifact is already compiled" in ran.err
+    assert ran.code == 2 and "--no-default: an artifact is already compiled" in ran.err
     ran = command("compile", scaled, "--no-default", "x")
     assert ran.code == 1 and "the model has: 'k'" in ran.err
 

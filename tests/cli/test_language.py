@@ -46,6 +46,38 @@ def test_generate_prints_the_text_and_json_all_of_it(command, folder):
     assert ended["text"] == told["text"][: told["text"].index(stop)]
 
 
+def test_generate_continues_ids_without_a_tokenizer(command, tmp_path, monkeypatch):
+    folder = llama(tmp_path / "m", num_hidden_layers=1).write().path
+    line = ["--ids", "5,17", "--max-tokens", 4]
+    with_text = generate(command, folder, *line, "--json").json
+    assert with_text["prompt_tokens"] == 2 and with_text["text"]
+    model = tw.llm.load(folder, context=16, threads=1)
+    wanted = [t.id for t in model.generate([5, 17], max_tokens=4)]
+    (folder / "tokenizer.json").unlink()
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    found = generate(command, folder, *line, "--json").json
+    assert (found["tokens"], found["text"]) == (wanted, "")
+    assert wanted == with_text["tokens"]
+    shown = generate(command, folder, *line)
+    assert shown.code == 0 and shown.out == ",".join(map(str, wanted)) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "said"),
+    [
+        ("", 2, "give either --prompt or --ids"),
+        ("--ids 5 --prompt a", 2, "give either --prompt or --ids"),
+        ("--ids 5,-1", 2, "'5,-1': expected ids of tokens, such as 5,17"),
+        ("--ids five", 2, "'five': expected ids of tokens"),
+        ("--ids 5 --chat", 2, "--chat: a template is filled in with a text"),
+        ("--ids 5,262", 1, "262"),
+    ],
+)
+def test_generate_refuses_other_ids(command, folder, line, code, said):
+    found = generate(command, folder, *line.split())
+    assert (found.code, found.out) == (code, "") and said in found.err, found.err
+
+
 def test_generate_fills_in_the_chat_template(command, folder):
     (folder / "tokenizer_config.json").write_text(
         json.dumps({"chat_template": CHAT, "bos_token": {"content": "<s>"}})

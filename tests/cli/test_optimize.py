@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 
 import numpy as np
@@ -102,19 +103,40 @@ def test_a_mix_of_costs_is_a_sum(model, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
+    ("cost", "unit"),
+    [
+        ("time", " s"),
+        ("measured", " s"),
+        ("flops", " operations"),
+        ("bytes", " bytes"),
+        ("launches", " launches"),
+        ("time+measured", " s"),
+        ("time*2", ""),
+        ("time+launches*1e-6", ""),
+        ("time+launches", ""),
+    ],
+)
+def test_a_cost_has_its_unit(model, tmp_path, capsys, cost, unit):
+    out = tmp_path / "better.onnx"
+    assert run(model, "-o", out, "--dim", "N=4", "--cost", cost, "--threads", "1") == 0
+    said = capsys.readouterr().out.splitlines()[-1]
+    assert re.search(rf"cost [0-9.e+-]+{unit}( ->|:)", said), said
+
+
+@pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("--cost", "speed"), 1, "unknown cost 'speed'"),
+        (("--cost", "speed"), 2, "unknown cost 'speed'"),
         (("--cost", "time*fast"), 2, "'fast' is not a number"),
-        (("--cost", "time*0"), 1, "every weight is 0"),
-        (("--cost", "time+time*-3"), 1, "the weight of 'time' is -2.0"),
-        (("--patience", "0"), 1, "a patience of 0"),
-        (("--cost", "time*-1"), 1, "the weight of 'time' is -1.0"),
-        (("--alpha", "0.5"), 1, "alpha is 0.5"),
-        (("--budget", "0"), 1, "a budget of 0"),
-        (("--patience", "-1"), 1, "a patience of -1"),
+        (("--cost", "time*0"), 2, "every weight is 0"),
+        (("--cost", "time+time*-3"), 2, "the weight of 'time' is -2.0"),
+        (("--patience", "0"), 2, "a patience of 0"),
+        (("--cost", "time*-1"), 2, "the weight of 'time' is -1.0"),
+        (("--alpha", "0.5"), 2, "alpha is 0.5"),
+        (("--budget", "0"), 2, "a budget of 0"),
+        (("--patience", "-1"), 2, "a patience of -1"),
         (("--replay", "none.json"), 1, "none.json"),
-        (("--replay", "none.json", "--alpha", "2"), 1, "--alpha: --replay searches"),
+        (("--replay", "none.json", "--alpha", "2"), 2, "--alpha: --replay searches"),
     ],
 )
 def test_bad_usage_is_named_and_nothing_is_written(
@@ -182,7 +204,7 @@ def test_a_limit_of_time_by_its_former_name_is_told_the_new_one(
         told = "--seconds is called --time now" in capsys.readouterr().err
         assert told == (name == "--seconds")
     for name in ("--time", "--seconds"):
-        assert run(model, "--dim", "N=4", "--replay", steps, name, "2m") == 1
+        assert run(model, "--dim", "N=4", "--replay", steps, name, "2m") == 2
         assert f"{name}: --replay searches nothing" in capsys.readouterr().err
 
 
@@ -200,7 +222,7 @@ def test_compile_and_run_say_what_they_took(tmp_path, capsys):
     (step,) = json.loads(capsys.readouterr().out)["substitutions"]
     assert step["rule"] == "product-from-the-right"
     assert app.run(["run", str(path), "--optimize", "most"]) == 2
-    assert app.run(["run", str(path.with_suffix(".tw")), "--optimize", "fast"]) == 1
+    assert app.run(["run", str(path.with_suffix(".tw")), "--optimize", "fast"]) == 2
     assert "already compiled" in capsys.readouterr().err
 
 
@@ -242,8 +264,8 @@ def test_saturation_is_another_strategy(model, tmp_path, capsys):
     for name, array in results(made).items():
         np.testing.assert_array_equal(results(again)[name], array)
     capsys.readouterr()
-    assert run(model, *how, "--alpha", "1.1", "--patience", "3") == 1
+    assert run(model, *how, "--alpha", "1.1", "--patience", "3") == 2
     err = capsys.readouterr().err
     assert "--alpha, --patience: --strategy saturate has no such limit" in err
-    assert run(model, *how, "--replay", steps) == 1
+    assert run(model, *how, "--replay", steps) == 2
     assert "--strategy" in capsys.readouterr().err

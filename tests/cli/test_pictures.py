@@ -144,8 +144,8 @@ def test_the_command_normalizes_and_says_so(command, copying, picture, tmp_path)
 @pytest.mark.parametrize(
     ("args", "code", "said"),
     [
-        (["--mean", "0.5"], 1, "--mean: it is for pictures, but none is given"),
-        (["--input", "P", "--mean", "1,2"], 1, "2 numbers for 3 channels"),
+        (["--mean", "0.5"], 2, "--mean: it is for pictures, but none is given"),
+        (["--input", "P", "--mean", "1,2"], 2, "2 numbers for 3 channels"),
         (["--input", "P", "--std", "1,0,1"], 2, "nothing is divided by 0"),
         (["--input", "P", "--std", "1,x"], 2, "'1,x': expected numbers"),
         (["--input", "x=none.jpg"], 1, "none.jpg"),

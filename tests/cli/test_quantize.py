@@ -153,6 +153,33 @@ def test_the_accelerator_takes_the_same_data_and_methods(
     assert found.code == 0, found.err
 
 
+def test_extents_come_from_the_samples(command, symbolic, tmp_path):
+    out = tmp_path / "q.onnx"
+
+    def told(option, shape, *more):
+        out.unlink(missing_ok=True)
+        x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+        np.savez(tmp_path / "data.npz", x=x)
+        line = (option, tmp_path / "data.npz", "-o", out, *more)
+        return command("quantize", symbolic, *line)
+
+    for option, shape in (("--sample", (3, 8)), ("--calibrate", (2, 3, 8))):
+        found = told(option, shape)
+        assert found.code == 0, found.err
+        (tensor,) = onnx.load(out).graph.input
+        assert tensor.type.tensor_type.shape.dim[0].dim_value == 3
+    # The first axis counts the samples; and --dim, where given, is what they must fit.
+    for line, said in (
+        (("--calibrate", (6, 8)), "--dim batch=1"),
+        (("--sample", (3, 8), "--dim", "batch=2"), "[2, 8]"),
+        (("--sample", (3, 7)), "[3, 8]"),
+        (("--sample", (3, 8, 1)), "--dim batch=1"),
+    ):
+        found = told(*line)
+        assert found.code == 1 and said in found.err, found.err
+        assert not out.exists()
+
+
 USES = {
     QuantizeUse.HOST: (),
     QuantizeUse.ACCELERATOR: ("--for", "vta"),
@@ -173,7 +200,7 @@ def test_an_option_without_effect_is_refused(command, perceptron, data, use, row
         value = option.type.choices[-1]
     values = () if option.is_flag else (value,)
     found = command("quantize", perceptron, *USES[use], option.opts[0], *values)
-    assert found.code == 1, found.out
+    assert found.code == 2, found.out
     assert option.opts[0] in found.err and len(found.err.splitlines()) <= 2
 
 
@@ -186,4 +213,4 @@ def test_the_target_has_the_spelling_of_the_other_verbs_too(
     assert found.code == 0, found.err
     assert json.loads(scales.read_text())["machine"] == "vta"
     found = command("quantize", perceptron, flag, "vta", "--weights", "int8")
-    assert found.code == 1 and "--for: not with --weights" in found.err, found.err
+    assert found.code == 2 and "--for: not with --weights" in found.err, found.err

@@ -55,7 +55,7 @@ def test_compile_writes_an_artifact_that_runs_and_is_profiled(
     assert rows["Gemm_Relu_r"]["simulated"] and rows["Gemm_Relu_r"]["cycles"] > 0
     assert not any(r["simulated"] for r in rows.values() if r["device"] == "host")
     found = command("compile", perceptron, "--target", "vta", "--certify")
-    assert found.code == 1 and "--certify: --target vta rounds to bytes" in found.err
+    assert found.code == 2 and "--certify: --target vta rounds to bytes" in found.err
 
 
 def test_quantize_writes_scales_that_run_and_compile_take(
@@ -98,13 +98,13 @@ def test_quantize_by_a_multiplier(command, perceptron, tmp_path):
 
 def test_quantize_refuses(command, perceptron, tmp_path):
     found = command("quantize", perceptron, "--for", "npu")
-    assert found.code == 1
+    assert found.code == 2
     assert "one of cpu, vta" in found.err
     found = command("quantize", perceptron, "--for", "vta", "--smooth", "0.5")
-    assert found.code == 1
+    assert found.code == 2
     assert "--smooth: not with --for vta" in found.err
     found = command("quantize", perceptron, "--by", "shift")
-    assert found.code == 1
+    assert found.code == 2
     assert "--by: it is for accelerators" in found.err
     scales = tmp_path / "s.json"
     for text, message in (
@@ -169,14 +169,14 @@ def test_a_vta_of_other_sizes_is_described(command, perceptron, tmp_path):
 
 def test_machines_that_are_one_are_not_described(command, perceptron):
     found = command("run", perceptron, "--target", "vdla", "--machine", "wide")
-    assert found.code == 1
+    assert found.code == 2
     assert found.err.startswith("tilewright: --machine: --target vdla does not take it")
     assert "for --target cpu, npu, opencl, spirv, vta" in found.err
 
 
 def test_scales_are_for_machines_of_bytes(command, perceptron):
     found = command("run", perceptron, "--scales", "some.json")
-    assert found.code == 1
+    assert found.code == 2
     assert "--scales: --target cpu does not take it; for --target vta" in found.err
 
 

@@ -65,7 +65,7 @@ def test_a_run_says_which_extents_it_assumes(command, folder, args, rows):
     name, *more = args
     done = command("run", folder / name, *more, "--json")
     assert done.json["outputs"]["y"]["shape"] == [rows, 6]
-    said = f"'n' is not given: assumed {rows}, the greatest of its range; --dim n=N"
+    said = f"'n' has a range: assumed {rows}, its greatest; --dim n=N changes it"
     assert done.err.count(said) == 1
 
 

@@ -43,7 +43,7 @@ def test_a_server_says_where_it_is_and_stops_at_an_interrupt(tmp_path, sent):
 def test_a_key_that_cannot_be_read_is_refused_by_its_option(tmp_path):
     command = [*COMMAND, tmp_path, "--api-key", "@absent"]
     found = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert found.returncode == 1
+    assert found.returncode == 2
     said = "tilewright: --api-key: the key cannot be read from 'absent': No such file"
     assert found.stderr.startswith(said) and len(found.stderr.splitlines()) == 1
 

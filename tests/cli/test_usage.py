@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -40,6 +41,84 @@ def test_as_json_wrong_usage_is_json(command, perceptron, line, where, said):
     error = found.json["error"]
     assert error["code"] == "TW-USAGE" and error["where"] == where
     assert said in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("run M --target gpu", "--target: unknown target 'gpu'; known: "),
+        ("run M --mcpu znver9", "--mcpu: unknown processor 'znver9'; did you mean"),
+        ("optimize M --cost speed", "--cost: unknown cost 'speed'; choose from"),
+        ("optimize M --cost time*-1", "--cost: the weight of 'time' is -1.0"),
+        ("run M --dim tiem=3", "--dim: no dimension is called 'tiem'"),
+        ("verify M --dim batch=1..3", "--dim: batch has no single value"),
+        ("run M --dim batch", "'batch': expected NAME=EXTENT"),
+        ("run M --threads 0", "'--threads'"),
+        ("run M --math quick", "'--math'"),
+        ("run M --memory-limit much", "'--memory-limit'"),
+        ("tune M --time soon", "'--time'"),
+        ("run M --scales s.json", "--scales: --target cpu does not take it"),
+        ("run M --mean 1", "--mean: it is for pictures"),
+        ("run M --why", "--why: it explains what --profile shows"),
+        ("quantize M --for gpu --sample x.npz", "--for: "),
+        ("serve F --api-key @gone", "--api-key: the key cannot be read"),
+    ],
+)
+def test_every_wrong_option_exits_with_2(command, perceptron, tmp_path, line, said):
+    words = {"M": perceptron, "F": tmp_path}
+    found = command(*(words.get(word, word) for word in line.split()))
+    assert (found.code, found.out) == (2, "") and said in found.err, found.err
+
+
+@pytest.mark.parametrize(
+    "line", ["run gone.onnx", "run M --inputs gone.npz", "run M --memory-limit 1"]
+)
+def test_any_other_failure_exits_with_1(command, perceptron, line):
+    found = command(*(perceptron if word == "M" else word for word in line.split()))
+    assert found.code == 1, found.err
+
+
+@pytest.mark.parametrize("verb", ["run", "check", "verify"])
+def test_a_missing_model_brings_the_nearest_of_its_folder(command, perceptron, verb):
+    for name in (f"{perceptron.stem}x.onnx", perceptron.name.upper()):
+        found = command(verb, perceptron.with_name(name))
+        wanted = f"{name}: no such file. Did you mean {perceptron.name!r}?"
+        assert found.code == 1 and wanted in found.err, found.err
+    artifact = perceptron.with_suffix(".tw")
+    artifact.touch()
+    found = command("run", perceptron.with_name("perceptrom.tw"))
+    assert f"no such file. Did you mean {artifact.name!r}?" in found.err, found.err
+    artifact.unlink()
+    found = command(verb, perceptron.with_name("zzz.onnx"))
+    assert "no such file. Check the path" in found.err, found.err
+    found = command(verb, perceptron.parent / "gone" / "a.onnx")
+    assert "gone' cannot be listed" in found.err, found.err
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device of Linux")
+def test_a_full_disk_is_said_of_stdout(perceptron):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "tilewright", "check", str(perceptron)],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr == "tilewright: stdout: No space left on device\n"
+
+
+def test_a_full_disk_of_another_file_is_not_said_of_stdout(
+    command, perceptron, monkeypatch
+):
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("tilewright.cli.check.load_graph", full)
+    found = command("check", perceptron)
+    assert found.code == 1 and "No space left" in found.err, found.err
+    assert "stdout" not in found.err
 
 
 def test_help_is_as_wide_as_the_terminal_and_whole(command, monkeypatch):
@@ -93,16 +172,20 @@ def test_emit_of_one_kernel(command, perceptron):
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "code", "said"),
     [
-        ("--kernel head", "--kernel: it chooses what --emit prints. Add --emit kernel"),
-        ("--emit graph --kernel head", "the stage 'graph' is about the whole model"),
-        ("--emit kernel --kernel heed", "there is no kernel 'heed'"),
+        (
+            "--kernel head",
+            2,
+            "--kernel: it chooses what --emit prints. Add --emit kernel",
+        ),
+        ("--emit graph --kernel head", 1, "the stage 'graph' is about the whole model"),
+        ("--emit kernel --kernel heed", 1, "there is no kernel 'heed'"),
     ],
 )
-def test_emit_of_no_kernel(command, perceptron, line, said):
+def test_emit_of_no_kernel(command, perceptron, line, code, said):
     found = command("compile", perceptron, *line.split())
-    assert found.code == 1 and said in found.err, found.err
+    assert found.code == code and said in found.err, found.err
 
 
 def test_a_stage_that_a_device_has_not_is_refused(command, perceptron):

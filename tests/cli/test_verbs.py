@@ -68,7 +68,7 @@ def test_run_says_why_each_kernel_has_its_schedule(command, perceptron, tmp_path
     artifact = tmp_path / "m.tw"
     command("compile", perceptron, "-o", artifact)
     found = command("run", artifact, "--profile", "--why")
-    assert found.code == 1 and "--why: an artifact holds code" in found.err
+    assert found.code == 2 and "--why: an artifact holds code" in found.err
 
 
 def test_a_file_of_schedules_changes_a_kernel(command, perceptron, tmp_path):
@@ -264,7 +264,7 @@ def test_bench_times_an_artifact_alone(command, perceptron, tmp_path):
     assert found.json["engines"] == ["tilewright"] and found.json["failed"] == {}
     assert len(found.json["times"]["tilewright"]) == 2
     found = command("bench", artifact, "--math", "fast")
-    assert found.code == 1 and "--math: an artifact is already compiled" in found.err
+    assert found.code == 2 and "--math: an artifact is already compiled" in found.err
 
 
 @pytest.mark.slow

@@ -31,9 +31,9 @@ def test_quantize_weights_says_what_is_wrong(command, tmp_path):
     small = ["-o", tmp_path / "q.onnx"]
     for code, arguments, said in (
         (1, ["--weights", "int4", "--group", "5", *small], "group is 5"),
-        (1, ["--group", "64", *small], "--group: it is for --weights"),
-        (1, ["--weights", "int4", "--smooth", "0.5", *small], "--smooth: not with"),
-        (1, ["--weights", "int8", "--for", "vta", *small], "--for: not with"),
+        (2, ["--group", "64", *small], "--group: it is for --weights"),
+        (2, ["--weights", "int4", "--smooth", "0.5", *small], "--smooth: not with"),
+        (2, ["--weights", "int8", "--for", "vta", *small], "--for: not with"),
     ):
         found = command("quantize", model, *arguments)
         assert found.code == code

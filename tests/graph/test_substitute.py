@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import onnx.parser as onnx_parser
@@ -312,6 +313,32 @@ def test_a_budget_and_limits_end_a_search():
     assert stopped.stop is StopReason.UNTIL and stopped.cost <= stopped.start
     late = optimize(graph, SUBSTITUTIONS, any_number, limits=SearchLimits(seconds=0))
     assert late.interrupted and late.after <= late.before
+
+
+def test_after_its_time_a_search_prices_nothing_but_what_it_found(monkeypatch):
+    """Each cost takes a second: the first one, of the whole graph, may be the last."""
+    now, priced = [0.0], []
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+
+    def slow(graph):
+        now[0] += 1
+        priced.append(graph)
+        return any_number(graph)
+
+    values = [Value(f"v{n}", float32, (2,)) for n in range(7)]
+    chain = [
+        Operation("Relu" if n % 2 else "Tanh", (x,), (y,), version=14)
+        for n, (x, y) in enumerate(pairwise(values))
+    ]
+    graph = Graph("g", (values[0],), (values[-1],), tuple(chain))
+    how = OptimizeSettings(part=2, alpha=2.0, budget=3)
+    for seconds, least, most in ((0.5, 1, 1), (1.5, 2, 3), (None, 6, 99)):
+        now[0] = 0.0
+        priced.clear()
+        limits = SearchLimits(seconds=seconds)
+        found = optimize(graph, chain_rules(), slow, how, limits=limits)
+        assert found.interrupted == (seconds is not None)
+        assert least <= len(priced) <= most, priced
 
 
 def chain_rules():

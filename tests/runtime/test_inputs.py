@@ -209,3 +209,13 @@ def test_torch_dtype_and_gradient():
     assert convert(torch.zeros(2, requires_grad=True), tensor("float32", 2)).shape == (
         2,
     )
+
+
+def test_a_torch_tensor_of_another_dtype_is_converted_by_torch():
+    torch = pytest.importorskip("torch")
+    for value, hint in (
+        (torch.zeros(2, dtype=torch.float64), r"with \.to\(torch\.float32\)$"),
+        (np.zeros(2), r"with \.astype\('float32'\) of NumPy$"),
+    ):
+        with pytest.raises(InputError, match=hint):
+            convert(value, tensor("float32", 2))

@@ -183,6 +183,25 @@ def test_the_caller_ends_a_search_that_only_expands() -> None:
     assert (found.stop, len(expanded)) == (StopReason.UNTIL, 4)
 
 
+@pytest.mark.parametrize("guess", [None, float])
+def test_a_limit_of_time_is_noticed_between_the_states_of_one_expansion(
+    monkeypatch, guess
+) -> None:
+    """Each takes a second to make; most were visited already, or are only guessed."""
+    now = [0.0]
+    monkeypatch.setattr("tilewright.search.run.time.monotonic", lambda: now[0])
+
+    def slow(n: int) -> Iterator[int]:
+        for after in range(100):
+            now[0] += 1
+            yield after if guess else n
+
+    found = best_first(
+        [100], slow, float, guess=guess, limits=SearchLimits(seconds=3.0)
+    )
+    assert (found.stop, found.state, now[0]) == (StopReason.SECONDS, 100, 3.0)
+
+
 def test_a_bound_above_its_cost_is_named() -> None:
     with pytest.raises(
         InputError, match="bound of this state is 1, but its cost is 0; the state"

@@ -20,6 +20,7 @@ from tilewright.base.idle_threads import soon_asleep
 from tilewright.base.text import did_you_mean, visible
 from tilewright.cli import interrupt
 from tilewright.cli.groups import CommandGroup
+from tilewright.cli.wrong_option import OptionError
 
 # Name -> the module of this package whose ``command`` it is. Loaded when it is used.
 VERBS: Final[dict[str, str]] = {
@@ -119,7 +120,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
             error.hint = error.hint.flags or error.hint
         if as_json:
             click.echo(json.dumps({"error": _as_dict(error)}, indent=2))
-        return _fail(_described(error))
+        return _fail(_described(error), 2 if isinstance(error, OptionError) else 1)
 
 
 def _present(error: click.ClickException) -> click.ClickException:
@@ -150,6 +151,8 @@ def _usage(error: click.ClickException) -> dict[str, object]:
 def _described(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{os.fsdecode(error.filename)}: {error.strerror}"
+    if isinstance(error, OSError) and error.strerror and _of_stdout(error):
+        return f"stdout: {error.strerror}"
     if isinstance(error, TilewrightError | OSError):
         return str(error)
     if isinstance(error, MemoryError):
@@ -158,6 +161,14 @@ def _described(error: Exception) -> str:
     text = " ".join(str(error).split())
     name = type(error).__name__
     return f"internal error: {name}: {text}. {flags.DEBUG.name}=1 shows where; please report it"
+
+
+def _of_stdout(error: OSError) -> bool:
+    """Whether the output could not be printed: the error comes from click's `echo`."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and trace.tb_frame.f_globals["__name__"] == "click.utils"
 
 
 def _as_dict(error: Exception) -> dict[str, object]:
@@ -178,9 +189,9 @@ def _debugging() -> bool:
         return False
 
 
-def _fail(text: str) -> int:
+def _fail(text: str, code: int = 1) -> int:
     click.echo(visible(f"tilewright: {' '.join(text.split())}"), err=True)
-    return 1
+    return code
 
 
 def _show_our_warnings_as_lines() -> None:

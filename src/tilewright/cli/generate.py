@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilewright.base.text import plural, visible
-from tilewright.cli.options import PATH, json_option, threads_option
+from tilewright.cli.options import IDS, PATH, json_option, refuse, threads_option
 from tilewright.cli.output import dump, note, progress, say
 
 if TYPE_CHECKING:
@@ -22,7 +22,12 @@ PRECISIONS = ("float32", "bfloat16", "float16", "int8", "int4")
 
 @click.command()
 @click.argument("folder", type=PATH)
-@click.option("--prompt", required=True, help="The text to continue.")
+@click.option("--prompt", help="The text to continue.")
+@click.option(
+    "--ids",
+    type=IDS,
+    help="The tokens to continue, in place of a text, such as 5,17; needs no tokenizer.",
+)
 @click.option(
     "--chat", is_flag=True, help="Apply the model's chat template to the prompt."
 )
@@ -74,7 +79,8 @@ PRECISIONS = ("float32", "bfloat16", "float16", "int8", "int4")
 @json_option
 def command(
     folder: Path,
-    prompt: str,
+    prompt: str | None,
+    ids: list[int] | None,
     chat: bool,
     max_tokens: int,
     temperature: float,
@@ -93,14 +99,19 @@ def command(
     Example:
       tilewright generate ./model --prompt "Once upon a time" --max-tokens 100
       tilewright generate ./model --prompt "Why is the sky blue?" --chat --precision int4
+      tilewright generate ./model --ids 5,17
     """
     from tilewright.llm.model import load
 
+    if (prompt is None) == (ids is None):
+        raise click.UsageError("give either --prompt or --ids")
+    if prompt is None:
+        refuse(["chat"], "a template is filled in with a text", "Give --prompt")
     start = time.perf_counter()
     model = load(folder, precision=precision, context=context, threads=threads)
-    ids = _ids(model, prompt, chat)
+    given = _ids(model, prompt, ids, chat)
     tokens = model.generate(
-        ids,
+        given,
         max_tokens=max_tokens,
         temperature=temperature,
         top_k=top_k,
@@ -112,24 +123,27 @@ def command(
         model.prepare()
     begin = time.perf_counter()
     found, taken = _timed(tokens, shown=not as_json)
-    facts = _facts(len(ids), found, begin - start, taken)
+    facts = _facts(len(given), found, begin - start, taken)
     if as_json:
         text = "".join(map(str, found))
         dump({"text": text, "tokens": [t.id for t in found], **facts})
         return
-    say()
+    # Without a tokenizer there is no text: the ids, as --ids takes them.
+    say("" if any(map(str, found)) else ",".join(str(t.id) for t in found))
     rate = facts["tokens_per_second"]
     speed = f", then {rate:.1f} tokens/s" if rate else ""
     note(
-        f"prepared in {begin - start:.1f} s; {plural(len(ids), 'token')} read in "
+        f"prepared in {begin - start:.1f} s; {plural(len(given), 'token')} read in "
         f"{facts['first_token_seconds']:.2f} s{speed}"
     )
 
 
-def _ids(model: LanguageModel, prompt: str, chat: bool) -> list[int]:
-    """The prompt's ids. A chat template has the special tokens in its text."""
-    if not chat:
-        return model.encode(prompt)
+def _ids(
+    model: LanguageModel, prompt: str | None, ids: list[int] | None, chat: bool
+) -> list[int]:
+    """The ids to continue. A chat template has the special tokens in its text."""
+    if prompt is None or not chat:
+        return model.encode(ids or [] if prompt is None else prompt)
     text = model.tokenizer.chat([{"role": "user", "content": prompt}])
     return model.tokenizer.encode(text, special=False)
 

@@ -18,6 +18,7 @@ from tilewright.base.errors import InputError
 from tilewright.base.text import did_you_mean
 from tilewright.cli import pictures
 from tilewright.cli.output import note
+from tilewright.cli.wrong_option import OptionError
 from tilewright.driver.random_inputs import random_array
 from tilewright.runtime.dispatch import show
 
@@ -76,7 +77,7 @@ def of_ranges(
     have = ", ".join(f"{n}: {show(e)}" for n, e in exe.allowed.items())
     for name in (*ranges, *dims):
         if name in ranges or name not in exe.allowed:
-            raise InputError(
+            raise OptionError(
                 f"{name!r} has no one value that the artifact may have",
                 where="--dim",
                 hint=f"give one value of: {have}",
@@ -251,7 +252,8 @@ def _extent(
     key = dim if dim is not None else f"{name}.{axis}"
     if key not in known:
         known[key] = greatest.get(key, 1)
-        which = ", the greatest of its range" if key in greatest else ""
+        of_range = f"has a range: assumed {known[key]}, its greatest"
+        said = of_range if key in greatest else f"is not given: assumed {known[key]}"
         how = f"; --dim {dim}=N changes it" if dim is not None else ""
-        note(f"dimension {key!r} is not given: assumed {known[key]}{which}{how}")
+        note(f"dimension {key!r} {said}{how}")
     return known[key]

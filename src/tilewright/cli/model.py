@@ -15,6 +15,7 @@ from tilewright.base.text import listing
 from tilewright.cli import inputs, quantized
 from tilewright.cli.options import COMPILE, CommandOptions, refuse
 from tilewright.cli.output import progress
+from tilewright.cli.wrong_option import OptionError
 from tilewright.runtime.threads import thread_count
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def load_graph(path: Path, dims: Collection[str] = (), **how: Any) -> Graph:
                 if known
                 else "all extents are numbers"
             )
-            raise InputError(
+            raise OptionError(
                 f"no dimension is called {name!r}", where="--dim", hint=have
             )
     return graph
@@ -215,11 +216,12 @@ def _loaded(
     path: Path, options: CommandOptions, files: Files, archive: Path | None, seed: int
 ) -> Prepared:
     """`prepare` for an artifact; one for ranges of shapes runs at the extents of --dim."""
+    from tilewright.frontends.files import near_file
     from tilewright.runtime.executable import Executable
     from tilewright.runtime.ranged import load
 
     if not path.exists():
-        raise ArtifactError("no such file", where=str(path), hint="Check the path")
+        raise ArtifactError("no such file", where=str(path), hint=near_file(path))
     why = ("an artifact is already compiled", "Compile the model with these options")
     refuse({*COMPILE} - {"threads", "dim"}, *why, str(path))
     start = time.perf_counter()

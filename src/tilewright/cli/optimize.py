@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,11 +28,12 @@ from tilewright.cli.options import (
     refuse,
 )
 from tilewright.cli.output import dump, note, progress, say
+from tilewright.cli.wrong_option import of_option
 
 if TYPE_CHECKING:
     from tilewright.graph.nodes import Graph
     from tilewright.graph.substitute.derivation import GraphDerivation
-    from tilewright.graph.substitute.optimize import OptimizeOutcome
+    from tilewright.graph.substitute.optimize import OptimizeOutcome, OptimizeSettings
 
 SEARCH: Final = (
     "cost",
@@ -44,6 +45,14 @@ SEARCH: Final = (
     "strategy",
     "derivation",
 )
+# Units of the costs of `graph_cost`.
+_UNITS: Final = {
+    "time": "s",
+    "measured": "s",
+    "flops": "operations",
+    "bytes": "bytes",
+    "launches": "launches",
+}
 # Options of relaxed backtracking only.
 BACKTRACKING: Final = ("alpha", "budget", "patience")
 
@@ -121,7 +130,7 @@ def _formerly(context: click.Context, _: click.Parameter, value: float | None) -
     "seconds",
     type=DURATION,
     callback=lambda context, _, value: value or context.meta.get(FORMERLY),
-    help="Stop after this time, such as 90s, 10m; results then depend on the machine.",
+    help="Stop the search after this time, such as 90s, 10m; results then depend on the machine.",
 )
 @click.option(
     "--seconds",
@@ -188,6 +197,7 @@ def command(
 
     if strategy != modes.STRATEGIES[0]:
         refuse(BACKTRACKING, f"--strategy {strategy} has no such limit", "Leave it out")
+    _check_cost(cost)
     place = output or model.with_name(f"{model.stem}.optimized.onnx")
     read = load_graph(model, options.dims, standard=True, **options.reading())
     graph = specialized(read, options.dims, decompose=False)
@@ -197,9 +207,8 @@ def command(
         refuse(SEARCH, "--replay searches nothing", "Leave it out")
         _replay(graph, replay, given, place, as_json)
         return
-    how = OptimizeSettings(
-        alpha, budget, patience, math=options.math, strategy=strategy
-    )
+    limits = {"alpha": alpha, "budget": budget, "patience": patience}
+    how = _settings(OptimizeSettings(math=options.math, strategy=strategy), limits)
     with progress(f"optimizing {model.name}"), _until_interrupted() as until:
         outcome = substitution.search(
             graph,
@@ -214,6 +223,23 @@ def command(
         text = outcome.derivation.to_json().encode()
         write_whole(derivation, lambda file: file.write(text))
     _report(graph, outcome, cost, files, as_json)
+
+
+def _check_cost(cost: Mapping[str, float]) -> None:
+    from tilewright.driver.graph_cost import check_weights
+
+    with of_option("--cost"):
+        check_weights(cost)
+
+
+def _settings(
+    settings: OptimizeSettings, limits: Mapping[str, float]
+) -> OptimizeSettings:
+    """The settings with these limits, by option. Raises OptionError for a wrong one."""
+    for name, value in limits.items():
+        with of_option(f"--{name}"):
+            settings = replace(settings, **{name: value})  # type: ignore[arg-type]
+    return settings
 
 
 @contextmanager
@@ -273,7 +299,8 @@ def _report(
         say(steps_table(list(map(asdict, steps))))
         say()
     gain = outcome.before / outcome.after if outcome.after else 1.0
-    before, after = shown_cost(outcome.before), shown_cost(outcome.after)
+    unit = _unit(weights)
+    before, after = (f"{shown_cost(c)}{unit}" for c in (outcome.before, outcome.after))
     said = f"cost {before} -> {after} ({gain:.3f} times less)"
     if not steps:
         none = "none found so far" if outcome.interrupted else "no substitution"
@@ -281,6 +308,12 @@ def _report(
     say(f"{files[-1]}: {said}; {plural(len(outcome.graph.operations), 'operation')}")
     if outcome.interrupted:
         note("the search was not finished; more --time may find more")
+
+
+def _unit(weights: Mapping[str, float]) -> str:
+    """The unit of a cost behind its number; a sum of several kinds has none."""
+    units = {_UNITS[name] for name, weight in weights.items() if weight}
+    return f" {units.pop()}" if len(units) == 1 and {*weights.values()} == {1.0} else ""
 
 
 def _replay(

@@ -20,6 +20,7 @@ from tilewright.base.flags import parse_size
 from tilewright.base.text import plural
 from tilewright.cli.output import note
 from tilewright.cli.pictures import pixel_options
+from tilewright.cli.wrong_option import OptionError, of_option
 from tilewright.runtime.threads import MAX_THREADS, THREAD_FLAGS, affinity, thread_count
 
 _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0}
@@ -70,6 +71,13 @@ def _file(text: str) -> tuple[str, Path]:
     return name, Path(value)
 
 
+def _ids(text: str) -> list[int]:
+    found = [int(part) for part in text.split(",")]
+    if min(found) < 0:
+        raise ValueError(text)
+    return found
+
+
 def _amount(text: str) -> float:
     value = float(text)
     if not 0 <= value < math.inf:
@@ -108,6 +116,7 @@ _out.__name__ = "file"
 SIZE: Final = _parsed("size", parse_size, "bytes, such as 1073741824, 512M or 2GiB")
 EXTENT: Final = _parsed("name=extent", _extent, "NAME=EXTENT, such as batch=1")
 DURATION: Final = _parsed("time", _duration, "a time, such as 90s, 10m or 1.5h")
+IDS: Final = _parsed("ids", _ids, "ids of tokens, such as 5,17")
 AMOUNT: Final = _parsed("number", _amount, "a number of at least 0")
 FILE: Final = _parsed("name=file", _file, "NAME=FILE.npy, such as image=cat.npy")
 PATH: Final = click.Path(path_type=Path)
@@ -374,6 +383,7 @@ def compile_options(*names: str, ranges: bool = False) -> Callable[[Verb], Verb]
         @wraps(verb)
         def gathered(**values: Any) -> Any:
             chosen = CommandOptions(**{name: values.pop(name) for name in names})
+            _check_names(chosen)
             _check_machine(chosen)
             if "jit" not in names and not ranges:
                 _check_fixed(chosen)
@@ -405,26 +415,26 @@ def given() -> dict[str, str]:
 def refuse(
     names: Collection[str], why: str, hint: str, where: str | None = None
 ) -> None:
-    """Raise InputError if one of these parameters is given, because it would have no effect.
+    """Raise OptionError if one of these parameters is given, because it would have no effect.
 
     why: the rest of the message, after the flags.
     """
     flags = [flag for name, flag in given().items() if name in names]
     if flags:
-        raise InputError(f"{', '.join(flags)}: {why}", where=where, hint=hint)
+        raise OptionError(f"{', '.join(flags)}: {why}", where=where, hint=hint)
 
 
 def allow(
     names: Collection[str], why: str, hint: str, where: str | None = None
 ) -> None:
-    """Raise InputError, as `refuse` does, for any given parameter except these."""
+    """Raise OptionError, as `refuse` does, for any given parameter except these."""
     refuse(given().keys() - set(names), why, hint, where)
 
 
 def _check_fixed(options: CommandOptions) -> None:
-    """Raise InputError for a range of extents, in a command that needs one value."""
+    """Raise OptionError for a range of extents, in a command that needs one value."""
     for name, extents in options.ranges.items():
-        raise InputError(
+        raise OptionError(
             f"{name} has no single value, but {flag_value(extents)}, which only run, bench, "
             "compile and explain take",
             where="--dim",
@@ -432,8 +442,23 @@ def _check_fixed(options: CommandOptions) -> None:
         )
 
 
+def _check_names(options: CommandOptions) -> None:
+    """Raise OptionError for a target or a processor that there is not."""
+    if options.target == "cpu" and options.mcpu in ("native", "multi"):
+        return
+    from tilewright.targets import registry
+
+    if options.target not in registry.names():
+        with of_option("--target"):
+            registry.target(options.target)
+    if options.target == "cpu":
+        with of_option("--mcpu"):
+            for name in options.mcpu.split(","):
+                registry.target("cpu", name)
+
+
 def _check_machine(options: CommandOptions) -> None:
-    """Raise InputError for options that the target does not take."""
+    """Raise OptionError for options that the target does not take."""
     if options.description is None and options.scales is None:
         return
     from tilewright.targets import registry
@@ -450,7 +475,7 @@ def _check_machine(options: CommandOptions) -> None:
         ("--scales", options.scales, quantizes),
     ):
         if value is not None and not takes(options.target):
-            raise InputError(
+            raise OptionError(
                 f"--target {options.target} does not take it",
                 where=flag,
                 hint=f"for --target {', '.join(filter(takes, names))}",

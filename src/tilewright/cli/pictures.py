@@ -16,6 +16,7 @@ import numpy as np
 from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.base.text import plural
 from tilewright.cli.output import note
+from tilewright.cli.wrong_option import OptionError
 
 if TYPE_CHECKING:
     from tilewright.cli.inputs import InputType
@@ -59,7 +60,7 @@ def check_used(paths: Iterable[Path]) -> None:
         return
     for name in (_MEAN, _STD):
         if _chosen(name) is not None:
-            raise InputError(
+            raise OptionError(
                 "it is for pictures, but none is given",
                 where=f"--{name}",
                 hint="Give one, as in --input x=cat.jpg, or leave it out",
@@ -194,7 +195,7 @@ def _normalized(array: Array, tensor: InputType, channels: int) -> tuple[Array, 
         if numbers is None:
             continue
         if len(numbers) not in (1, channels):
-            raise InputError(
+            raise OptionError(
                 f"{plural(len(numbers), 'number')} for {plural(channels, 'channel')}",
                 where=f"--{name}",
                 hint="Give one for each channel, or one for all",

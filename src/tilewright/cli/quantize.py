@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tilewright.base.errors import InputError
 from tilewright.base.files import write_whole
 from tilewright.base.text import plural
 from tilewright.cli import inputs, quantized
@@ -25,6 +24,7 @@ from tilewright.cli.options import (
 from tilewright.cli.output import dump, note, progress, say
 from tilewright.cli.quantize_options import QuantizeUse, check, quantize_options, taken
 from tilewright.cli.weight_only import quantize_weights
+from tilewright.cli.wrong_option import OptionError, of_option
 
 if TYPE_CHECKING:
     from tilewright.graph.nodes import Graph
@@ -66,8 +66,10 @@ def command(
     if use is QuantizeUse.WEIGHTS:
         quantize_weights(model, output, options, as_json, **own)
         return
-    graph = _graph(model, options)
     target = None if use is QuantizeUse.HOST else _target(machine)
+    read = load_graph(model, options.dims, **options.reading())
+    extents = _extents(read, chosen["archive"], chosen["samples"])
+    graph = specialized(read, extents | options.dims)
     given = _samples(graph, chosen["archive"], chosen["samples"], options)
     if target is None:
         recipe = {"method": method, **own}
@@ -84,9 +86,27 @@ def _use(weights: str | None, machine: str) -> QuantizeUse:
     return QuantizeUse.HOST if machine == _HOST else QuantizeUse.ACCELERATOR
 
 
-def _graph(model: Path, options: CommandOptions) -> Graph:
-    read = load_graph(model, options.dims, **options.reading())
-    return specialized(read, options.dims)
+def _extents(
+    graph: Graph, archive: Path | None, files: Sequence[Path]
+) -> dict[str, int]:
+    """The extents of symbolic dimensions that the first sample shows.
+
+    In the archive of several samples they are along the first axis, which then says nothing of the
+    input's. That the other samples have the same extents is checked with their shapes.
+    """
+    found: dict[str, int] = {}
+    for path in [*files, *filter(None, [archive])]:
+        arrays = inputs.archive_of(path)
+        for v in graph.inputs:
+            shape = arrays[v.name].shape if v.name in arrays else ()
+            axes = v.shape or ()
+            if path is archive:
+                axes, shape = axes[len(axes) == len(shape) :], shape[1:]
+            if len(axes) != len(shape):
+                continue
+            pairs = zip(axes, shape, strict=True)
+            found = {a: n for a, n in pairs if isinstance(a, str)} | found
+    return found
 
 
 def _samples(
@@ -141,11 +161,12 @@ def _target(machine: str) -> Any:
     """The accelerator of that name. Raises InputError for one that does not compute in bytes."""
     from tilewright.targets import registry
 
-    target = registry.target(machine)
+    with of_option("--for"):
+        target = registry.target(machine)
     if target.quantizes:
         return target
     able = [name for name in registry.names() if registry.target(name).quantizes]
-    raise InputError(
+    raise OptionError(
         f"models are not quantized for {machine!r}",
         where="--for",
         hint=f"one of {_HOST}, {', '.join(able)}",

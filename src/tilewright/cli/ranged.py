@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewright.base.dims_hint import flag_value
-from tilewright.base.errors import InputError
 from tilewright.base.text import human_bytes, human_time, plural
 from tilewright.cli.options import CommandOptions, refuse
 from tilewright.cli.output import dump, progress, say
+from tilewright.cli.wrong_option import OptionError
 from tilewright.runtime.threads import keep_threads
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def refuse_ranges(options: CommandOptions, who: str) -> None:
     """Raise InputError for a range of extents; `who` takes only one value."""
     for name, extents in options.ranges.items():
-        raise InputError(
+        raise OptionError(
             f"{name} has no single value, but {flag_value(extents)}, which {who} does not take",
             where="--dim",
             hint=f"give one value: --dim {name}=1",

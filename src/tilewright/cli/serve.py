@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
-from tilewright.base.errors import InputError
 from tilewright.cli.generate import PRECISIONS
 from tilewright.cli.options import PATH, json_option, threads_option
 from tilewright.cli.output import note, progress
+from tilewright.cli.wrong_option import OptionError
 
 
 @click.command()
@@ -112,7 +112,7 @@ def _key(given: str | None) -> str | None:
         return Path(given[1:]).read_text().strip()
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise InputError(
+        raise OptionError(
             f"the key cannot be read from {given[1:]!r}: {why}",
             where="--api-key",
             hint="give a key, or @ and the name of a text file that holds it",

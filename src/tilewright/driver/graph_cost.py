@@ -39,6 +39,25 @@ OfPlan = Callable[[Plan, RecordedAnswers], float]
 Build = Callable[[Graph, Options], CompiledModel]
 
 
+def check_weights(weights: Mapping[str, float]) -> None:
+    """Raise InputError for a cost that there is not, a weight below 0, or only weights of 0."""
+    for name, weight in weights.items():
+        if name not in COSTS:
+            raise InputError(
+                f"unknown cost {name!r}",
+                hint=f"choose from {listing(COSTS)}",
+            )
+        if not 0 <= weight < float("inf"):
+            raise InputError(
+                f"the weight of {name!r} is {weight!r}",
+                hint="give a number of at least 0",
+            )
+    if not any(weights.values()):
+        raise InputError(
+            "every weight is 0", hint=f"give one of {listing(COSTS)} a weight"
+        )
+
+
 class GraphCost:
     """A cost of graphs for a target.
 
@@ -52,21 +71,7 @@ class GraphCost:
         weights: Mapping[str, float],
         build: Build | None = None,
     ) -> None:
-        for name, weight in weights.items():
-            if name not in COSTS:
-                raise InputError(
-                    f"unknown cost {name!r}",
-                    hint=f"choose from {listing(COSTS)}",
-                )
-            if not 0 <= weight < float("inf"):
-                raise InputError(
-                    f"the weight of {name!r} is {weight!r}",
-                    hint="give a number of at least 0",
-                )
-        if not any(weights.values()):
-            raise InputError(
-                "every weight is 0", hint=f"give one of {listing(COSTS)} a weight"
-            )
+        check_weights(weights)
         self._options = replace(options, optimize="off")
         self._build = build
         self._weights = {n: w for n, w in weights.items() if w}

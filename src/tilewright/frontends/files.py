@@ -8,6 +8,7 @@ from typing import Final
 
 from tilewright.base import flags, limits
 from tilewright.base.errors import MemoryLimitError, ModelError
+from tilewright.base.text import nearest
 
 _PIECE: Final = 1 << 20
 
@@ -27,10 +28,19 @@ def checked(path: Path, limit: int) -> None:
             raise ModelError("it is a device", where=where, hint="Name a file")
         size = path.stat().st_size
     except FileNotFoundError:
-        raise ModelError("no such file", where=where, hint="Check the path") from None
+        raise ModelError("no such file", where=where, hint=near_file(path)) from None
     except (OSError, ValueError) as error:
         raise unreadable(path, error) from None
     check_bytes(size, limit, where)
+
+
+def near_file(path: Path) -> str:
+    """A hint for a missing file: that of its folder with the nearest name, if any is near."""
+    try:
+        found = nearest(path.name, sorted(os.listdir(path.parent)))
+    except OSError:
+        return f"The folder {str(path.parent)!r} cannot be listed"
+    return "Check the path" if found is None else f"Did you mean {found!r}?"
 
 
 def check_bytes(size: int, limit: int, where: str) -> None:

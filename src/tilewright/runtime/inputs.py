@@ -50,7 +50,7 @@ def _convert(value: Any, tensor: Tensor) -> NDArray[Any]:
         array = _strings(np.asarray(value), tensor)
     else:
         array = _as_array(value)
-        _require_dtype(array, expected, tensor)
+        _require_dtype(array, expected, tensor, is_torch(value))
     if not _fits(array.shape, tensor.shape):
         raise InputError(
             f"expected {tensor.layout}, got shape {_shown(array.shape)}",
@@ -80,17 +80,21 @@ def _as_array(value: Any) -> NDArray[Any]:
         ) from None
 
 
-def _require_dtype(array: NDArray[Any], expected: DType, tensor: Tensor) -> None:
+def _require_dtype(
+    array: NDArray[Any], expected: DType, tensor: Tensor, of_torch: bool = False
+) -> None:
     try:
         found = dtype_of(array.dtype)
     except InputError:
         found = None
     if found is not expected:
         got = found.name if found else str(array.dtype)
+        how = f".astype({expected.name!r}) of NumPy"
+        how = f".to(torch.{expected.name})" if of_torch else how
         raise InputError(
             f"expected {tensor.layout}, got {got}{_shown(array.shape)}",
             code="TW-DTYPE",
-            hint=f"Convert it yourself, for instance with .astype({expected.name!r}) of NumPy",
+            hint=f"Convert it yourself, for instance with {how}",
         )
 
 

@@ -148,8 +148,13 @@ class _Frontier(Generic[S, C]):
         return inf if self._slack is None else self._slack * self._run.incumbent
 
     def add(self, states: Iterable[S]) -> None:
-        """Add states visited for the first time that may be the best."""
+        """Add states visited for the first time that may be the best.
+
+        A limit is noticed at each: making one may take long, also of those that are not evaluated.
+        """
         for state in states:
+            if self._run.best is not None:
+                self._run.check(len(self.states))
             if (at := self._key(state)) in self._seen:
                 continue
             self._seen.add(at)

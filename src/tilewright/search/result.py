@@ -51,8 +51,8 @@ class SearchLimits:
 
     evaluations: number of costs computed. seconds: wall time; with this limit a result depends on
     the machine. frontier: number of states queued for expansion, which determine the memory. until:
-    called before every evaluation except the first; true ends the search. Raises InputError for
-    evaluations or a frontier below 1 and for seconds below 0.
+    called before every evaluation except the first, and at each new state; true ends the search.
+    Raises InputError for evaluations or a frontier below 1 and for seconds below 0.
     """
 
     evaluations: int | None = None

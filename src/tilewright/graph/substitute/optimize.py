@@ -99,17 +99,19 @@ def optimize(
     """The cheapest graph found among those that the rules make of `graph`, or `graph` itself.
 
     The cost of the entire graph decides at the end, so the returned graph never costs more. least,
-    data: see `Pricing`; graphs that `least` makes look too expensive are never priced. Raises
-    InputError for invalid settings, ModelError for an ill-formed graph.
+    data: see `Pricing`; graphs that `least` makes look too expensive are never priced. limits: the
+    seconds count from the call on; after the end only the cost of the found graph is computed.
+    Raises InputError for invalid settings, ModelError for an ill-formed graph.
     """
-    verify(graph)
     how = settings or OptimizeSettings()
     allowed = [r for r in rules if r.allowed(how.math)]
-    start = folded(graph, fallback)
     pricing = Pricing(cost, least=least, data=data)
     search = _Search(allowed, pricing, how, limits or SearchLimits(), fallback)
-    found = search.whole(start)
+    verify(graph)
+    start = folded(graph, fallback)
+    # The seconds cover this cost too: a search that found nothing has nothing left to do.
     before = pricing.whole(start)
+    found = search.whole(start)
     after = pricing.whole(found)
     if not after < before:
         found, after, search.stages = start, before, []
@@ -186,7 +188,7 @@ class _Search:
 
     def part(self, graph: Graph, part: Collection[Operation]) -> Graph:
         """The graph with the best form found for a part."""
-        if self.interrupted or not self.rules:
+        if self.interrupted or not self.rules or self._ended():
             return graph
         inside = [op for op in graph.operations if op in set(part)]
         found = self._search(extract(graph, inside))
