@@ -43,7 +43,7 @@ class BuiltProgram:
     stage: FusionGroup | DeviceCall
     operands: tuple[Buffer, ...]
     program: bytes
-    workspace: tuple[int, ...] = ()
+    workspace: tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
