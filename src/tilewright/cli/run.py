@@ -186,7 +186,7 @@ def _why(prepared: Prepared, profile: Profile) -> list[ScheduleRecord]:
 
 def _profile(prepared: Prepared, repeat: int, roofline: bool) -> Profile:
     exe = prepared.executable
-    peaks: dict[str, float] = {}
+    peaks: dict[str, Any] = {}
     if roofline:
         from tilewright.cli import roofline as machine
         from tilewright.cli.doctor import caches
@@ -196,8 +196,23 @@ def _profile(prepared: Prepared, repeat: int, roofline: bool) -> Profile:
         # Data in the caches are not bound by memory bandwidth.
         if exe.peak_bytes > max(caches().values(), default=0):
             peaks["peak_gbs"] = found.gbs
+        peaks["device_peaks"] = _device_peaks(prepared)
     with interrupt.native_code():
         return exe.profile(prepared.feeds, repeat=repeat, **peaks)
+
+
+def _device_peaks(prepared: Prepared) -> dict[str, tuple[float, float]]:
+    """Those of the target's device as described; an artifact holds no description."""
+    if prepared.compiled is None:
+        return {}
+    from tilewright.driver.compilation import target_of
+    from tilewright.driver.options import Options
+
+    given = {**prepared.compiled[1].keywords(), "records": False}
+    given.pop("dims")  # of the model, as it was read
+    found = target_of(Options.of(given)).peaks
+    on = prepared.executable.model.devices
+    return {} if found is None else dict.fromkeys(on, found)
 
 
 def _time(prepared: Prepared, repeat: int) -> list[float]:

@@ -72,6 +72,7 @@ class Assembler:
     _objects: dict[Value, int] = field(default_factory=dict)
     _places: Mapping[Buffer, int] = field(default_factory=dict)
     _programs: dict[bytes, int] = field(default_factory=dict)
+    _ends: dict[str, int] = field(default_factory=dict)  # of the tensors on each device
 
     def model(self, meta: Mapping[str, Any]) -> CompiledModel:
         """The compiled model.
@@ -91,11 +92,12 @@ class Assembler:
         self._places, arena = memory.places, memory.total
         built = list(built_inside(self.steps))
         workspace = max((b.code.workspace for b in built), default=0)
+        devices = self._devices(memory)
         steps, segments = self._write(arena)
         objects = dict.fromkeys(b.code.code for b in built)
         steps += self._copies(graph)
-        devices = self._devices(memory)
-        self._check_limit(graph, arena + workspace, self._on_devices(devices, steps))
+        needed = {d: n + constants_on(d, steps) for d, n in devices.items()}
+        self._check_limit(graph, arena + workspace, needed)
         made = CompiledModel(
             inputs=tuple(tensor_of(v) for v in graph.inputs),
             outputs=tuple(tensor_of(v) for v in graph.outputs),
@@ -123,20 +125,6 @@ class Assembler:
                 self._outputs[self._value_of[out]],
                 self._inputs[self._value_of[given]],
             )
-
-    def _on_devices(
-        self, arenas: Mapping[str, int], steps: Sequence[Step]
-    ) -> dict[str, int]:
-        """Bytes that a call needs on each device: arena, constants, and what programs need."""
-        programs = {
-            s.program: s for s in self.steps if isinstance(s, BuiltProgram)
-        }.values()
-        return {
-            device: arena
-            + constants_on(device, steps)
-            + sum(p.workspace for p in programs if p.stage.device == device)
-            for device, arena in arenas.items()
-        }
 
     def _check_limit(
         self, graph: Graph, scratch: int, devices: Mapping[str, int]
@@ -202,11 +190,18 @@ class Assembler:
         return steps, segments
 
     def _devices(self, memory: MemoryPlan) -> dict[str, int]:
-        """Every device that runs something, with the bytes of its arena."""
-        used = dict.fromkeys(
-            s.stage.device for s in self.steps if isinstance(s, BuiltProgram)
-        )
-        return {d: _round(memory.elsewhere.get(d, 0)) for d in used}
+        """Every device that runs something, with the bytes of its arena.
+
+        Programs run one after another: their workspaces share the end of it.
+        """
+        found: dict[str, int] = {}
+        for s in self.steps:
+            if isinstance(s, BuiltProgram):
+                device = s.stage.device
+                self._ends[device] = _round(memory.elsewhere.get(device, 0))
+                needed = self._ends[device] + sum(map(_round, s.workspace))
+                found[device] = max(found.get(device, 0), needed)
+        return found
 
     def _device_copy(self, copy: DeviceCopy) -> DeviceCopyStep:
         inward = self.plan.device_of(copy.target) != HOST
@@ -226,12 +221,20 @@ class Assembler:
         return LaunchStep(
             group.device,
             number,
-            tuple(map(self._on_device, item.operands)),
+            (*map(self._on_device, item.operands), *self._workspace(item)),
             group.name,
             group.sources if isinstance(group, FusionGroup) else (group.name,),
             group.flops if isinstance(group, FusionGroup) else 0,
             sum(map(_bytes, item.operands)),
         )
+
+    def _workspace(self, item: BuiltProgram) -> Iterator[ValueSlot]:
+        """Where a program's buffers besides its operands are."""
+        at = self._ends[item.stage.device]
+        for nbytes in item.workspace:
+            tensor = Tensor("workspace", "uint8", (nbytes,))
+            yield ValueSlot("device", at, tensor)
+            at += _round(nbytes)
 
     def _on_device(self, b: Buffer) -> ValueSlot:
         """The slot of a buffer as a device sees it: in its arena, or a constant."""

@@ -74,7 +74,7 @@ def for_device(kernel: Kernel, target: Target) -> CompiledModel:
         devices=dict.fromkeys(kernel.params, target.device),
     )
     code = target.emit(kernel, kernel.name).code
-    built = BuiltProgram(group, kernel.params, code)
+    built = BuiltProgram(group, kernel.params, code, target.workspace(code))
     steps: list[BuiltStep] = [*copies_in, built, *copies_out]
     assembler = Assembler(place_buffers(plan, steps), steps, target, None)
     return assembler.model({"target": target.name})

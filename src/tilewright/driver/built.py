@@ -37,13 +37,13 @@ class BuiltGroup:
 class BuiltProgram:
     """A group or operator with its operands and its program, which a device runs.
 
-    workspace: additional bytes of device memory that the program needs.
+    workspace: bytes of each buffer of the device that the program takes behind its operands.
     """
 
     stage: FusionGroup | DeviceCall
     operands: tuple[Buffer, ...]
     program: bytes
-    workspace: int = 0
+    workspace: tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False, slots=True)

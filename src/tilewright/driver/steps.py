@@ -413,7 +413,9 @@ def _built(
         case DeviceCall():
             assert device is not None
             program = device.call(step).code
-            return BuiltProgram(step, (*step.reads, *step.writes), program)
+            workspace = device.target.workspace(program)
+            operands = (*step.reads, *step.writes)
+            return BuiltProgram(step, operands, program, workspace)
         case HostFallback() | DeviceCopy():
             return step
     raise AssertionError(f"{step.name} has no code")

@@ -77,7 +77,8 @@ class Queue(Protocol):
         ...
 
     def launch(self, program: Program, arguments: Sequence[MemoryRange]) -> DeviceEvent:
-        """Run a program on its operands and results, in the order of its parameters."""
+        """Run a program on its operands and results, in the order of its parameters, and on its
+        workspace, whose contents are undefined."""
         ...
 
 

@@ -16,6 +16,7 @@ from tilewright.base.errors import ArtifactError, InputError
 from tilewright.base.text import human_bytes, plural
 from tilewright.runtime import abi, device_call, inputs, machine, outputs
 from tilewright.runtime.call import CallFrame, CallPlan, run
+from tilewright.runtime.device import HOST
 from tilewright.runtime.fast_call import InPlace, bound, in_place, shortest
 from tilewright.runtime.loader import CodeImage, link
 from tilewright.runtime.model import CompiledModel, NativeStep, Tensor, check, listed
@@ -25,7 +26,7 @@ from tilewright.runtime.pool import Pool, shared
 from tilewright.runtime.threads import keep_threads, thread_count
 
 if TYPE_CHECKING:
-    from tilewright.runtime.profile import Profile
+    from tilewright.runtime.profile import Peaks, Profile
 
 _NATIVE: Final = CFUNCTYPE(None, c_void_p, c_void_p)
 
@@ -193,11 +194,13 @@ class Executable:
         repeat: int = 20,
         peak_gflops: float | None = None,
         peak_gbs: float | None = None,
+        device_peaks: Mapping[str, Peaks] | None = None,
         **named: Any,
     ) -> Profile:
         """Time each kernel over `repeat` runs on these inputs; see `runtime.profile.Profile`.
 
         With the machine's peaks given, the table has each kernel's share of the roofline.
+        device_peaks: by device, 10^9 operations and bytes per second.
         """
         from tilewright.runtime.profile import measure
 
@@ -208,7 +211,11 @@ class Executable:
         if others:
             form, given = self._overridden(values, others)
             found: Profile = form.profile(
-                given, repeat=repeat, peak_gflops=peak_gflops, peak_gbs=peak_gbs
+                given,
+                repeat=repeat,
+                peak_gflops=peak_gflops,
+                peak_gbs=peak_gbs,
+                device_peaks=device_peaks,
             )
             return found
         converted = [inputs.convert(v, t) for v, t in zip(values, self.model.inputs)]
@@ -217,7 +224,8 @@ class Executable:
         )
         frame = self._frame()
         try:
-            return measure(self._plan, frame, converted, repeat, peak_gflops, peak_gbs)
+            peaks = {**(device_peaks or {}), HOST: (peak_gflops, peak_gbs)}
+            return measure(self._plan, frame, converted, repeat, peaks)
         finally:
             self._frames.append(frame)
 

@@ -150,8 +150,9 @@ class DeviceCopyStep:
 class LaunchStep:
     """Run a program of a device; `program` is its index among the model's programs.
 
-    arguments: in the order of its parameters, places of the kind "device", and "constant" for
-    constants, which are copied to the device once. name, nodes, flops, bytes: as KernelRecord.
+    arguments: in the order of its parameters, then its workspace: places of the kind "device", and
+    "constant" for constants, which are copied to the device once. name, nodes, flops, bytes: as
+    KernelRecord.
     """
 
     device: str

@@ -7,7 +7,7 @@ import json
 import statistics
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Final, Literal
 
@@ -42,6 +42,7 @@ from tilewright.runtime.timeline import (
 
 BETWEEN: Final = "between kernels"
 PERCENTILES: Final = (50, 95, 99)
+Peaks = tuple[float | None, float | None]  # 10^9 operations and bytes per second
 _TRACED: Final = 3  # runs, of which the middle one is kept
 
 
@@ -272,10 +273,12 @@ def measure(
     frame: CallFrame,
     values: Sequence[Any],
     repeat: int,
-    peak_gflops: float | None,
-    peak_gbs: float | None,
+    peaks: Mapping[str, Peaks],
 ) -> Profile:
-    """Run `repeat` times with stamps, after one run to warm up. Raises InputError for none."""
+    """Run `repeat` times with stamps, after one run to warm up. Raises InputError for none.
+
+    peaks: by device.
+    """
     if repeat < 1:
         raise InputError(f"repeat={repeat}: expected at least 1")
     stamps = (ctypes.c_uint64 * (len(plan.model.kernels) + 1))()
@@ -295,7 +298,7 @@ def measure(
         frame.context[abi.CTX_PROFILE] = 0
     middle = _middle(totals)
     total = statistics.fmean(totals[n] for n in middle)
-    rows = _rows(plan, watch, middle, total, (peak_gflops, peak_gbs))
+    rows = _rows(plan, watch, middle, total, peaks)
     return Profile(rows, total, repeat, plan.threads, runs=tuple(totals), timeline=line)
 
 
@@ -331,6 +334,13 @@ class _Tracer:
             event.wait()
         seconds = (time.perf_counter_ns() - start) * 1e-9
         begin = (start - self.origin) * 1e-9
+        if event is not None and isinstance(step, CopyRun | LaunchRun):
+            took = event.duration()
+            if not took.simulated:
+                end, name = begin + seconds, step.step.device
+                self.spans.append(
+                    KernelSpan(self.rows, end - took.seconds, took.seconds, device=name)
+                )
         if not isinstance(step, NativeCall):
             self._add(begin, seconds)
             return
@@ -359,9 +369,10 @@ class _Tracer:
         seconds = (time.perf_counter_ns() - self.origin) * 1e-9
         lane = lanes([t for t, _, _ in self.shares], threading.get_native_id())
         parts = [(lane[t], begin, end) for t, begin, end in self.shares]
-        shares = owners(self.spans, parts)
+        kernels = [s for s in self.spans if s.device is None]
+        shares = owners(kernels, parts)
         shared = {s.row for s in shares}
-        alone = [replace(s, thread=0) for s in self.spans if s.row not in shared]
+        alone = [replace(s, thread=0) for s in kernels if s.row not in shared]
         return Timeline(seconds, (*self.spans, *shares, *alone), self.lost)
 
 
@@ -392,7 +403,7 @@ def _rows(
     watch: _Watch,
     middle: Sequence[int],
     whole: float,
-    peaks: tuple[float | None, float | None],
+    peaks: Mapping[str, Peaks],
 ) -> tuple[KernelTime, ...]:
     """The rows, by the `middle` runs, whose mean is `whole` seconds."""
     tick = watch.seconds_per_tick()
@@ -418,13 +429,12 @@ def _rows(
         if isinstance(step, NativeCall):
             for k in step.step.kernels:
                 s = max(0.0, float(next(natives)))
-                best = _roofline(k.flops, k.bytes, peaks)
-                peak = best / s if best is not None and s > 0 else None
+                peak = _peak_share(k.flops, k.bytes, s, peaks.get(HOST))
                 work = (k.flops, k.bytes, s / total, peak, mixes.get(k.symbol))
                 rows.append(KernelTime(k.name, "native", k.nodes, repeat, s, at, *work))
                 at += s
             continue
-        rows.append(_other(step, next(durations), repeat, at, total))
+        rows.append(_other(step, next(durations), repeat, at, total, peaks))
         at += rows[-1].seconds
     return tuple(rows)
 
@@ -440,9 +450,15 @@ def _mean(durations: Sequence[Duration], middle: Sequence[int]) -> Duration:
 
 
 def _other(
-    step: PreparedStep, took: Duration, repeat: int, at: float, total: float
+    step: PreparedStep,
+    took: Duration,
+    repeat: int,
+    at: float,
+    total: float,
+    peaks: Mapping[str, Peaks],
 ) -> KernelTime:
-    """The row of a step that is not a native call."""
+    """The row of a step that is not a native call; only launches have a share of a peak."""
+    peak = None
     kind: Literal["host", "device"] = "host"
     device, flops, moved = HOST, 0, 0
     nodes: tuple[str, ...] = ()
@@ -458,6 +474,7 @@ def _other(
                 record.nodes,
             )
             flops, moved = record.flops, record.bytes
+            peak = _peak_share(flops, moved, took.seconds, peaks.get(device))
         case CopyRun():
             kind, device, moved = (
                 "device",
@@ -472,13 +489,13 @@ def _other(
             raise AssertionError("a native call has a row for each of its kernels")
     return KernelTime(
         name, kind, nodes, repeat, took.seconds, at, flops, moved, took.seconds / total,
-        None, None, device, took.cycles, took.clock, took.simulated,
+        peak, None, device, took.cycles, took.clock, took.simulated,
     )  # fmt: skip
 
 
-def _roofline(
-    flops: int, nbytes: int, peaks: tuple[float | None, float | None]
+def _peak_share(
+    flops: int, nbytes: int, seconds: float, peaks: Peaks | None
 ) -> float | None:
-    """The least seconds that a machine with these peaks (10^9 per second) could take."""
-    known = [n / (p * 1e9) for n, p in zip((flops, nbytes), peaks) if p]
-    return max(known, default=None)
+    """The least seconds that a machine with these peaks could take, by those it took."""
+    known = [n / (p * 1e9) for n, p in zip((flops, nbytes), peaks or ()) if p]
+    return max(known) / seconds if known and seconds > 0 else None

@@ -25,13 +25,15 @@ class KernelSpan:
     """A kernel, or the share of it that one thread ran: seconds from the begin of the run.
 
     row: the index of the profile's row. thread: None for the whole kernel, 0 for the share of the
-    calling thread, 1 and up for threads of the pool.
+    calling thread, 1 and up for threads of the pool. device: whose clock has its length, which
+    ends when the host knew of the end; None: the host's clock.
     """
 
     row: int
     start: float
     seconds: float
     thread: int | None = None
+    device: str | None = None
 
     @property
     def end(self) -> float:
@@ -94,9 +96,12 @@ def lanes(threads: Sequence[int], caller: int) -> dict[int, int]:
 def chrome_trace(
     line: Timeline, rows: Sequence[KernelTime], threads: int
 ) -> dict[str, Any]:
-    """A run for chrome://tracing and Perfetto: a lane for the model, and one for each thread."""
+    """A run for chrome://tracing and Perfetto: a lane for the model, for each thread and device."""
     pid = os.getpid()
     titles = {0: "model"} | {n + 1: _title(n) for n in line.threads}
+    names = sorted({s.device for s in line.spans if s.device is not None})
+    clocks = {device: n for n, device in enumerate(names, max(titles) + 1)}
+    titles |= {n: f"{device}, by its clock" for device, n in clocks.items()}
     events = [_meta("process_name", pid, 0, "tilewright")]
     events += [_meta("thread_name", pid, n, title) for n, title in titles.items()]
     whole = {
@@ -108,7 +113,10 @@ def chrome_trace(
     events.append(
         {**whole, "ph": "X", "pid": pid, "tid": 0, "args": {"threads": threads}}
     )
-    events += [_event(span, rows[span.row], pid) for span in line.spans]
+    for span in line.spans:
+        lane = 0 if span.thread is None else span.thread + 1
+        tid = lane if span.device is None else clocks[span.device]
+        events.append(_event(span, rows[span.row], pid, tid))
     return {"traceEvents": events, "displayTimeUnit": "ms", "lostShares": line.lost}
 
 
@@ -120,7 +128,7 @@ def _meta(kind: str, pid: int, tid: int, name: str) -> dict[str, Any]:
     return {"name": kind, "ph": "M", "pid": pid, "tid": tid, "args": {"name": name}}
 
 
-def _event(span: KernelSpan, row: KernelTime, pid: int) -> dict[str, Any]:
+def _event(span: KernelSpan, row: KernelTime, pid: int, tid: int) -> dict[str, Any]:
     category = "Node" if row.kind == "host" else "Kernel"
     args: dict[str, Any] = {"op_name": ", ".join(row.nodes), "provider": row.kind}
     if span.thread is None:
@@ -132,7 +140,7 @@ def _event(span: KernelSpan, row: KernelTime, pid: int) -> dict[str, Any]:
         "ts": span.start * _US,
         "dur": span.seconds * _US,
         "pid": pid,
-        "tid": 0 if span.thread is None else span.thread + 1,
+        "tid": tid,
         "args": args,
     }
 

@@ -399,9 +399,14 @@ class Target:
         """
         self._lacks("code generator")
 
-    def workspace(self, code: bytes) -> int:
-        """Bytes that a program of the device takes there besides its operands."""
-        return 0
+    def workspace(self, code: bytes) -> tuple[int, ...]:
+        """Bytes of each buffer that a program of the device takes behind its operands."""
+        return ()
+
+    @property
+    def peaks(self) -> tuple[float, float] | None:
+        """10^9 float32 operations and bytes per second that its device can do; None: not known."""
+        return None
 
     def parts(self) -> Target:
         """This target, but what it emits are parts of a library, which `library` joins."""

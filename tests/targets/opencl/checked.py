@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import onnx.parser
 
 import tilewright as tw
+from tests.loops.gpu_kernels import without_barrier
 from tests.targets.opencl.running import X, launched, program_on
+from tests.targets.simt.products import arrays, expected, product, program, tiled
 from tilewright.base.dtypes import float32
 from tilewright.expr.nodes import Buffer, const
 from tilewright.loops.launch import Barrier
 from tilewright.loops.nodes import Store, block
 from tilewright.runtime import devices
+from tilewright.schedule.space.patterns import classify
+from tilewright.targets.simt.last_wave import LastWave
+from tilewright.targets.simt.machine import GENERIC
+from tilewright.targets.simt.products import product_of
+from tilewright.targets.simt.tiling import SimtTile, tiling
 
 TEXTS = {
     "map": "m (float[5, 7] x) => (float[7, 5] y) { t = Transpose(x) y = Exp(t) }",
@@ -61,6 +69,26 @@ def model(name: str) -> None:
     for one, two in zip(*pairs, strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-3, atol=1e-3)
     print("right")
+
+
+def last_wave(barrier: bool) -> None:
+    """Print that a product whose last tiles are in parts is right; or drop a barrier of it."""
+    case = product(33, 29, 50)
+    tile = SimtTile(16, 16, 16, 8, 8)
+    found = product_of(classify(case))
+    assert found is not None
+    left = tiling(found, tile).blocks % 4
+    of = replace(GENERIC, units=4)
+    made = program(tiled(case, of, tile=tile, last_wave=LastWave(left, 2)), of)
+    assert left and len(made.launches) == 3 and made.workspace
+    if not barrier:
+        made = without_barrier(made, 0)
+    given = arrays(made)
+    want = expected(case, given)
+    results = program_on(devices.find("opencl"), made, given)
+    if barrier:
+        np.testing.assert_array_equal(results[made.outputs[0]], want)
+        print("right")
 
 
 def race(barrier: bool) -> None:

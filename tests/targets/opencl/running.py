@@ -70,7 +70,7 @@ def program_on(
     queue = device.queue()
     regions = []
     given = {}
-    for b in program.params:
+    for b in (*program.params, *program.workspace):
         size = b.size * b.dtype.itemsize
         data = np.full(size, 0xA5, np.uint8)
         if b in arrays:

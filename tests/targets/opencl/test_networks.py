@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import warnings
@@ -20,6 +21,7 @@ from tilewright.base.errors import (
     TilewrightWarning,
     UnsupportedError,
 )
+from tilewright.cli import app
 from tilewright.driver.compile import text
 from tilewright.frontends.onnx.export import to_model
 from tilewright.runtime import devices
@@ -28,6 +30,7 @@ from tilewright.testing.networks import NETWORKS
 from tilewright.testing.networks.judge import NetworkJudge, lines
 
 SAMPLE = ("lenet", "bert")
+LONG = ("resnet_basic", "mobilenet_v2")
 # One of each family besides, and what has recurrences, gathers and parts of tensors.
 MORE = (
     "resnet_basic mobilenet_v2 squeezenet maxout_chain shufflenet_v2 unet_transposed "
@@ -200,7 +203,6 @@ def test_without_pyopencl_the_error_says_what_to_install(monkeypatch):
     ("most", "said"),
     [
         (64, r"constant w\w* on device opencl: .* gives 64 at most"),
-        (150, r"kernel 'softmax\w*': 192 bytes .* gives 150 at most"),
         (200, r"memory between the kernels on device opencl: .* gives 200 at most"),
     ],
 )
@@ -223,8 +225,68 @@ def test_memory_of_the_device_counts_against_the_limit():
         tw.compile(small(), target="opencl", cache=False, memory_limit=1000)
 
 
+def test_a_profile_has_the_share_of_the_described_peaks_and_a_trace_both_clocks(
+    tmp_path, capsys
+):
+    """A launch has a share of the device's peaks; a copy has none, as it is not bound by them."""
+    path, machine, trace = (tmp_path / n for n in ("m.onnx", "m.toml", "t.json"))
+    path.write_bytes(small().SerializeToString())
+    for faster in (1, 1000):
+        machine.write_text(
+            f'like = "pocl"\nunits = 2\nrate = {16.0 * faster}\nbandwidth = {20.0 * faster}\n'
+        )
+        given = f"{path} --target opencl --machine {machine} --repeat 3 --trace {trace}"
+        args = ["run", *given.split(), "--profile", "--roofline", "--json"]
+        assert app.run(args) == 0
+        rows = json.loads(capsys.readouterr().out)["profile"]["rows"]
+        launches = [r for r in rows if r["device"] == "opencl" and r["nodes"]]
+        copies = [r for r in rows if r["name"].startswith("copy ")]
+        assert launches and copies and all(r["peak_share"] is None for r in copies)
+        for r in launches:
+            least = max(r["flops"] / 64e9, r["bytes"] / 20e9) / faster
+            assert r["peak_share"] == pytest.approx(least / r["seconds"])
+    events = json.loads(trace.read_text())["traceEvents"]
+    lanes = {e["args"]["name"]: e["tid"] for e in events if e["name"] == "thread_name"}
+    spans = [e for e in events if e["ph"] == "X"]
+    device = [e for e in spans if e["tid"] == lanes["opencl, by its clock"]]
+    host = {e["name"]: e for e in spans if e["tid"] == lanes["model"]}
+    assert [e["name"] for e in device] == [r["name"] for r in rows]
+    for e in device:
+        seen = host[e["name"]]
+        assert 0 <= e["dur"] <= seen["dur"] and e["ts"] >= seen["ts"] - 1e-6
+        assert e["ts"] + e["dur"] == pytest.approx(seen["ts"] + seen["dur"])
+
+
+def test_a_saved_model_has_no_description_and_so_no_share_of_peaks(tmp_path, capsys):
+    path = tmp_path / "m.tw"
+    tw.compile(small(), target="opencl", cache=False).save(path)
+    flags = ["--repeat", "1", "--profile", "--roofline", "--json"]
+    assert app.run(["run", str(path), *flags]) == 0
+    rows = json.loads(capsys.readouterr().out)["profile"]["rows"]
+    assert all(r["peak_share"] is None for r in rows if r["device"] == "opencl")
+
+
+@pytest.mark.parametrize(
+    "name", [*SAMPLE, *(pytest.param(n, marks=pytest.mark.slow) for n in LONG)]
+)
+def test_the_command_of_the_readme_gives_what_the_cpu_gives(name, tmp_path, capsys):
+    path = tmp_path / f"{name}.onnx"
+    path.write_bytes(to_model(NETWORKS[name]().graph).SerializeToString())
+    found = []
+    for target in ("opencl", "cpu"):
+        out = tmp_path / f"{target}.npz"
+        command = ["run", str(path), "--seed", "3", "-o", str(out), "--repeat", "1"]
+        assert app.run([*command, "--target", target]) == 0, capsys.readouterr().err
+        found.append(np.load(out))
+    assert "\nopencl " in capsys.readouterr().out
+    assert found[0].files == found[1].files
+    for n in found[0].files:
+        one, two = (f[n] for f in found)
+        np.testing.assert_allclose(one, two, rtol=1e-3, atol=1e-4 * np.abs(two).max())
+
+
 @pytest.mark.slow
-def test_the_command_of_the_readme_runs_it(tmp_path):
+def test_the_command_of_the_readme_runs_as_a_process(tmp_path):
     path = tmp_path / "lenet.onnx"
     path.write_bytes(to_model(NETWORKS["lenet"]().graph).SerializeToString())
     command = [

@@ -63,6 +63,14 @@ def test_schedules_have_no_race_and_stay_inside(name):
     assert "race" not in found and "Invalid" not in found, found
 
 
+@pytest.mark.slow
+def test_a_last_wave_in_parts_has_no_race_and_stays_inside():
+    found = said("checked.last_wave(barrier=True)")
+    assert "right" in found
+    assert "race" not in found and "Invalid" not in found, found
+    assert "race" in said("checked.last_wave(barrier=False)")
+
+
 def test_a_race_and_a_wrong_access_are_told():
     """So that silence above means something."""
     assert "race" in said("checked.race(barrier=False)")

@@ -6,6 +6,7 @@ import math
 import re
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 import onnx.parser
@@ -32,6 +33,7 @@ from tilewright.loops.launch import LaunchProgram
 from tilewright.loops.parser import parse_program
 from tilewright.loops.shared_memory import RaceError
 from tilewright.runtime import devices
+from tilewright.runtime.model import LaunchStep
 from tilewright.schedule.space.patterns import classify
 from tilewright.targets.cuda.machine import MACHINES as NVIDIA
 from tilewright.targets.cuda.machine import machine
@@ -343,28 +345,28 @@ def test_exact_sums_of_floats_are_whole_and_those_of_integers_need_not_be():
 # -- whole models
 
 
+MODEL = onnx.parser.parse_model("""
+<ir_version: 8, opset_import: ["": 17]>
+small (float[72, 500] x, float[500, 72] w) => (float[72, 72] y)
+{ m = MatMul(x, w) y = Relu(m) }
+""")
+
+
 @pytest.fixture
 def by_description(tmp_path, monkeypatch):
     """Compiles a product for a machine of some units, whose launches and memory take no time."""
 
-    def compiled(units: int, **how: object) -> tw.Executable:
+    def compiled(units: int, model: object = MODEL, **how: object) -> tw.Executable:
         file = tmp_path / "machine.toml"
         costs = "launch_ns = 0.001\nbandwidth = 1e9\ncache_bandwidth = 1e9\n"
         file.write_text(f'like = "pocl"\nunits = {units}\n{costs}')
-        return tw.compile(MODEL, target="opencl", machine=file, cache=False, **how)
+        return tw.compile(model, target="opencl", machine=file, cache=False, **how)
 
     pocl()
     monkeypatch.setenv("TILEWRIGHT_OPENCL_DEVICE", "Portable")
     devices.find.cache_clear()
     yield compiled
     devices.find.cache_clear()
-
-
-MODEL = onnx.parser.parse_model("""
-<ir_version: 8, opset_import: ["": 17]>
-small (float[72, 500] x, float[500, 72] w) => (float[72, 72] y)
-{ m = MatMul(x, w) y = Relu(m) }
-""")
 
 
 def test_a_model_has_it_by_default_and_its_parts_count_against_the_memory_limit(
@@ -383,6 +385,40 @@ def test_a_model_has_it_by_default_and_its_parts_count_against_the_memory_limit(
     less = whole.peak_bytes - 1
     needed = [needed_on_device(by_description, units, less) for units in (1, 2)]
     assert needed[1] - needed[0] == workspace_bytes(plan, wave)
+
+
+def test_a_limit_of_the_peak_is_enough_and_launches_share_what_their_programs_need(
+    by_description,
+):
+    twice = onnx.parser.parse_model("""
+    <ir_version: 8, opset_import: ["": 17]>
+    twice (float[72, 500] x, float[500, 72] w, float[72, 500] v) => (float[72, 72] y)
+    { m = MatMul(x, w) n = MatMul(v, w) y = Add(m, n) }
+    """)
+    for model in (MODEL, twice):
+        exe = by_description(2, model)
+        assert by_description(2, model, memory_limit=exe.peak_bytes)
+        with pytest.raises(MemoryLimitError):
+            by_description(2, model, memory_limit=exe.peak_bytes - 1)
+    rng = np.random.default_rng(0)
+    sides = (72, 500), (500, 72), (72, 500)
+    x, w, v = (rng.integers(-3, 4, s).astype("f") for s in sides)
+    np.testing.assert_array_equal(exe(x, w, v), x @ w + v @ w)
+    parts = [workspace(step) for step in exe.model.launches]
+    assert len(parts) == 2 and all(parts)
+    (size,) = exe.model.devices.values()
+    tensors = [s for step in exe.model.launches for s in step.arguments]
+    end = max(s.at + s.tensor.nbytes for s in tensors if s.tensor.name != "workspace")
+    assert {p[0][0] for p in parts} == {end}  # behind the tensors, the same for both
+    assert size == max(at + n for p in parts for at, n in p)
+    for p in parts:
+        assert all(at + n <= other for (at, n), (other, _) in pairwise(p))
+
+
+def workspace(step: LaunchStep) -> list[tuple[int, int]]:
+    """Where the buffers of a launch besides its operands are, and their bytes."""
+    named = [s for s in step.arguments if s.tensor.name == "workspace"]
+    return [(s.at, s.tensor.nbytes) for s in named]
 
 
 def needed_on_device(by_description, units: int, less: int) -> int:

@@ -146,7 +146,7 @@ class Function(Program):
         name = self.kernel.name
         return self._account() if self._account else by_hand(name, Trace())
 
-    def profile(self, *arrays: Any, repeat: int = 20, **peaks: float) -> Profile:
+    def profile(self, *arrays: Any, repeat: int = 20, **peaks: Any) -> Profile:
         """See `Program`."""
         executable = self.executable
         self._expect_all(arrays)

@@ -61,16 +61,10 @@ class Allocation:
 
 @dataclass(eq=False, slots=True)
 class LoadedKernels:
-    """A program on the GPU: its kernels in the order of its launches, and its workspace."""
+    """A program on the GPU: its kernels in the order of its launches."""
 
     code: DeviceProgram
     kernels: list[Any]
-    workspace: list[Allocation]
-
-    def addresses(self, arguments: Sequence[MemoryRange]) -> tuple[int, ...]:
-        """The addresses of all buffers: operands, then the workspace."""
-        given = (a.memory.address + a.offset for a in arguments)
-        return (*given, *(w.address for w in self.workspace))
 
 
 @dataclass(eq=False, slots=True)
@@ -172,9 +166,7 @@ class CudaDevice:
         image = program.binary or program.text.encode() + b"\0"
         module = self.driver("ModuleLoadData", image)
         kernels = [self._kernel(module, call) for call in program.launches]
-        return LoadedKernels(
-            program, kernels, [self.allocate(n) for n in program.workspace]
-        )
+        return LoadedKernels(program, kernels)
 
     def _check(self, program: DeviceProgram) -> None:
         made = machine(program.arch)
@@ -318,7 +310,8 @@ class CudaQueue:
         self, program: LoadedKernels, arguments: Sequence[MemoryRange]
     ) -> CudaEvent:
         """Run a program; immediately if the queue is timed."""
-        found = PendingRun(program, program.addresses(arguments), tuple(arguments))
+        addresses = tuple(a.memory.address + a.offset for a in arguments)
+        found = PendingRun(program, addresses, tuple(arguments))
         if not self.timed:
             self._pending.append(found)
             return CudaEvent(self, None, None)

@@ -121,9 +121,9 @@ class Cuda(LlvmGpuTarget[CudaMachine]):
         """The program as PTX."""
         return ptx(program, self.machine, not self.exact)
 
-    def workspace(self, code: bytes) -> int:
-        """Bytes of the buffers between the launches of a program."""
-        return sum(DeviceProgram.from_bytes(code, PTX).workspace)
+    def workspace(self, code: bytes) -> tuple[int, ...]:
+        """Bytes of each buffer between the launches of a program."""
+        return DeviceProgram.from_bytes(code, PTX).workspace
 
 
 def code_of(program: LaunchProgram, text: str, of: CudaMachine) -> DeviceProgram:

@@ -87,12 +87,9 @@ class OpenCLDevice:
         """A program from the compiler's output.
 
         Raises ArtifactError for invalid bytes, for a program that the device's compiler rejects
-        (TW-DEVICE-BUILD), and for one that exceeds the device's resources (TW-DEVICE);
-        MemoryLimitError for a workspace that does not fit.
+        (TW-DEVICE-BUILD), and for one that exceeds the device's resources (TW-DEVICE).
         """
         found = DeviceProgram.from_bytes(code, OPENCL_C)
-        for nbytes in found.workspace:
-            self._check_size(nbytes)
         for kernel in found.launches:
             self._check(kernel)
         return OpenCLProgram(found, self._built(found))
@@ -182,7 +179,6 @@ class OpenCLQueue:
         with device.explained("making a queue"):
             self._queue = cl.CommandQueue(device.context, properties=properties)
         self._kernels: dict[OpenCLProgram, list[Any]] = {}
-        self._workspace: dict[OpenCLProgram, list[Any]] = {}
         self._status: Any = None
         self._unread = False
         self._messages: list[str] = []
@@ -221,11 +217,10 @@ class OpenCLQueue:
     ) -> DeviceEvent:
         """Run the launches of a program in order."""
         events = []
-        regions = [*arguments, *self._scratch(program)]
         for code, kernel in zip(program.code.launches, self._kernels_of(program)):
             values: list[Any] = []
             for n in code.arguments:
-                values += [regions[n].memory, np.uint64(regions[n].offset)]
+                values += [arguments[n].memory, np.uint64(arguments[n].offset)]
             if code.checked:
                 values += [self._status_memory(), np.int32(self._first_of(program))]
             kernel.set_args(*values)
@@ -236,7 +231,7 @@ class OpenCLQueue:
                         self._queue, kernel, whole, code.threads
                     )
                 )
-        return OpenCLEvent(self.device, tuple(events), regions)
+        return OpenCLEvent(self.device, tuple(events), arguments)
 
     def _kernels_of(self, program: OpenCLProgram) -> list[Any]:
         """The kernels of a program for this queue alone: they hold their arguments."""
@@ -246,15 +241,6 @@ class OpenCLQueue:
                 self.device.cl.Kernel(program.built, name) for name in names
             ]
         return self._kernels[program]
-
-    def _scratch(self, program: OpenCLProgram) -> list[MemoryRange]:
-        """A program's memory besides its arguments; launches share it, in order."""
-        if program not in self._workspace:
-            sizes = program.code.workspace
-            self._workspace[program] = [
-                MemoryRange(self.device.allocate(n), 0, n) for n in sizes
-            ]
-        return self._workspace[program]
 
     def _first_of(self, program: OpenCLProgram) -> int:
         """The number before that of a program's first message, of all messages of this queue."""

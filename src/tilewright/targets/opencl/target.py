@@ -61,9 +61,9 @@ class OpenCL(SimtTarget):
         code = emit(to_launches(kernel), self.exact)
         return Artifact(symbol, code.to_bytes())
 
-    def workspace(self, code: bytes) -> int:
-        """What is between the launches of a program."""
-        return sum(DeviceProgram.from_bytes(code, OPENCL_C).workspace)
+    def workspace(self, code: bytes) -> tuple[int, ...]:
+        """Bytes of each buffer between the launches of a program."""
+        return DeviceProgram.from_bytes(code, OPENCL_C).workspace
 
     def text(self, kernel: Kernel, symbol: str, kind: str) -> str:
         """The source, for `asm`."""

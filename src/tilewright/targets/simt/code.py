@@ -15,7 +15,7 @@ from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ArtifactError
 from tilewright.runtime import schema
 
-VERSION: Final = 3
+VERSION: Final = 4
 # The languages of programs, as messages call them.
 PTX: Final = "PTX"
 OPENCL_C: Final = "OpenCL C"
@@ -89,9 +89,9 @@ class DeviceProgram:
     """Launches in order, and their kernels.
 
     language: the text's language, for messages. params: the number of operands. workspace: bytes of
-    each further buffer. arch: the architecture of the text; empty for any device. checks: the
-    meanings of the numbers, from 1 on, that a kernel reports. binary: code that the driver need not
-    compile; empty for none.
+    each further buffer, which the caller passes behind them. arch: the architecture of the text;
+    empty for any device. checks: the meanings of the numbers, from 1 on, that a kernel reports.
+    binary: code that the driver need not compile; empty for none.
     """
 
     language: str

@@ -52,6 +52,11 @@ class SimtTarget(Target):
         raise NotImplementedError
 
     @property
+    def peaks(self) -> tuple[float, float] | None:
+        """As described: a multiply-add is two operations; bytes are of the device's memory."""
+        return 2.0 * self.simt.units * self.simt.rate, self.simt.bandwidth
+
+    @property
     def blocks(self) -> BlockCosts:
         """As the cost model of GPUs says."""
         return block_costs(self.simt)
