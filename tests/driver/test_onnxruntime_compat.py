@@ -218,6 +218,16 @@ def test_what_the_author_says_of_a_model(tmp_path: Path) -> None:
         ours.InferenceSession(artifact).get_modelmeta()
 
 
+def test_an_exported_program_has_no_metadata(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    path = tmp_path / "m.pt2"
+    program = torch.export.export(torch.nn.ReLU(), (torch.zeros(3),))
+    torch.export.save(program, path)
+    session = ours.InferenceSession(path)
+    with pytest.raises(InputError, match="only an ONNX model has metadata"):
+        session.get_modelmeta()
+
+
 def test_ort_values_in_and_out(model: bytes) -> None:
     (name,) = (v.name for v in ours.InferenceSession(model).get_inputs())
     (want,) = ours.InferenceSession(model).run(None, {name: X})

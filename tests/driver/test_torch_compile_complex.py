@@ -49,6 +49,15 @@ def test_complex_inputs_and_results(name):
     assert [f.data_ptr() for f in found[2:4]] == [w.data_ptr() for w in wanted[2:4]]
 
 
+@pytest.mark.parametrize("shape", [(0, 2), (2, 0), (0,)])
+def test_complex_results_without_elements(shape):
+    """NumPy's strides of these are zeros, which PyTorch does not take for pairs."""
+    x = numbers(*shape)
+    with torch.no_grad():
+        found = torch.compile(lambda x: x * 2, backend=backend)(x)
+    torch.testing.assert_close(found, x * 2)
+
+
 def test_complex_weights_that_change_are_seen():
     module = torch.nn.Module()
     module.weight = torch.nn.Parameter(numbers(3))

@@ -1,6 +1,7 @@
 """Graphs of `torch.compile` around single operators that PyTorch runs."""
 
 import warnings
+import weakref
 
 import pytest
 
@@ -152,6 +153,27 @@ def test_values_that_no_later_part_takes_are_dropped():
     torch.testing.assert_close(parts(*given), function(*given))
 
 
+def test_memory_of_a_value_is_free_when_later_parts_run():
+    made, alive = [], []
+
+    def make(module, frozen):
+        def run(*given):
+            alive.append([held() is not None for held in made])
+            found = module(*given)
+            made.extend(map(weakref.ref, found))
+            return found
+
+        return run
+
+    def function(x, y):
+        a = x.exp()
+        return a, torch.igamma(torch.igamma(a, y).sin(), x).cos()
+
+    module = traced(function, torch.rand(2), torch.rand(2))
+    Parts(module, (), make)(torch.rand(2), torch.rand(2))
+    assert alive == [[], [True], [True, False]]  # the first one is a result
+
+
 def test_a_constant_of_the_graph_is_known_to_all_parts():
     steps = torch.tensor([1.0, 2.0])
 
@@ -201,3 +223,16 @@ def test_a_buffer_that_the_graph_changes_is_no_constant(monkeypatch):
     torch.testing.assert_close(module.keys, wanted)
     (frozen,) = built
     assert len(frozen) == 2
+
+
+def test_views_of_what_another_part_has_made_share_its_memory():
+    """Also if its extents are products of those of the inputs."""
+
+    def function(x):
+        y = x * 2
+        v = y.view(2, -1)
+        return torch.poisson(v.detach().abs()) * v, v.t(), y
+
+    found = torch.compile(function, backend=backend, dynamic=True)(torch.randn(4, 5))
+    found[2].fill_(7.0)
+    assert bool((found[1] == 7.0).all())

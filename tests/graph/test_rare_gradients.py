@@ -10,6 +10,7 @@ import pytest
 
 import tilewright as tw
 from tests.graph.test_operator_gradients import I, P, U, differences, model
+from tilewright.base.errors import UnsupportedError
 
 RNG = np.random.default_rng(11)
 MS, ML = "com.microsoft.", "ai.onnx.ml."
@@ -199,6 +200,13 @@ def test_agrees_with_differences(name: str) -> None:
     for n, got in enumerate(found):
         want = differences(lambda *a: exe(*a, weights)[0], arrays, n, step)
         np.testing.assert_allclose(got, want, rtol=within, atol=within)
+
+
+def test_places_that_a_smaller_result_cuts_have_no_gradient() -> None:
+    body, inputs, _ = CASES["MaxUnpool"]
+    smaller = model(body.replace("1,1,5,6", "1,1,3,4"), inputs, (1, 1, 3, 4))
+    with pytest.raises(UnsupportedError, match=r"smaller than \[1, 1, 4, 4\]"):
+        tw.compile(smaller, threads=1, cache=False)
 
 
 IN_FLOAT32 = {

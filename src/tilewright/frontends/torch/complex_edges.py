@@ -21,8 +21,6 @@ class RealEdges:
 
     def around(self, run: Callable[..., Sequence[Any]]) -> Callable[..., Any]:
         """The original graph, from a function that does what `module` does."""
-        import torch
-
         if not self.inputs and not self.results:
             return run
 
@@ -32,7 +30,7 @@ class RealEdges:
                 given[n] = _pairs(given[n])
             found = list(run(*given))
             for n in self.results:
-                found[n] = torch.view_as_complex(found[n])
+                found[n] = _complex(found[n])
             return tuple(found)
 
         return call
@@ -86,3 +84,12 @@ def _pairs(x: Any) -> Any:
     import torch
 
     return torch.view_as_real(x.resolve_conj())
+
+
+def _complex(pairs: Any) -> Any:
+    """Pairs as complex numbers. Of none, NumPy's strides are zeros, which PyTorch refuses."""
+    import torch
+
+    if not pairs.numel():
+        pairs = pairs.clone(memory_format=torch.contiguous_format)
+    return torch.view_as_complex(pairs)

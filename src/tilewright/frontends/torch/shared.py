@@ -73,10 +73,9 @@ class ViewOf:
         return ViewOf(list(view.shape), list(view.stride()), start)
 
     def says(self, numbers: Numbers) -> bool:
-        """Whether the symbols in `numbers` are enough to make it."""
-        given = {s for e in numbers for s in e.free_symbols if e.is_Symbol}
+        """Whether the expressions in `numbers` are enough to make it."""
         open_ = [n for n in (*self.size, *self.stride, self.start) if is_open(n)]
-        return all(given.issuperset(n.node.expr.free_symbols) for n in open_)
+        return all(_is_made(n.node.expr, numbers) for n in open_)
 
     def of(self, whole: Any, numbers: Numbers) -> Any:
         """The view of a tensor."""
@@ -158,6 +157,14 @@ def _in_memory(part: Any, about: Any, numbers: Numbers) -> Any:
     if list(part.stride()) == stride:
         return part
     return part.new_empty_strided(part.shape, stride).copy_(part)
+
+
+def _is_made(expression: Any, numbers: Numbers) -> bool:
+    """Whether an expression, or each part of it that has symbols, is in `numbers`."""
+    if expression in numbers or not expression.free_symbols:
+        return True
+    parts = expression.args
+    return bool(parts) and all(_is_made(part, numbers) for part in parts)
 
 
 def _known(extents: Sequence[Any], numbers: Numbers) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -137,6 +138,15 @@ def test_other_reductions_stay_apart(other: dict) -> None:
     found = grouped(**other)[0]
     assert classify(found).name == "tiled"
     assert joined(found) is None
+
+
+def test_tensors_that_are_reshaped_already_stay_apart(monkeypatch) -> None:
+    """With one tap, rows and columns are one dimension: there is one view of a tensor, not two."""
+    monkeypatch.setattr(sys.modules[__name__], "TAPS", 1)
+    computations, w = grouped()
+    assert joined(computations) is not None
+    found = sketches(plain(computations), computations, Context(WIDE, {w}))
+    assert "groups" not in [s.name for s in found]
 
 
 def test_groups_as_wide_as_a_vector_stay_apart() -> None:
