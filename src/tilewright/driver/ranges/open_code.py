@@ -66,7 +66,7 @@ def open_codes(
     tiles: of Winograd's forms that convolutions may take.
     """
     groups = list(plan.groups)
-    firsts = [n for n, _ in enumerate(groups)]
+    firsts = list(range(len(groups)))
     if not sanitize:  # such code names tensors, those of the first group that it is for
         firsts = _firsts([_key(plan, group, tiles) for group in groups])
     jobs = {
