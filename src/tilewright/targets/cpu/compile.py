@@ -36,6 +36,7 @@ from tilewright.targets.cpu.machine import CpuMachine
 from tilewright.targets.cpu.roll_functions import roll_functions
 from tilewright.targets.cpu.row_vectors import row_vectors
 from tilewright.targets.llvm import backend
+from tilewright.targets.llvm.emit_repeated import REPEATED
 from tilewright.targets.permitted import Permissions
 
 # Expressions are walked by recursion; a long chain of operations is a deep one.
@@ -221,7 +222,8 @@ def target_machine(machine: CpuMachine, level: int = LEVEL) -> Any:
 
 def optimized(text: str, machine: CpuMachine, where: str, level: int = LEVEL) -> Any:
     """LLVM assembly as a module of the machine, after the passes; errors as of `compile_text`."""
-    module = backend.optimized(text, target_machine(machine, level), where)
+    passes = ("loop_unroll", *backend.CHEAP) if REPEATED in text else backend.CHEAP
+    module = backend.optimized(text, target_machine(machine, level), where, passes)
     if machine.has("avx512f") and STORE in text:
         before = str(module)
         after = without_lone_lanes(before, machine.vector_bits)

@@ -32,6 +32,12 @@ from tilewright.targets.cpu.emit_tiles import TileShape, tile_support, with_tile
 from tilewright.targets.cpu.frame_layout import FrameLayout, plan_memory
 from tilewright.targets.cpu.machine import CpuMachine
 from tilewright.targets.llvm.emit_fmod import fmod_function
+from tilewright.targets.llvm.emit_repeated import (
+    DEFINITIONS,
+    KEPT,
+    REPEATED,
+    may_repeat,
+)
 from tilewright.targets.llvm.emit_stmt import Statements
 from tilewright.targets.llvm.emit_text import LlvmValue, flatten, integer
 from tilewright.targets.llvm.statements import written
@@ -74,7 +80,10 @@ class Module:
         if self.tiles:
             self.functions.append(tile_support(self.tiles))
         self.functions += self.own.values()
-        return "\n".join([*self.functions, attributes(self.machine)])
+        text = "\n".join([*self.functions, attributes(self.machine)])
+        if REPEATED in text or KEPT in text:
+            text += DEFINITIONS
+        return text
 
 
 def emit_module(
@@ -167,6 +176,7 @@ class EmittedFunction(Statements):
         self.contents = module.contents
         self.params = tuple(params)
         self.region = region
+        self._repeats: dict[For, bool] = {}
         # Values known at function entry: the sizes, and numbers computed from them.
         self.start = NumberingScope()
         self.scopes.insert(0, self.start)
@@ -229,6 +239,19 @@ class EmittedFunction(Statements):
             return super().storing(buffer, form, lane, lanes)
         self.has_streamed = True
         return f"align {register}{STREAMING}"
+
+    def may_repeat(self, s: For) -> bool:
+        """Whether LLVM writes out an unrolled loop; sanitized code names each access."""
+        found = self._repeats.get(s)
+        if found is None:
+            plain = self.permitted is None
+            found = plain and may_repeat(s, self._runs, self.address)
+            self._repeats[s] = found
+        return found
+
+    def repeat(self, branch: str, written_out: bool) -> None:
+        """The branch that ends a loop's body, marked for LLVM."""
+        self.line(branch + (REPEATED if written_out else KEPT))
 
     def may_be_values(self, buffer: Buffer) -> bool:
         """Whether an array may be values: it is small, and its accesses are not checked."""

@@ -75,9 +75,8 @@ class MemoryEmitter(AddressEmitter):
         self.contents: Mapping[Buffer, Interval] = {}
         # Where sanitized code may access each buffer; None in other code.
         self.permitted: Permissions | None = None
-        # Arrays that are values, and how many more a function with them in memory would have named.
+        # Arrays that are values.
         self.arrays: dict[Buffer, RegisterArray] = {}
-        self.spared = 0
         self._safe: dict[str, LlvmValue] = {}
         self._clamped: set[Expr] = set()
 

@@ -77,6 +77,10 @@ class AddressEmitter(Scopes):
         self.vector: tuple[Var, int] | None = None
         self.number: int | None = None
         self.guard: Expr | None = None
+        # Inside of a loop that LLVM writes out: see `emit_repeated`.
+        self.repeating = False
+        # How many more values a function would have named, written out and its arrays in memory.
+        self.spared = 0
         self._lanes: dict[tuple[Expr, Var, int], Lanes | None] = {}
         self._addresses: dict[tuple[Buffer, tuple[Expr, ...]], Affine] = {}
 
@@ -248,6 +252,7 @@ class AddressEmitter(Scopes):
 
     def _advance(self, base: LlvmValue, group: Terms) -> LlvmValue:
         total: LlvmValue | None = None
+        before = self.count
         for atom, c in group:
             term = self._times(self.value(atom), c)
             if total is None:
@@ -255,6 +260,8 @@ class AddressEmitter(Scopes):
             else:
                 total = self.binary("add nsw", total, term)
         assert total is not None
+        if self.repeating:  # written out, these are constants
+            self.spared -= self.count - before
         return self.ins(f"getelementptr i8, {base.typed}, {total.typed}", "ptr")
 
     def info_of(self, form: Affine) -> Info:

@@ -39,7 +39,7 @@ from tilewright.loops.nodes import (
     block,
     loop,
 )
-from tilewright.loops.walk import loops_of
+from tilewright.loops.walk import loops_of, summary
 from tilewright.targets.llvm.emit_expr import Expressions
 from tilewright.targets.llvm.emit_interleaved import MOST_INTERLEAVED, store_interleaved
 from tilewright.targets.llvm.emit_memory import MAX_LANES
@@ -67,6 +67,10 @@ from tilewright.targets.llvm.value_numbering import NumberingScope
 HELD = 4
 
 
+# The names of a loop itself: four blocks, a counter and its next value, and their comparison.
+LOOP_NAMES = 7
+
+
 class Statements(Expressions):
     """Emits statements in order into one function."""
 
@@ -89,6 +93,14 @@ class Statements(Expressions):
     def may_be_values(self, buffer: Buffer) -> bool:
         """Whether an array that is allocated here may be values and no memory."""
         return False
+
+    def may_repeat(self, s: For) -> bool:
+        """Whether LLVM writes out an unrolled loop: see `emit_repeated`."""
+        return False
+
+    def repeat(self, branch: str, written_out: bool) -> None:
+        """The branch that ends a loop's body; written_out: until LLVM writes it out."""
+        self.line(branch)
 
     def step(self, counter: LlvmValue, following: str, length: int) -> None:
         """A loop counter's next value, under the name `following`; length: values that the loop's
@@ -129,6 +141,8 @@ class Statements(Expressions):
         kind = self._runs(s)
         if kind == "unroll" and trips is not None:
             self._unrolled(s, trips)
+        elif kind == "repeat" and trips is not None:
+            self._repeated(s, trips)
         elif kind == "vector":
             self._vector(s)
         elif kind == "strips":
@@ -144,9 +158,30 @@ class Statements(Expressions):
         except LimitError as error:
             raise error.at(f"loop {s.var.name}, unrolled {trips} times") from None
 
+    def _repeated(self, s: For, trips: int) -> None:
+        """An unrolled loop that LLVM writes out."""
+        before = self.count + self.spared
+        outer, self.repeating = self.repeating, True
+        self.serial(s, integer(0), integer(trips), True)
+        self.repeating = outer
+        named = self.count + self.spared - before - LOOP_NAMES
+        self.spared += (trips - 1) * named - LOOP_NAMES
+
     def _runs(self, s: For) -> str:
-        """How a loop is run: as its kind says, or as `_vector_kind` does."""
+        """How a loop is run: as its kind says, or as `_vector_kind` does; "repeat": unrolled, by
+        LLVM."""
+        if s.kind == "unroll" and (self.repeating or self._may_repeat(s)):
+            return "repeat"
         return self._vector_kind(s) if s.kind == "vector" else s.kind
+
+    def _may_repeat(self, s: For) -> bool:
+        """As `may_repeat`, of loops that change no array that is values."""
+        if self.vector is not None or self.number is not None or self.guard is not None:
+            return False
+        if not self.may_repeat(s):
+            return False
+        found = summary(s)
+        return self.arrays.keys().isdisjoint(found.reads | found.writes)
 
     def _vector_kind(self, s: For) -> str:
         """How a vector loop is run: as vectors, in strips of them, unrolled, or serially."""
@@ -166,7 +201,9 @@ class Statements(Expressions):
         self.changed(changed)
         pre: Chunk = []
         self.out.append(pre)
-        stems = ("pre", header_stem(s.var.name), "latch", "after")
+        written_out = self.repeating
+        name = "part" if written_out else header_stem(s.var.name)
+        stems = ("pre", name, "latch", "after")
         before, head, latch, after = map(self.fresh, stems)
         if certain:
             self.line(f"br label {before}")
@@ -199,9 +236,12 @@ class Statements(Expressions):
         for array in carried:
             array.leave()
         length = self.count + self.spared - before_body
-        self.step(LlvmValue(i, type), following, length)
+        if written_out:  # LLVM has to see how often
+            Statements.step(self, LlvmValue(i, type), following, length)
+        else:
+            self.step(LlvmValue(i, type), following, length)
         again = self.compare("icmp ne", LlvmValue(following, type), end)
-        self.line(f"br {again.typed}, label {head}, label {after}")
+        self.repeat(f"br {again.typed}, label {head}, label {after}", written_out)
         self.label(after)
 
     def _carried(
@@ -246,7 +286,7 @@ class Statements(Expressions):
         self.emit(s.body)
         self.scopes.pop()
         self.scopes.pop()
-        self.line(f"br label {head}")
+        self.repeat(f"br label {head}", False)
         self.label(after)
 
     # -- branches

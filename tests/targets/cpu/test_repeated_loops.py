@@ -1,0 +1,189 @@
+"""Unrolled loops that LLVM writes out: the same code and values, and only where all of it is."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+import pytest
+
+from tests.targets.cpu.test_register_arrays import check, parsed
+from tilewright.loops.nodes import Kernel
+from tilewright.targets.cpu import emit
+from tilewright.targets.cpu.compile import LEVEL, llvm_ir, optimized, target_machine
+from tilewright.targets.cpu.machine import machine
+from tilewright.targets.llvm import emit_repeated
+from tilewright.targets.llvm.emit_repeated import MOST, REPEATED
+from tilewright.targets.permitted import IndexSet, Permitted
+
+V4 = machine("x86-64-v4")
+
+SUMS = """
+kernel k(A: float32[200, 6], B: float32[200, 2, 16]) -> C: float32[6, 2, 16]:
+  for p in 4:
+    alloc T: float32[6, 2, 16] in register:
+      for n in 6 unroll:
+        for m in 2 unroll:
+          for x in 16 vector:
+            T[n, m, x] = 0.0
+      for k in 200:
+        for n in 6 unroll:
+          for m in 2 unroll:
+            for x in 16 vector:
+              T[n, m, x] add= A[k, n] * B[k, m, x]
+      for n in 6 unroll:
+        for m in 2 unroll:
+          for x in 16 vector:
+            C[n, m, x] = T[n, m, x] + A[p, 0]
+"""
+
+PLAIN = """
+kernel k(A: float32[200, 16], I: int64[16]) -> C: float32[40, 16]:
+  for p in 3:
+    for n in 8 unroll:
+      for x in 16 vector:
+        C[n + p, x] = A[n, x] + 1.0
+"""
+
+BLOCK = """
+kernel k(A: float32[200, 16]) -> C: float32[40, 16], D: float32[40, 16]:
+  for p in 3:
+    for n in 8 unroll:
+      for x in 16 vector:
+        C[n, x] = A[n + p, x] * A[p, 0]
+      for m in 3 unroll:
+        for x in 16 vector:
+          D[3 * n + m, x] = A[n, x] - A[m, x]
+"""
+
+
+def repeated(kernel: Kernel) -> int:
+    """Loops that LLVM is asked to write out."""
+    return llvm_ir(kernel, V4).count(REPEATED)
+
+
+def passed(kernel: Kernel) -> str:
+    """The module after LLVM's passes."""
+    return str(optimized(llvm_ir(kernel, V4), V4, kernel.name))
+
+
+def assembled(kernel: Kernel) -> list[str]:
+    module = optimized(llvm_ir(kernel, V4), V4, kernel.name)
+    return str(target_machine(V4, LEVEL).emit_assembly(module)).splitlines()
+
+
+@pytest.mark.parametrize(("text", "loops"), [(SUMS, 6), (PLAIN, 1), (BLOCK, 2)])
+def test_llvm_writes_out_what_is_equal_but_for_addresses(text: str, loops: int) -> None:
+    kernel = parsed(text)
+    assert repeated(kernel) == loops
+    check(kernel)
+    after = passed(kernel)
+    assert REPEATED not in after
+    assert "alloca" not in after
+
+
+def test_the_code_is_that_of_a_loop_written_out_here(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kernel = parsed(SUMS)
+    short, code = llvm_ir(kernel, V4), assembled(kernel)
+    monkeypatch.setattr(emit, "may_repeat", lambda *_: False)
+    assert REPEATED not in llvm_ir(kernel, V4)
+    assert len(short) < len(llvm_ir(kernel, V4))
+    assert assembled(kernel) == code
+
+
+def test_loops_that_stay_are_not_written_out() -> None:
+    loop = "    for n in 8 unroll:\n"
+    text = PLAIN.replace(loop, loop + "      for q in 4:\n").replace(
+        "      for x in 16 vector:\n  ", "        for x in 16 vector:\n    "
+    )
+    stays = parsed(text.replace("n + p", "n + q"))
+    assert repeated(stays) == 0
+    one = parsed(PLAIN.replace("for p in 3", "for p in 2"))
+    starts = [x for x in passed(one).splitlines() if re.match(r"loop\.p\.\d+:", x)]
+    assert len(starts) == 1
+    assert passed(one).count("store <16 x float>") == 8
+
+
+WRITTEN_OUT = {
+    "a value of the variable": ("A[n, x] + 1.0", "A[n, x] + f32(n)"),
+    "a condition": ("A[n, x] + 1.0", "select(n < 5, A[n, x], 1.0)"),
+    "a quotient in an address": ("A[n, x] + 1.0", "A[n // 3, x]"),
+    "an address that depends on data": ("A[n, x] + 1.0", "A[n, I[n]]"),
+    "lanes that are apart": ("A[n, x] + 1.0", "A[n, 15 - x]"),
+    "too few": ("8 unroll", "3 unroll"),
+    "another loop inside": ("    for n in 8 unroll", "    for n in 8"),
+    "a branch inside": ("C[n + p, x] =", "if A[n, x] < 3.0:\n          C[n + p, x] ="),
+}
+
+
+@pytest.mark.parametrize("why", WRITTEN_OUT)
+def test_what_differs_in_another_way_is_written_out(why: str) -> None:
+    old, new = WRITTEN_OUT[why]
+    assert PLAIN.count(old) == 1
+    kernel = parsed(PLAIN.replace(old, new))
+    assert repeated(kernel) == 0
+    check(kernel)
+
+
+def test_arrays_that_are_values_have_no_address() -> None:
+    text = """
+kernel k(A: float32[9, 16]) -> C: float32[8, 16]:
+  for p in 2:
+    alloc T: float32[16] in register:
+      for x in 16 vector:
+        T[x] = A[p, x]
+      for n in 8 unroll:
+        for x in 16 vector:
+          C[n, x] = T[x] + A[n, x]
+"""
+    kernel = parsed(text)
+    assert repeated(kernel) == 0
+    check(kernel)
+    assert "alloca" not in llvm_ir(kernel, V4)
+
+
+def test_sanitized_code_is_written_out() -> None:
+    kernel = parsed(PLAIN)
+    everywhere = {
+        b: Permitted(*[tuple(IndexSet.over(0, [(1, e)]) for e in b.shape)] * 2)
+        for b in kernel.params
+    }
+    assert REPEATED in llvm_ir(kernel, V4)
+    assert REPEATED not in llvm_ir(kernel, V4, permitted=everywhere)
+
+
+def test_the_most_that_llvm_is_asked_for_it_writes_out() -> None:
+    """Functions are the largest that a node may become."""
+    value = "A[n, x]"
+    sizes = []
+    for name in ("tanh", "erf", "exp", "log", "sin", "pow"):
+        other = ", A[n, x]" if name == "pow" else ""
+        text = PLAIN.replace("A[n, x] + 1.0", f"{name}({value}{other})")
+        for trips in (16, 24, 32):
+            kernel = parsed(text.replace("8 unroll", f"{trips} unroll"))
+            if repeated(kernel):
+                after = passed(kernel)
+                assert after.count("store <16 x float>") == trips
+                assert REPEATED not in after
+                sizes.append(trips)
+    assert sizes
+
+
+def test_more_is_written_out_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = parsed(PLAIN)
+    size = next(n for n in range(1, MOST) if _repeats_with(monkeypatch, kernel, n))
+    assert not _repeats_with(monkeypatch, kernel, size - 1)
+
+
+def _repeats_with(monkeypatch: pytest.MonkeyPatch, kernel: Kernel, most: int) -> bool:
+    monkeypatch.setattr(emit_repeated, "MOST", most)
+    return repeated(kernel) > 0
+
+
+def test_labels_name_loops_that_stay_only() -> None:
+    labels = [x for x in passed(parsed(SUMS)).splitlines() if x.startswith("loop.")]
+    names = [x.split(".")[1] for x in labels]
+    assert names == ["p", "k"]
+    assert all(a != b for a, b in pairwise(labels))
