@@ -56,6 +56,8 @@ kernel k(A: float32[200, 16]) -> C: float32[40, 16], D: float32[40, 16]:
           D[3 * n + m, x] = A[n, x] - A[m, x]
 """
 
+VALUE = " + ".join(f"(A[n, x] // A[n + {k}, x]) % {k + 2}_i8" for k in range(12))
+
 
 def repeated(kernel: Kernel) -> int:
     """Loops that LLVM is asked to write out."""
@@ -112,6 +114,7 @@ WRITTEN_OUT = {
     "a quotient in an address": ("A[n, x] + 1.0", "A[n // 3, x]"),
     "an address that depends on data": ("A[n, x] + 1.0", "A[n, I[n]]"),
     "lanes that are apart": ("A[n, x] + 1.0", "A[n, 15 - x]"),
+    "a function": ("A[n, x] + 1.0", "sqrt(A[n, x])"),
     "too few": ("8 unroll", "3 unroll"),
     "another loop inside": ("    for n in 8 unroll", "    for n in 8"),
     "a branch inside": ("C[n + p, x] =", "if A[n, x] < 3.0:\n          C[n + p, x] ="),
@@ -155,20 +158,13 @@ def test_sanitized_code_is_written_out() -> None:
 
 
 def test_the_most_that_llvm_is_asked_for_it_writes_out() -> None:
-    """Functions are the largest that a node may become."""
-    value = "A[n, x]"
-    sizes = []
-    for name in ("tanh", "erf", "exp", "log", "sin", "pow"):
-        other = ", A[n, x]" if name == "pow" else ""
-        text = PLAIN.replace("A[n, x] + 1.0", f"{name}({value}{other})")
-        for trips in (16, 24, 32):
-            kernel = parsed(text.replace("8 unroll", f"{trips} unroll"))
-            if repeated(kernel):
-                after = passed(kernel)
-                assert after.count("store <16 x float>") == trips
-                assert REPEATED not in after
-                sizes.append(trips)
-    assert sizes
+    """Casts and quotients of integers are the nodes of the most instructions."""
+    text = PLAIN.replace("float32[", "int8[").replace("A[n, x] + 1.0", VALUE)
+    trips = [n for n in range(4, 40) if repeated(parsed(text.replace("8 u", f"{n} u")))]
+    assert 4 <= len(trips) < 36
+    after = passed(parsed(text.replace("8 u", f"{trips[-1]} u")))
+    assert after.count("store <16 x i8>") == trips[-1]
+    assert REPEATED not in after
 
 
 def test_more_is_written_out_here(monkeypatch: pytest.MonkeyPatch) -> None:

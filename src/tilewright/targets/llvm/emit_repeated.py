@@ -25,7 +25,6 @@ from tilewright.loops.nodes import Block, For, Stmt, Store, Update
 # asked to write out: it does not exceed 16,384 instructions.
 LEAST: Final = 4
 MOST: Final = 2048
-_CALL: Final = 32  # a function counts as so many nodes
 
 # How a branch that ends a loop's body is marked, and what the module then defines.
 REPEATED: Final = ", !llvm.loop !1"
@@ -46,7 +45,8 @@ def may_repeat(s: For, runs: Runs, address: Address) -> bool:
 
     requires: only stores and updates are inside, in loops that are written out or one vector. The
     loops' variables occur in addresses alone, each times a number; the lanes of an access are
-    neighbors, or one element; no address depends on data.
+    neighbors, or one element; no address depends on data. Values are of few instructions: those of
+    a function, such as exp, would be in another order, with more vectors on the stack.
     """
     if not _repeats(s):
         return False
@@ -96,7 +96,8 @@ def _statements(
 def _size(
     s: Store | Update, loops: tuple[For, ...], runs: Runs, address: Address
 ) -> int | None:
-    """The nodes of a statement; None if it uses a loop's variable in another way than it may."""
+    """The nodes of a statement; None if it calls a function, or uses a loop's variable in another
+    way than it may."""
     lane = {loop.var for loop in loops if loop.kind == "vector"}
     variables = {loop.var for loop in loops}
     targets = [(s.buffer, s.index)] if isinstance(s, Store) else [*s.targets]
@@ -110,11 +111,11 @@ def _size(
         if node in seen:
             continue
         seen.add(node)
-        size += _CALL if isinstance(node, Call) else 1
+        size += 1
         if isinstance(node, Load):
             if not _is_plain(address, node.buffer, node.index, variables, lane):
                 return None
-        elif node in variables:
+        elif node in variables or isinstance(node, Call):
             return None
         else:
             waiting += node.children()
