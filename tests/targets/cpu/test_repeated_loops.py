@@ -102,10 +102,10 @@ def test_loops_that_stay_are_not_written_out() -> None:
     )
     stays = parsed(text.replace("n + p", "n + q"))
     assert repeated(stays) == 0
-    one = parsed(PLAIN.replace("for p in 3", "for p in 2"))
+    one = parsed(PLAIN.replace("for p in 3", "for p in 2").replace("8 u", "4 u"))
     starts = [x for x in passed(one).splitlines() if re.match(r"loop\.p\.\d+:", x)]
     assert len(starts) == 1
-    assert passed(one).count("store <16 x float>") == 8
+    assert passed(one).count("store <16 x float>") == 4
 
 
 WRITTEN_OUT = {
@@ -113,6 +113,7 @@ WRITTEN_OUT = {
     "a condition": ("A[n, x] + 1.0", "select(n < 5, A[n, x], 1.0)"),
     "a quotient in an address": ("A[n, x] + 1.0", "A[n // 3, x]"),
     "an address that depends on data": ("A[n, x] + 1.0", "A[n, I[n]]"),
+    "an address that data decide once": ("A[n, x] + 1.0", "A[n, I[p]]"),
     "lanes that are apart": ("A[n, x] + 1.0", "A[n, 15 - x]"),
     "a function": ("A[n, x] + 1.0", "sqrt(A[n, x])"),
     "too few": ("8 unroll", "3 unroll"),
@@ -126,6 +127,22 @@ def test_what_differs_in_another_way_is_written_out(why: str) -> None:
     old, new = WRITTEN_OUT[why]
     assert PLAIN.count(old) == 1
     kernel = parsed(PLAIN.replace(old, new))
+    assert repeated(kernel) == 0
+    check(kernel)
+
+
+BLOCKS = {
+    "a loop inside that stays": ("for m in 3 unroll", "for m in 3"),
+    "too few of several": ("for n in 8 unroll", "for n in 2 unroll"),
+}
+
+
+@pytest.mark.parametrize("why", BLOCKS)
+def test_blocks_are_written_out_as_their_parts_are(why: str) -> None:
+    text = BLOCK if "stays" in why else BLOCK.replace("for m in 3 u", "for m in 1 u")
+    old, new = BLOCKS[why]
+    assert text.count(old) == 1
+    kernel = parsed(text.replace(old, new))
     assert repeated(kernel) == 0
     check(kernel)
 
@@ -145,6 +162,34 @@ kernel k(A: float32[9, 16]) -> C: float32[8, 16]:
     assert repeated(kernel) == 0
     check(kernel)
     assert "alloca" not in llvm_ir(kernel, V4)
+
+
+def test_loops_inside_of_lanes_are_written_out() -> None:
+    text = """
+kernel k(A: float32[9, 16]) -> C: float32[8, 16]:
+  for x in 16 vector:
+    for n in 4 unroll:
+      C[n, x] = A[n, x] + 1.0
+      C[n + 4, x] = A[n, x] - 1.0
+"""
+    kernel = parsed(text)
+    assert repeated(kernel) == 0
+    check(kernel)
+
+
+def test_loops_of_other_lanes_are_written_out() -> None:
+    """Only some lanes may store, which a guard of the lanes says."""
+    text = """
+kernel k(A: float32[16]) -> C: float32[8, 16]:
+  for x in 16 vector:
+    if A[x] < 3.0:
+      for n in 4 unroll:
+        C[n, x] = 1.0
+        C[n + 4, x] = 2.0
+"""
+    kernel = parsed(text)
+    assert repeated(kernel) == 0
+    check(kernel)
 
 
 def test_sanitized_code_is_written_out() -> None:
