@@ -56,7 +56,7 @@ SECONDS: Final = 600.0  # the limit of a run without any other limit
 SURE: Final = 0.95  # required confidence that a chosen schedule is faster
 # Share of the time of all kernels. A kernel that saves less is not measured again.
 WORTH: Final = 0.0005
-LEARNED: Final = "trees-advised"  # the default cost model, which needs LightGBM
+LEARNED: Final = "trees-pretrained"  # the default cost model, which needs LightGBM
 INTERPOLATED: Final = "gaussian-process"  # the default without it, and of short runs
 # A run of less does not pay for importing LightGBM, which takes a second, and for fitting trees.
 SHORT_TRIALS: Final = 256
