@@ -98,7 +98,9 @@ def searched(
     runner = LocalRunner(timing=TIMING(between))
     builder = ProgramBuilder(runner.spare)
     try:
-        model = make("trees-advised", Facts.of(target("cpu", level, threads=1)), seed)
+        model = make(
+            "trees-pretrained", Facts.of(target("cpu", level, threads=1)), seed
+        )
         tools = TuningTools(runner, BuildAhead(builder), model=model)
         tuning = Tuning(task, tools, seeds=drawn, seed=seed, effort=EFFORT)
         while tuning.used < trials and not tuning.through:

@@ -1,16 +1,20 @@
 """Whether other planning decisions would make a network faster: changes one pass at a time.
 
     python -m benchmarks.plan_choices --networks mobilenet_v2,resnet18
+    python -m benchmarks.plan_choices --networks resnet18 --forms [--mcpu x86-64-v3] [--math fast]
 
 A decision omits a pass of the plan's pipeline, or changes one of its numbers. The resulting network
 is compared with the default one, interleaved as in `tune` (`driver.in_network`), on one thread.
+`--forms`: instead, the forms of each convolution, each alone, as `tune` measures them.
 """
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -18,8 +22,11 @@ import click
 import tilewright as tw
 from benchmarks import harness, models
 from tilewright.driver import planning
+from tilewright.driver.form_tasks import form_tasks
 from tilewright.driver.in_network import compared, seconds_of
+from tilewright.driver.options import Options
 from tilewright.driver.same_results import expect_equal
+from tilewright.driver.tuning_session import How, Session
 from tilewright.ir.passes import Pass, Pipeline
 from tilewright.plan.nodes import Plan
 from tilewright.plan.pipeline import (
@@ -33,6 +40,9 @@ from tilewright.plan.pipeline import (
     Winograd,
 )
 from tilewright.runtime.executable import Executable
+from tilewright.tune.base import Budget
+from tilewright.tune.measure.options import Timing
+from tilewright.tune.tuner import TaskOutcome
 
 Decide = Callable[[Pass[Plan]], Pass[Plan] | None]
 
@@ -78,8 +88,8 @@ def decided(decide: Decide | None) -> Iterator[None]:
     there: Any = planning
     usual = there.plan_pipeline
 
-    def made(*args: Any) -> Pipeline[Plan]:
-        found: Any = usual(*args)
+    def made(*args: Any, **more: Any) -> Pipeline[Plan]:
+        found: Any = usual(*args, **more)
         passes = (
             found.passes if decide is None else filter(None, map(decide, found.passes))
         )
@@ -118,6 +128,37 @@ def rows(name: str) -> Iterator[str]:
         yield f"{name}, {label}: {times}, {found.gain:.3f} times as fast, {sure}"
 
 
+def forms(name: str, mcpu: str, math: str) -> Iterator[str]:
+    """A line for each convolution: its calls, and the microseconds of each form, best first."""
+    path, _ = harness.prepare(name, models.default_directory())
+    options: Any = {"threads": 1, "mcpu": mcpu, "math": math, "records": False}
+    found = form_tasks(str(path), **options)
+    how = How("exhaustive", "black-box", realtime=True)
+    timing = Timing("network", compiled(str(path), None).peak_bytes)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "records.sqlite")
+        given = Options.of(options)
+        asked = found, name, file, how, given, Budget(), timing
+        with Session(*asked) as session:
+            if found:
+                session.search(None)
+            for o in session.settled():
+                yield f"{name}, {o.task.calls} x {o.task.name}: {_times(o, session)}"
+
+
+def _times(o: TaskOutcome, session: Session) -> str:
+    """The forms of a convolution with their times."""
+    (tuning,) = (t for t in session.tunings if t.task is o.task)
+    order = sorted(tuning.trials, key=lambda t: t.measurement.seconds)
+    default = o.task.space.default()
+    shown = [
+        f"{t.candidate.sketch}{' (default)' * (t.candidate == default)} "
+        f"{t.measurement.seconds * 1e6:.1f}"
+        for t in order
+    ]
+    return f"{', '.join(shown)}; {o.gain:.2f} times as fast, {o.confidence:.0%} sure"
+
+
 def code(exe: Executable) -> list[bytes]:
     """The generated code."""
     return [bytes(o) for o in exe.model.objects]
@@ -125,10 +166,13 @@ def code(exe: Executable) -> list[bytes]:
 
 @click.command(epilog="Example: python -m benchmarks.plan_choices --networks lenet")
 @harness.networks_option
-def main(networks: list[str]) -> None:
+@click.option("--forms", "of_forms", is_flag=True, help="The forms of convolutions.")
+@click.option("--mcpu", default="native", help="The processor, with --forms.")
+@click.option("--math", default="default", help="The arithmetic, with --forms.")
+def main(networks: list[str], of_forms: bool, mcpu: str, math: str) -> None:
     """Compare other decisions about the plans of networks with the usual ones."""
     for name in networks:
-        for row in rows(name):
+        for row in forms(name, mcpu, math) if of_forms else rows(name):
             click.echo(row)
 
 

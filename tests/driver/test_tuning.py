@@ -100,7 +100,7 @@ def test_a_short_run_imports_no_lightgbm(
         path = Path("records.sqlite")
         return tuning_session.Session([], "", path, how, Options(), budget).cost_model()
 
-    assert model(How()) == ("gaussian-process" if short else "trees-advised")
+    assert model(How()) == ("gaussian-process" if short else "trees-pretrained")
     assert model(How(cost_model="ansor")) == "ansor"
 
 

@@ -326,7 +326,12 @@ def used_line(meta: Mapping[str, Any]) -> str:
     most = f"{max(gains):.2f}x of default"
     gain = most if min(gains) == max(gains) else f"{min(gains):.2f}x to {most}"
     latest = _day(max(u["time"] for u in used))
-    return f"tuned: {plural(len(used), 'kernel')} by records up to {latest}, {gain}"
+    forms = sum("form" in u for u in used)
+    kernels = len(used) - forms
+    counts = [plural(kernels, "kernel")] if kernels else []
+    counts += [plural(forms, "convolution's form", "convolutions' forms")] * bool(forms)
+    what = " and ".join(counts)
+    return f"tuned: {what} by records up to {latest}, {gain}"
 
 
 def _tasks(records: Iterable[Record]) -> list[dict[str, Any]]:

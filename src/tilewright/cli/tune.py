@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--cost-model",
-    help="Predicts times; default: gaussian-process, and in long runs trees-advised.",
+    help="Predicts times; default: gaussian-process, and in long runs trees-pretrained.",
 )
 @click.option(
     "--fleet", metavar="ADDRESS", help="Measure on a fleet; local:N: N workers here."

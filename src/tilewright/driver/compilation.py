@@ -12,6 +12,7 @@ from tilewright.base.dtypes import bfloat16, float8_e4m3fn, float32, int8, int32
 from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.base.modes import UNSEARCHED
 from tilewright.base.store import FileStore
+from tilewright.driver.chosen_forms import ChosenForms
 from tilewright.driver.options import Options
 from tilewright.driver.planning import Lowered, Observer, make_plan, questions
 from tilewright.driver.remembered import RecordedAnswers
@@ -19,6 +20,7 @@ from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph
 from tilewright.graph.pipeline import LowerPrecision, graph_pipeline
 from tilewright.ir.passes import Pass
+from tilewright.plan.forms import FormChoice
 from tilewright.plan.nodes import Plan
 from tilewright.plan.questions import Questions
 from tilewright.runtime.device import HOST
@@ -84,12 +86,17 @@ class Compilation:
         observe: Observer | None = None,
         asked: Questions | None = None,
         lowered: Lowered | None = None,
+        forms: FormChoice | None = None,
     ) -> Plan:
         """The plan of an optimized graph, partitioned over the host and the target's device.
 
-        observe, lowered: as for `make_plan`. asked: answers to use instead of the host's; by
-        default, each of the host's is computed once.
+        observe, lowered: as for `make_plan`. asked: answers to use instead of the host's, all of
+        them; by default, each of the host's is computed once, and `forms` names the forms of
+        convolutions, by default those of the options' records.
         """
+        if asked is None:
+            asked = RecordedAnswers(self.host).questions
+            asked = replace(asked, forms=forms or ChosenForms(self.host, self.options))
         refuses, fused = {}, {}
         if self.device is not None:
             refuses[self.target.device] = self.device.refuses
@@ -104,7 +111,7 @@ class Compilation:
             limit=self.options.limit,
             fusion=self.options.fusion,
             fused=fused,
-            asked=asked or RecordedAnswers(self.host).questions,
+            asked=asked,
             lowered=lowered,
         )
 

@@ -11,6 +11,7 @@ import statistics
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Final
@@ -22,7 +23,7 @@ from tilewright.runtime.executable import Executable
 from tilewright.tune.gain import confidence
 from tilewright.tune.measure.clock import clock_of
 from tilewright.tune.records.database import Records
-from tilewright.tune.records.rows import MARGIN
+from tilewright.tune.records.rows import MARGIN, Choice
 from tilewright.tune.tuner import TaskOutcome
 
 Compile = Callable[[Path | None], Executable]  # with the choices of a records file
@@ -60,15 +61,16 @@ def kept(
     compile: Compile,
     feeds: Mapping[str, Array],
     least: float = MARGIN,
+    base: Sequence[Choice] = (),
 ) -> tuple[list[TaskOutcome], NetworkTimes | None]:
     """The improved kernels that make the model faster, and its times with them.
 
-    No kernels if the whole model is not significantly faster, by a factor of at least `least`.
-    Raises VerifyError if results differ.
+    base: choices that the model has without and with them. No kernels if the whole model is not
+    significantly faster, by a factor of at least `least`. Raises VerifyError if results differ.
     """
     if not outcomes:
         return [], None
-    network = SwitchableModel(compile, feeds)
+    network = SwitchableModel(compile, feeds, base)
     times, total = network.profiled(outcomes), network.seconds
     shares = {key: (before - after) / total for key, (before, after) in times.items()}
     worth = [o for o in outcomes if shares[o.task.key] > 0]
@@ -126,10 +128,19 @@ def _extended(
 
 
 class SwitchableModel:
-    """A model with different choices of schedules, on the same inputs."""
+    """A model with different choices of schedules, on the same inputs.
 
-    def __init__(self, compile: Compile, feeds: Mapping[str, Array]) -> None:
+    base: choices that it always has.
+    """
+
+    def __init__(
+        self,
+        compile: Compile,
+        feeds: Mapping[str, Array],
+        base: Sequence[Choice] = (),
+    ) -> None:
         self._compile, self._feeds = compile, dict(feeds)
+        self._base = base
         self._made: dict[tuple[str, ...], Executable] = {}
 
     @cached_property
@@ -142,10 +153,7 @@ class SwitchableModel:
         """The model with these kernels' best schedules. Raises VerifyError if results differ."""
         key = tuple(sorted(o.task.key for o in chosen))
         if key not in self._made:
-            with tempfile.TemporaryDirectory() as folder:
-                path = Path(folder, "choices.sqlite") if chosen else None
-                if path is not None:
-                    _choose(path, chosen)
+            with choices_file(self._base, chosen) as path:
                 made = self._compile(path)
             if chosen:
                 expect_equal(self.compiled([]), made, self._feeds)
@@ -221,9 +229,25 @@ def _sum(parts: _Parts, names: Sequence[str]) -> float:
     return sum(statistics.median(parts[name]) for name in names if name in parts)
 
 
-def _choose(path: Path, outcomes: Sequence[TaskOutcome]) -> None:
-    """Write a file of records with exactly these choices."""
+@contextmanager
+def choices_file(
+    base: Sequence[Choice], chosen: Sequence[TaskOutcome] = ()
+) -> Iterator[Path | None]:
+    """A file of records with exactly these choices; None for none."""
+    if not base and not chosen:
+        yield None
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "choices.sqlite")
+        _choose(path, base, chosen)
+        yield path
+
+
+def _choose(
+    path: Path, base: Sequence[Choice], outcomes: Sequence[TaskOutcome]
+) -> None:
     with Records(path) as records:
+        records.merge(base)
         run = records.begin("comparison")
         for o in outcomes:
             assert o.best is not None and o.default is not None

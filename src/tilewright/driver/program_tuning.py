@@ -69,6 +69,7 @@ def tune_program(
             outcomes = [_of_comparison(o, compared) for o in outcomes]
             chosen = outcomes if chosen else []
         session.choose(chosen)
+        session.end()
         return session.result(ending, outcomes, chosen, compared)
 
 

@@ -12,7 +12,7 @@ from tilewright.runtime.executable import Executable
 
 Array = np.ndarray[Any, Any]
 # Relative to the largest value of an output: both are sums of the same terms in other orders.
-_TOLERANCE: Final = {"float64": 1e-9, "float32": 1e-3, "float16": 3e-2, "bfloat16": 0.1}
+TOLERANCE: Final = {"float64": 1e-9, "float32": 1e-3, "float16": 3e-2, "bfloat16": 0.1}
 
 
 def expect_equal(plain: Executable, tuned: Executable, feeds: dict[str, Array]) -> None:
@@ -57,7 +57,7 @@ def _expect_near(name: str, a: Array, b: Array) -> None:
         largest = float(np.abs(x[finite]).max(initial=0.0))
         with np.errstate(invalid="ignore"):
             off = float(np.abs(x[finite] - y[finite]).max(initial=0.0))
-        near = off <= _TOLERANCE.get(a.dtype.name, 0.1) * max(largest, 1e-30)
+        near = off <= TOLERANCE.get(a.dtype.name, 0.1) * max(largest, 1e-30)
         odd = (x[~finite] == y[~finite]) | (np.isnan(x[~finite]) & np.isnan(y[~finite]))
         same = near and bool(odd.all())
     if not same:

@@ -248,7 +248,7 @@ def _is_of(event: events.Event, group: FusionGroup) -> bool:
     """Whether the event reports a fusion into this group, or why another group did not join it."""
     sources = {*event.fields.get("sources", ())}
     match event.kind:
-        case "fuse":
+        case "fuse" | "form-used":
             return bool(sources) and sources <= {*group.sources}
         case "not-fused":
             return not sources.isdisjoint(group.sources)
@@ -256,8 +256,13 @@ def _is_of(event: events.Event, group: FusionGroup) -> bool:
 
 
 def _fusion(event: events.Event) -> str:
-    """`fused: relu into conv (epilogue)`, or `not fused: ...` with the reason."""
+    """`fused: relu into conv (epilogue)`, or `not fused: ...` with the reason; the form of a
+    convolution that a record decides."""
     said = event.fields
+    if event.kind == "form-used":
+        return (
+            f"form: {said['form']}, by a tuning record, {said['gain']:.2f}x of default"
+        )
     into = said["into"] if isinstance(said["into"], str) else ", ".join(said["into"])
     rule = said["rule"].strip("_").replace("_", " ")
     both = f"{said['producer']} and {into} ({rule})"

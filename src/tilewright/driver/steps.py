@@ -18,6 +18,7 @@ from tilewright.base.text import listing, plural
 from tilewright.driver.aliases import aliased_buffers, check_aliases, in_place
 from tilewright.driver.assemble import Assembler
 from tilewright.driver.built import BuiltControl, BuiltGroup, BuiltProgram, BuiltStep
+from tilewright.driver.chosen_forms import ChosenForms
 from tilewright.driver.chosen_schedules import (
     ChosenSchedules,
     chosen_schedules,
@@ -56,6 +57,7 @@ from tilewright.graph.infer import InferredTypes, specialize, typing_at
 from tilewright.graph.nodes import Graph, Operation
 from tilewright.graph.ops.open_extents import TRIM
 from tilewright.loops.nodes import Kernel
+from tilewright.plan.forms import BY_ESTIMATE
 from tilewright.plan.nodes import (
     HOST,
     Branch,
@@ -194,7 +196,8 @@ def ranged(graph: Graph, allowed: Allowed, options: Options) -> RangedModel:
 
     def plan_at(extents: Mapping[str, int], asked: Questions | None) -> Plan:
         fixed = optimize(specialized(extents), options, compiling.host)
-        return own_results(compiling.planned(fixed, None, asked))
+        # Records are of one size, and plans of several sizes must be alike.
+        return own_results(compiling.planned(fixed, None, asked, forms=BY_ESTIMATE))
 
     def types(extents: Mapping[str, int]) -> InferredTypes:
         return typing_at(graph, extents, onnx_fallback(), options.limit, KNOWN)
@@ -242,7 +245,8 @@ def build(
     observe = _plan_dumps()
     host = compiling.host
     with early_kernels(_early_jobs(compiling)) as early:
-        plan = compiling.planned(graph, observe, lowered=early.begin)
+        forms = ChosenForms(host, options)
+        plan = compiling.planned(graph, observe, lowered=early.begin, forms=forms)
         _report_reference_kernels(plan, options)
         if target.name == "cpu":
             warn_of_emulation(graph, target)
@@ -262,7 +266,7 @@ def build(
             early,
         )
     check_aliases(plan, steps, aliases)
-    known["tuned"] = choose.used
+    known["tuned"] = [*choose.used, *forms.used]
     plan = place_buffers(plan, steps, observe)
     with events.span("assemble"):
         assembler = Assembler(
@@ -457,7 +461,8 @@ def text(
     graph, _ = passed(graph, options, compiling.multiplies)
     if kind == "graph":
         return str(graph)
-    return show(_static_plan(graph, compiling), compiling, kind, kernel)
+    _check_static(graph)
+    return show(compiling.planned(graph), compiling, kind, kernel)
 
 
 def schedules(
@@ -508,10 +513,22 @@ def _planned(
     dims: Dims | None,
     options: Options,
 ) -> tuple[Plan, Compilation]:
+    graph, compiling = prepared(source, example_inputs, dims, options)
+    return compiling.planned(graph), compiling
+
+
+def prepared(
+    source: Any,
+    example_inputs: Sequence[Any],
+    dims: Dims | None,
+    options: Options,
+) -> tuple[Graph, Compilation]:
+    """The graph of a model as it is planned. Raises as `planned`."""
     compiling = Compilation.of(target_of(options), options)
     graph, _ = compiling.adapted(_sized(source, example_inputs, dims, options))
     graph, _ = passed(graph, options, compiling.multiplies)
-    return _static_plan(graph, compiling), compiling
+    _check_static(graph)
+    return graph, compiling
 
 
 def _sized(
@@ -525,14 +542,13 @@ def _sized(
     return with_dims(graph, dims, options) if dims else graph
 
 
-def _static_plan(graph: Graph, compiling: Compilation) -> Plan:
-    """The plan of a graph. Raises InputError for an input whose shape is symbolic."""
+def _check_static(graph: Graph) -> None:
+    """Raise InputError for an input whose shape is symbolic."""
     if loose := list(map(repr, _symbolic(graph))):
         raise InputError(
             f"the shape of {listing(loose)} is symbolic",
             hint=DimsHint("give its dimensions").of(dict.fromkeys(symbols(graph), 1)),
         )
-    return compiling.planned(graph)
 
 
 def _describe_host(op: Operation) -> tuple[str, Mapping[str, Any], Sequence[Any]]:

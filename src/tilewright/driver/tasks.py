@@ -161,8 +161,8 @@ class _Program:
     def build(self, point: Point) -> bytes:
         """The artifact of a point."""
         if self.own_schedule is not None:
-            return _bytes(build_kernel(point.schedule.kernel, self.target))
-        return _bytes(self._model(Selection(point.sketch, point.values)))
+            return as_bytes(build_kernel(point.schedule.kernel, self.target))
+        return as_bytes(self._model(Selection(point.sketch, point.values)))
 
     def reference(self) -> bytes:
         """Inputs, and the verified results of the default schedule."""
@@ -173,15 +173,12 @@ class _Program:
             self.target, self.target, None, choose=lambda _: selection
         )
         code = compiler.compile(self.signature, self.data)
-        return _alone(
-            BuiltGroup(self.group, self.signature, code), self.data, self.target
-        )
+        built = BuiltGroup(self.group, self.signature, code)
+        return alone(_plan_of(built, self.data), [built], self.target)
 
 
-def _alone(
-    built: BuiltGroup, data: Mapping[Buffer, Array], target: Target
-) -> CompiledModel:
-    """The model that calls one kernel once; its inputs are the kernel's without constants."""
+def _plan_of(built: BuiltGroup, data: Mapping[Buffer, Array]) -> Plan:
+    """The plan that calls one kernel once; its inputs are the kernel's without constants."""
     signature = built.signature
     values = {b: Value(b.name, b.dtype, b.shape) for b in signature.values}
     count = len(signature.values) - len(signature.outputs)
@@ -189,12 +186,17 @@ def _alone(
     outputs = tuple(values[b] for b in signature.values[count:])
     graph = Graph(signature.name, inputs, outputs, ())
     buffers = {v: b for b, v in values.items()}
-    plan = Plan(graph, (built.stage,), buffers, data)
-    assembler = Assembler(place_buffers(plan, [built]), [built], target, None)
+    return Plan(graph, (built.stage,), buffers, data)
+
+
+def alone(plan: Plan, built: Sequence[BuiltGroup], target: Target) -> CompiledModel:
+    """The model of a plan of kernels alone."""
+    assembler = Assembler(place_buffers(plan, built), built, target, None)
     return assembler.model({"target": target.name})
 
 
-def _bytes(model: CompiledModel) -> bytes:
+def as_bytes(model: CompiledModel) -> bytes:
+    """The artifact of a model."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.tw"
         bundle.write(model, path)

@@ -1,24 +1,36 @@
 """`tune()`: searches for faster schedules of a model's kernels, and records what it measures.
 
-The steps: the model's kernels become tasks. Rounds of trials go to the tasks from which the model
-gains most. The best schedule of each kernel is measured again, against its default. Those that also
-make the model faster are chosen, and `compile` uses them from then on.
+The steps: all forms of each convolution are measured, and those that make the model faster are
+chosen. The kernels that the model then has become tasks. Rounds of trials go to the tasks from
+which the model gains most. The best schedule of each kernel is measured again, against its default.
+Those that also make the model faster are chosen, and `compile` uses them from then on.
 """
 
 from __future__ import annotations
 
+import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
+from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import InputError
 from tilewright.base.text import listing
-from tilewright.driver.in_network import kept
+from tilewright.driver.form_tasks import form_tasks
+from tilewright.driver.in_network import (
+    NetworkTimes,
+    choices_file,
+    compared,
+    kept,
+    seconds_of,
+)
 from tilewright.driver.options import Options
 from tilewright.driver.random_inputs import random_array
-from tilewright.driver.same_results import Array
+from tilewright.driver.same_results import Array, expect_equal
 from tilewright.driver.tasks import tasks
-from tilewright.driver.tuned import TunedModel
+from tilewright.driver.tuned import KernelTuned, TunedModel
 from tilewright.driver.tuning_session import (
     How,
     Session,
@@ -27,8 +39,11 @@ from tilewright.driver.tuning_session import (
     records_path,
 )
 from tilewright.runtime.executable import Executable
-from tilewright.tune.base import Task
+from tilewright.tune.accounts import TimeAccounts
+from tilewright.tune.base import Budget, Task
 from tilewright.tune.measure.options import Timing
+from tilewright.tune.records.rows import Choice, TunerRun
+from tilewright.tune.tuner import TaskOutcome
 
 if TYPE_CHECKING:
     from tilewright.driver.keywords import CompileOptions, TuneOptions
@@ -37,6 +52,8 @@ __all__ = ["How", "feeds_of", "tune"]
 
 # The speedup that a model must have with high confidence for its schedules to be chosen.
 WORTHWHILE: Final = 1.005
+# Of a run, at most, for the forms of convolutions. They decide which kernels there are.
+FORMS_SHARE: Final = 0.25
 
 
 def tune(
@@ -88,12 +105,145 @@ def tune(
     default(dict(given))
     # In a run of the model, as many bytes are touched between two calls of a kernel.
     timing = Timing("network", default.peak_bytes)
-    with Session(found, title, path, how, Options.of(plain), budget, timing) as session:
-        ending = session.search(until)
-        outcomes = session.settled()
-        chosen, compared = kept(improved(outcomes), compiled, given, WORTHWHILE)
-        session.choose(chosen)
-        return session.result(ending, outcomes, chosen, compared)
+    run = _Run(title, path, how, Options.of(plain), timing, until, compiled, given)
+    forms = [] if kernels else form_tasks(source, example_inputs, dims=dims, **plain)
+    first = run.forms(forms, budget)
+    if first is not None and first.used:
+        with choices_file(first.used) as file:
+            formed: CompileOptions = {**plain, "records": file}
+            found = tasks(source, example_inputs, dims=dims, **formed)
+    return run.kernels(found, budget, first)
+
+
+@dataclass(frozen=True, slots=True)
+class _Formed:
+    """What was found about the forms of convolutions.
+
+    used: the choices that `compile` uses. runs: to be ended with the whole run. spent: of the
+    budget's trials and seconds.
+    """
+
+    found: TunedModel
+    used: Sequence[Choice]
+    runs: Sequence[TunerRun]
+    spent: tuple[int, float]
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A run of `tune`: first about the forms of convolutions, then about the schedules of the
+    kernels that the model has with these."""
+
+    title: str
+    path: Path
+    how: How
+    options: Options
+    timing: Timing
+    until: Callable[[], bool] | None
+    compiled: Callable[[Path | None], Executable]
+    feeds: Mapping[str, Array]
+    accounts: TimeAccounts = field(default_factory=TimeAccounts)
+
+    def forms(self, found: Sequence[Task], whole: Budget) -> _Formed | None:
+        """All forms of each convolution, with their default schedules, as far as a part of the
+        whole budget goes; None if there are none, or no trial for any."""
+        budget = _part(whole)
+        if not found or budget.trials == 0:
+            return None
+        how = replace(self.how, method="exhaustive", cost_model="black-box")
+        start = time.monotonic()
+        with self._session(found, how, budget) as session:
+            ending = session.search(self.until)
+            spent = budget.used, time.monotonic() - start
+            outcomes = session.settled()
+            chosen, compared = self._kept(outcomes, ())
+            session.choose(chosen)
+            made = session.result(ending, outcomes, chosen, compared)
+            kernels = [
+                _with_forms(k, o) for k, o in zip(made.kernels, outcomes, strict=True)
+            ]
+            made = replace(made, kernels=kernels)
+            return _Formed(made, session.used(), session.runs, spent)
+
+    def kernels(
+        self, found: Sequence[Task], whole: Budget, first: _Formed | None
+    ) -> TunedModel:
+        """The schedules of all kernels, and the result of the whole run."""
+        budget = whole if first is None else _rest(whole, first.spent)
+        base = () if first is None else first.used
+        with self._session(found, self.how, budget) as session:
+            ending = session.search(self.until)
+            outcomes = session.settled()
+            chosen, compared = self._kept(outcomes, base)
+            session.choose(chosen)
+            session.end(() if first is None else first.runs)
+            made = session.result(ending, outcomes, chosen, compared)
+        if first is None:
+            return made
+        if base:
+            made = self._against_default(made, base, chosen)
+        return _joined(first.found, made)
+
+    def _session(self, found: Sequence[Task], how: How, budget: Budget) -> Session:
+        given = self.title, self.path, how, self.options, budget
+        return Session(found, *given, self.timing, self.accounts)
+
+    def _kept(
+        self, outcomes: Sequence[TaskOutcome], base: Sequence[Choice]
+    ) -> tuple[list[TaskOutcome], NetworkTimes | None]:
+        better = improved(outcomes)
+        return kept(better, self.compiled, self.feeds, WORTHWHILE, base)
+
+    def _against_default(
+        self, made: TunedModel, base: Sequence[Choice], chosen: Sequence[TaskOutcome]
+    ) -> TunedModel:
+        """The result with the times of the model without and with all that `compile` uses."""
+        with choices_file(base, chosen) as file:
+            both = self.compiled(None), self.compiled(file)
+        expect_equal(*both, dict(self.feeds))
+        times = compared(both, lambda exe: seconds_of(exe, self.feeds))
+        return replace(made, before=times.before, after=times.after)
+
+
+def _part(whole: Budget) -> Budget:
+    """The part of a budget that the forms of convolutions may take."""
+    trials, seconds = whole.trials, whole.seconds
+    return Budget(
+        None if trials is None else int(FORMS_SHARE * trials),
+        None if seconds is None else FORMS_SHARE * seconds,
+        whole.expected_gain,
+    )
+
+
+def _rest(whole: Budget, spent: tuple[int, float]) -> Budget:
+    """What is left of a budget: most of it, however much the rest took."""
+    trials, seconds = whole.trials, whole.seconds
+    if trials is not None:
+        trials -= spent[0]
+    if seconds is not None:
+        seconds = max(seconds - spent[1], (1 - FORMS_SHARE) * seconds)
+    return Budget(trials, seconds, whole.expected_gain)
+
+
+def _with_forms(found: KernelTuned, o: TaskOutcome) -> KernelTuned:
+    """The result for the form of a convolution, with the names of the forms."""
+    default = o.task.space.default().sketch
+    best = default if o.best is None else o.best.candidate.sketch
+    names = default if best == default else f"{default} -> {best}"
+    return replace(found, used=f"{found.used} ({names})")
+
+
+def _joined(forms: TunedModel, kernels: TunedModel) -> TunedModel:
+    """The result of a whole run; the times of the model are those of its last comparison."""
+    failed = Counter(forms.failed)
+    failed.update(kernels.failed)
+    return replace(
+        kernels,
+        kernels=[*forms.kernels, *kernels.kernels],
+        trials=forms.trials + kernels.trials,
+        failed=failed,
+        seconds=forms.seconds + kernels.seconds,
+    )
 
 
 def _wanted(found: list[Task], kernels: Sequence[str]) -> list[Task]:

@@ -47,7 +47,7 @@ from tilewright.tune.records.columns import RecordFilter
 from tilewright.tune.records.database import Records
 from tilewright.tune.records.key import Key
 from tilewright.tune.records.published import default_path
-from tilewright.tune.records.rows import MARGIN, TunerRun
+from tilewright.tune.records.rows import MARGIN, Choice, TunerRun
 from tilewright.tune.scheduler import Scheduler, TuningEnd
 from tilewright.tune.strategies import STRATEGIES
 from tilewright.tune.tuner import FINAL, TaskOutcome, Tuning, TuningTools
@@ -56,7 +56,7 @@ SECONDS: Final = 600.0  # the limit of a run without any other limit
 SURE: Final = 0.95  # required confidence that a chosen schedule is faster
 # Share of the time of all kernels. A kernel that saves less is not measured again.
 WORTH: Final = 0.0005
-LEARNED: Final = "trees-advised"  # the default cost model, which needs LightGBM
+LEARNED: Final = "trees-pretrained"  # the default cost model, which needs LightGBM
 INTERPOLATED: Final = "gaussian-process"  # the default without it, and of short runs
 # A run of less does not pay for importing LightGBM, which takes a second, and for fitting trees.
 SHORT_TRIALS: Final = 256
@@ -150,8 +150,9 @@ class Session:
         options: Options,
         budget: Budget,
         timing: Timing | None = None,
+        accounts: TimeAccounts | None = None,
     ) -> None:
-        """timing: the default if `how` has none."""
+        """timing: the default if `how` has none. accounts: of this and other sessions."""
         self.tasks, self.title, self.path = found, title, path
         self.budget = budget
         self.timing = how.timing or timing or Timing()
@@ -160,7 +161,7 @@ class Session:
         self.how = replace(how, timing=self.timing)
         self.options = options
         self.start = time.monotonic()
-        self.accounts = TimeAccounts()
+        self.accounts = accounts or TimeAccounts()
         self._final: TunerRun | None = None  # a candidate has one trial per run
         self._stack = ExitStack()
         # The schedules that `compile` uses when the run begins, by the keys of tasks.
@@ -208,8 +209,24 @@ class Session:
                 tuning.settle()
         return [tuning.outcome() for tuning in self.tunings]
 
+    @property
+    def runs(self) -> list[TunerRun]:
+        """The session's runs in the records."""
+        return [run for run in (self.run, self._final) if run is not None]
+
+    def used(self) -> list[Choice]:
+        """The choices that `compile` uses for the tasks."""
+        digests = [Key.parse(task.key).digest for task in self.tasks]
+        rows = (self.records.choices(RecordFilter(digest=d)) for d in digests)
+        return [c for row in rows for c in best(row).values()]
+
+    def end(self, others: Sequence[TunerRun] = ()) -> None:
+        """End the session's runs, and others that would be continued with them."""
+        for run in (*self.runs, *others):
+            self.records.end(run)
+
     def choose(self, chosen: Sequence[TaskOutcome]) -> None:
-        """Make `compile` use these outcomes, and end the run.
+        """Make `compile` use these outcomes.
 
         The schedules that it used so far were measured again. One that is no longer faster than the
         default, or that is replaced, is withdrawn, however much it gained when it was chosen.
@@ -224,8 +241,6 @@ class Session:
             seconds, default = o.best.measurement.seconds, o.default.measurement.seconds
             key, name = o.task.key, o.task.name
             self.records.choose(self.run, key, name, o.best.candidate, seconds, default)
-        for run in filter(None, (self.run, self._final)):
-            self.records.end(run)
 
     def _is_outdated(self, tuning: Tuning) -> bool:
         """Whether the schedule that `compile` used so far failed, or the default was faster."""

@@ -14,6 +14,7 @@ from tilewright.base.dataclass import dataclass
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.ir.passes import Pass, Pipeline
+from tilewright.plan.forms import BY_ESTIMATE, FormChoice
 from tilewright.plan.nodes import HOST, Plan, Step
 from tilewright.plan.passes.compensate import compensate
 from tilewright.plan.passes.concat_in_place import concat_in_place
@@ -165,17 +166,25 @@ class MergeSiblings(Pass[Plan]):
 
 @dataclass(frozen=True)
 class Winograd(Pass[Plan]):
-    """Use Winograd's method, with tiles of `tiles` results per axis, where profitable."""
+    """Use Winograd's method, with tiles of `tiles` results per axis, where profitable.
+
+    choice: see `plan.forms`, also for SplitWindows.
+    """
 
     cost: Cost = field(repr=False)
     moved_products: int
     tiles: tuple[int, ...] = (2,)
+    choice: FormChoice = field(default=BY_ESTIMATE, repr=False)
 
     def run(self, program: Plan) -> Plan:
         forms = WinogradForms(self.tiles, self.cost, self.moved_products)
         data, kept = program.data, program.kept
+        named, refused = self.choice.named(program), self.choice.refused
         return _on_host(
-            program, lambda steps: transform_convolutions(steps, forms, data, kept)
+            program,
+            lambda steps: transform_convolutions(
+                steps, forms, data, kept, named, refused
+            ),
         )
 
 
@@ -185,10 +194,15 @@ class SplitWindows(Pass[Plan]):
 
     cost: Cost = field(repr=False)
     gain: float
+    choice: FormChoice = field(default=BY_ESTIMATE, repr=False)
 
     def run(self, program: Plan) -> Plan:
         data, cost, gain = program.data, self.cost, self.gain
-        return _on_host(program, lambda steps: split_windows(steps, data, cost, gain))
+        named, refused = self.choice.named(program), self.choice.refused
+        return _on_host(
+            program,
+            lambda steps: split_windows(steps, data, cost, gain, named, refused),
+        )
 
 
 @dataclass(frozen=True)
@@ -323,8 +337,8 @@ def plan_pipeline(
     if not exact and ask.in_parts:
         tiles = WINOGRAD[math]
         passes += [
-            Winograd(ask.estimated_cost, costs.moved_products, tiles),
-            SplitWindows(ask.estimated_cost, costs.window_gain),
+            Winograd(ask.estimated_cost, costs.moved_products, tiles, ask.forms),
+            SplitWindows(ask.estimated_cost, costs.window_gain, ask.forms),
         ]
     if not exact:
         passes.append(_split(ask, HOST))

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 from tilewright.base.dataclass import dataclass
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
+from tilewright.plan.forms import BY_ESTIMATE, FormChoice
 
 _SAME: Final = 1e-9  # relative tolerance of times: sums in another order differ by less
 
@@ -135,7 +136,7 @@ class Questions:
     empty at this size are then kept. None for any other plan. in_parts: whether windows may be
     computed in parts, whose numbers are other functions of a size than the rest of a plan: in
     Winograd's tiles, along one axis after another, or in blocks of rows; and sums over axes that
-    are not those of weights.
+    are not those of weights. forms: names the forms of some convolutions.
     """
 
     estimated_cost: Cost
@@ -143,3 +144,4 @@ class Questions:
     costs: PlanCosts
     decided: Decided | None = None
     in_parts: bool = True
+    forms: FormChoice = BY_ESTIMATE

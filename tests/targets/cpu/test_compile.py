@@ -1,8 +1,10 @@
 """From text to objects: what llvmlite does not free is made once."""
 
 from dataclasses import replace
+from typing import Any
 
 import llvmlite.binding as llvm
+import pytest
 
 from tilewright.base.dtypes import float32, int64
 from tilewright.expr.nodes import Buffer, Var
@@ -11,7 +13,13 @@ from tilewright.loops.parser import parse
 from tilewright.targets.cpu import compile as backend
 from tilewright.targets.cpu.frame_layout import plan_memory
 from tilewright.targets.cpu.machine import host
-from tilewright.targets.llvm.backend import pipeline
+from tilewright.targets.llvm.backend import (
+    CHEAP,
+    RUNS,
+    PassRunner,
+    pipeline,
+    target_machine,
+)
 from tilewright.targets.registry import target
 
 TEXT = """
@@ -44,6 +52,26 @@ def test_passes_and_their_builder_are_made_once_for_a_processor(monkeypatch):
     assert sorted(made) == ["create_new_module_pass_manager", "create_pass_builder"]
     assert codes[0] == codes[2] != codes[1]
     assert len(set(codes)) == 3
+
+
+def test_what_runs_the_passes_is_renewed_now_and_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A builder keeps what each run leaves in it, and all later passes call that."""
+    made: list[Any] = []
+    real = llvm.create_pass_builder
+
+    def create(*given: Any) -> Any:
+        made.append(real(*given))
+        return made[-1]
+
+    monkeypatch.setattr(llvm, "create_pass_builder", create)
+    runner = PassRunner(target_machine("x86_64-unknown-linux", "x86-64", "", 2), CHEAP)
+    module = llvm.parse_assembly(TEXT.format(value="1.0"))
+    for _ in range(2 * RUNS + 1):
+        runner.run(module)
+    assert len(made) == 3
+    assert "alloca" not in str(module)
 
 
 def test_the_passes_run_each_time():

@@ -10,10 +10,11 @@ group before and one after the layer move the data, if that pays.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field, replace
 from functools import reduce
 from operator import mul
+from types import MappingProxyType
 
 from tilewright.base import events
 from tilewright.base.dataclass import dataclass
@@ -25,6 +26,7 @@ from tilewright.compute.transforms import identity_dims, inline, order_dims, rel
 from tilewright.compute.winograd import WINDOW, winograd
 from tilewright.expr.nodes import Buffer, Expr, Extent, Load, Var
 from tilewright.ir.node import postorder
+from tilewright.plan.forms import BY_ESTIMATE, DIRECT, WINDOWS, has_window, of_tile
 from tilewright.plan.nodes import DefUse, FusionGroup, Step
 from tilewright.plan.questions import Cost
 
@@ -44,23 +46,56 @@ class WinogradForms:
     cost: Cost
     moved_products: int
 
+    def only(self, name: str) -> WinogradForms:
+        """The form of this name, whatever it costs; none if it is not available."""
+        tiles = [t for t in self.tiles if of_tile(t) == name]
+        return WinogradForms(tiles, lambda *_: 0.0, 0)
+
 
 def transform_convolutions(
     steps: Sequence[Step],
     forms: WinogradForms,
     constants: Collection[Buffer],
     keep: Collection[Buffer] = (),
+    named: Mapping[FusionGroup, str] = MappingProxyType({}),
+    refused: Callable[[FusionGroup, str], None] = BY_ESTIMATE.refused,
 ) -> list[Step]:
-    """The steps with Winograd convolutions where profitable. keep: outputs of the model."""
+    """The steps with Winograd convolutions where profitable. keep: outputs of the model.
+
+    named: groups whose form is named, whatever it costs; see `plan.forms`. refused: called for
+    those that Winograd's method cannot compute as named; the cost decides about them.
+    """
     around = _Around(set(constants), set(keep), DefUse(steps))
     found: list[Step] = []
     for step in steps:
         made = None
         if isinstance(step, FusionGroup):
-            made = _transform(step, forms, around) or _by_group(step, forms, around)
+            name = named.get(step)
+            if name is None:
+                made = _formed(step, forms, around)
+            elif name not in (DIRECT, WINDOWS):
+                made = _as_named(step, forms, around, name)
+                if made is None:
+                    refused(step, name)
+                    made = _formed(step, forms, around)
         found += made or [step]
         around.done.update((step, *(made or ())))
     return found
+
+
+def _as_named(
+    step: FusionGroup, forms: WinogradForms, around: _Around, name: str
+) -> list[Step] | None:
+    """The groups of the form of this name; None if that is not possible."""
+    # The expected costs are those of estimates.
+    return _formed(step, forms.only(name), replace(around, expected={}))
+
+
+def _formed(
+    step: FusionGroup, forms: WinogradForms, around: _Around
+) -> list[Step] | None:
+    """The groups of the cheapest form, of the whole or by groups of channels; None if none pays."""
+    return _transform(step, forms, around) or _by_group(step, forms, around)
 
 
 def _transform(
@@ -92,7 +127,7 @@ def _by_group(
 
     requires: nothing else reads the result before the map.
     """
-    if not _may_transform(step):
+    if not has_window(step):
         return None
     first, *rest = step.computations
     parts = by_group(first, rest[0] if rest else None)
@@ -127,7 +162,7 @@ def open_forms(
     done = set(steps[: steps.index(group)])
     around = _Around(set(constants), set(keep), DefUse(steps), done)
     found = []
-    for tile in tiles if _may_transform(group) else ():
+    for tile in tiles if has_window(group) else ():
         parts = _transformed(group, around, tile)
         if parts is None or not all(map(around.is_whole, parts[1].inputs)):
             continue
@@ -187,7 +222,7 @@ def _best(group: FusionGroup, forms: WinogradForms, around: _Around) -> _Form | 
 
     requires: all of the data is initialized, since copies and tiles beyond the windows read it.
     """
-    if not _may_transform(group):
+    if not has_window(group):
         return None
     best: _Form | None = None
     least = math.inf
@@ -214,15 +249,6 @@ def _best(group: FusionGroup, forms: WinogradForms, around: _Around) -> _Form | 
             least = expected
             best = form
     return best
-
-
-def _may_transform(group: FusionGroup) -> bool:
-    """Whether it may be a convolution that `winograd` accepts, optionally followed by a map."""
-    if not 1 <= len(group.computations) <= 2:
-        return False
-    combined = group.computations[0].combined_dims
-    window = [d for d in combined if d.static and d.extent == WINDOW]
-    return len(window) >= 2
 
 
 def _transformed(group: FusionGroup, around: _Around, tile: int) -> Group | None:

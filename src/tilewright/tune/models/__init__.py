@@ -6,7 +6,7 @@ of kernels, a learner fitted to it, and optionally another model as its prior.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -86,8 +86,8 @@ def _recursive(facts: Facts, seed: int) -> CostModel:
     return LearnedModel(LoopTree(), Ensemble(member, 3, seed))
 
 
-# Constructors by name: from a machine's facts and a seed.
-MODELS: Final[Mapping[str, Callable[[Facts, int], CostModel]]] = {
+# Constructors by name: from a machine's facts and a seed. Others may be added.
+MODELS: Final[dict[str, Callable[[Facts, int], CostModel]]] = {
     "trees": partial(_fast, "rank"),
     "trees-seconds": partial(_fast, "regression"),
     "trees-residual": _residual,

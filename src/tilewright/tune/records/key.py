@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from functools import cache, cached_property
 from typing import Any, Final
 
@@ -27,6 +27,9 @@ from tilewright.targets.base import Target
 # Increase this when the schedule that a parameter value stands for changes, so that older records
 # are ignored. Adding parameters or sketches does not change it.
 SCHEDULES: Final = 1
+
+# As SCHEDULES, for what the names of the forms of a convolution stand for.
+FORMS: Final = 1
 
 _DIGEST: Final = 32  # characters
 _LONGEST: Final = 160  # characters of a part for display
@@ -131,6 +134,14 @@ def key_of(
         threads,
         math,
     )
+
+
+def of_forms(key: Key) -> Key:
+    """The key for the form of a convolution. key: that of the convolution as a kernel, whose own
+    records are of its schedules and have another digest."""
+    whole = hashlib.sha256(f"forms {FORMS}\n{key.operator}".encode())
+    family = _short(f"form of {key.family}")
+    return replace(key, operator=whole.hexdigest()[:_DIGEST], family=family)
 
 
 @cache

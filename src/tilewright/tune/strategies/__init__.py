@@ -7,7 +7,6 @@ baselines. All propose the default first, then the seeds, and nothing twice.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from tilewright.base.errors import InputError
@@ -30,7 +29,8 @@ __all__ = [
     "strategy",
 ]
 
-STRATEGIES: Final[Mapping[str, type[Proposer]]] = {
+# By name. Others may be added.
+STRATEGIES: Final[dict[str, type[Proposer]]] = {
     made.name: made
     for made in (
         Evolutionary,
