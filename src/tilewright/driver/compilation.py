@@ -64,7 +64,8 @@ class Compilation:
         host = find_target("cpu", mcpu, exact, threads)
         from tilewright.driver.device_kernels import DeviceCompiler
 
-        device = DeviceCompiler(target, store_for(target, options))
+        store = store_for(target, options)
+        device = DeviceCompiler(target, store, options.schedules)
         return Compilation(options, target, host, device)
 
     @property
@@ -121,6 +122,7 @@ def target_of(options: Options) -> Target:
             threads,
             options.description,
             options.named_machine,
+            fast=options.math == "fast",
         )
     except InputError as error:
         # The error is in the description; only here its file is known.

@@ -44,7 +44,8 @@ class Cuda(LlvmGpuTarget[CudaMachine]):
     @property
     def key(self) -> str:
         """The architecture, and how it rounds."""
-        return f"cuda {self.machine.name} exact={self.exact}"
+        modes = f"exact={self.exact} any_order={self.simt.any_order}"
+        return f"cuda {self.machine.name} {modes}"
 
     @property
     def tensor_cores(self) -> tuple[TensorCores, ...]:
@@ -162,4 +163,4 @@ def code_of(program: LaunchProgram, text: str, of: CudaMachine) -> DeviceProgram
 
 def make(settings: TargetSettings) -> Cuda:
     """The target. Raises UnsupportedError for an unknown architecture."""
-    return Cuda(machine(settings.mcpu), settings.exact)
+    return Cuda(machine(settings.mcpu), settings.exact, settings.fast)
