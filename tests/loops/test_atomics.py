@@ -162,6 +162,18 @@ def test_only_blocks_are_bound(axis):
         serial(TOTAL).atomic("b", axis)
 
 
+TWO = TOTAL + "\n      y[i2] max= x[0]"
+
+
+@pytest.mark.parametrize("op", ["max", "mul"])
+def test_two_operators_on_one_element_are_refused(op):
+    for text in (TWO, TWO.replace(" add=", " ADD=").replace("max=", "add=")):
+        text = text.replace("ADD=", "max=").replace("max=", f"{op}=")
+        why = "atomic: bind: " if op == "max" else "no GPU has mul"
+        with pytest.raises(ScheduleError, match=why):
+            serial(text).atomic("b")
+
+
 def test_a_loop_that_carries_more_than_its_updates_is_refused():
     text = TOTAL.replace("    for i2", "    z[0] = z[0] + 1\n    for i2")
     s = serial(text.replace("y: int32[2]:", "y: int32[2], z: int64[1]:"))
@@ -199,6 +211,7 @@ def noted(text: str) -> Kernel:
             "TW-RACE",
             "two blocks race",
         ),
+        (TWO, "TW-RACE", r"two blocks race \(updates"),
     ],
 )
 def test_a_note_alone_allows_nothing_else(text, code, why):

@@ -34,14 +34,15 @@ def atomic(kernel: Kernel, loop: str, axis: str = "blockIdx.x") -> tuple[Kernel,
         raise refuse("atomic", loop, what, "threads share a reduction by bind")
     inside = allocated(f.body)
     touched = [a for a in accesses(f.body) if a.buffer not in inside]
-    shared = {a.buffer: a.place.stmt for a in touched if a.kind == "update"}
-    if not shared:
+    updates = [a for a in touched if a.kind == "update"]
+    if not updates:
         what = "nothing in it updates memory from outside of it"
         raise refuse("atomic", loop, what, "bind it instead")
-    for buffer, update in shared.items():
-        assert isinstance(update, Update)
-        if why := missing(update.reducer, buffer):
-            raise refuse("atomic", loop, f"{buffer.name}: {why}", HINT)
+    for a in updates:
+        assert isinstance(a.place.stmt, Update)
+        if why := missing(a.place.stmt.reducer, a.buffer):
+            raise refuse("atomic", loop, f"{a.buffer.name}: {why}", HINT)
+    shared = {a.buffer for a in updates}
     for a in touched:
         if a.buffer in shared and a.kind != "update":
             does = "reads" if a.kind == "load" else "writes"
