@@ -101,6 +101,7 @@ def target(
     machine: str | None = None,
     triple: str | None = None,
     fast: bool = False,
+    precision: str | None = None,
 ) -> Target:
     """The target `name`; the others are fields of `TargetSettings`.
 
@@ -116,6 +117,7 @@ def target(
         description=description,
         triple=triple,
         fast=fast,
+        precision=precision,
     )
     for given, kind in ((description, "table"), (machine, "name")):
         if given is not None and row.machines != kind:
