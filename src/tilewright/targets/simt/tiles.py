@@ -49,8 +49,8 @@ def in_tiles(
     whether operands are staged in shared memory; `<reduction>.last_wave`, the last tiles whose sums
     are in parts, and in how many; `<operand>.room`, padding elements between the rows of a staged
     tile; `<reduction>.stages`, tiles of an operand at once: with n, the (n-1)th next is fetched
-    while one is used, along all sums, and threads synchronize once per step. Raises ScheduleError if
-    a primitive fails.
+    while one is used, along all sums, and threads synchronize once per step. Raises ScheduleError
+    if a primitive fails.
     """
     name = product.name
     staged = choose(f"{name}.staged", (True, False), machine.shared_pays)
