@@ -86,7 +86,11 @@ def _total(
     parts = choose(f"{c.name}.parts", possible, usual)
     how = LAUNCH
     if parts > 1:
-        how = choose(f"{c.name}.combined", _combined(c, machine), LAUNCH)
+        how = choose(
+            f"{c.name}.combined",
+            [LAUNCH, ATOMIC] if atomic_works(c, machine) else [LAUNCH],
+            LAUNCH,
+        )
         part, loop = s.split(loop, -(-width // parts), "guard")
     if how == ATOMIC:
         s.atomic(part)
@@ -101,10 +105,8 @@ def _total(
     over_threads(s, [loop], threads, ROUNDS)
 
 
-def _combined(c: Computation, machine: SimtMachine) -> list[str]:
-    """How parts of a reduction by blocks may be combined."""
+def atomic_works(c: Computation, machine: SimtMachine) -> bool:
+    """Whether blocks may add parts of a reduction to its results, in any order."""
     tensor = c.outputs[0].tensor
     in_order = tensor.dtype.is_float and not machine.any_order
-    if c.reducer is None or in_order or missing(c.reducer, tensor):
-        return [LAUNCH]
-    return [LAUNCH, ATOMIC]
+    return c.reducer is not None and not in_order and not missing(c.reducer, tensor)

@@ -1,4 +1,4 @@
-"""Totals whose blocks add their parts atomically: what may be chosen, and when."""
+"""Reductions whose blocks add their parts atomically: what may be chosen, and when."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ from tests.targets.opencl.running import run as run_on_opencl
 from tests.targets.simt.groups import Group, check, families, inputs, total
 from tilewright.base.dtypes import DType, float32, float64, int32
 from tilewright.base.errors import ScheduleError
+from tilewright.compute.build import reduce_
+from tilewright.expr.nodes import Buffer
 from tilewright.loops import launch_interp
 from tilewright.loops.launch import LaunchProgram
+from tilewright.loops.lower import lower
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.passes.to_launches import to_launches
-from tilewright.schedule.space import Sketch
+from tilewright.schedule.space import Point, Sketch
 from tilewright.targets import registry
 from tilewright.targets.simt.machine import GENERIC, SimtMachine
 
@@ -85,6 +88,57 @@ def test_each_block_adds_its_part(dtype, warp):
 def test_the_code_adds_all_parts(dtype, run):
     kernel, p = atomic(dtype, 32 if run is run_in else 1)
     check(kernel, p, inputs(kernel), run)
+
+
+# -- columns
+
+
+@cache
+def columns(dtype: DType, deep: bool = False) -> Group:
+    """Sums of 21 columns; deep: in planes, along two dimensions."""
+    shape = (9, 34, 3, 7) if deep else (301, 21)
+    x, y = Buffer("x", shape, dtype), Buffer("y", shape[len(shape) // 2 :], dtype)
+    if deep:
+        made = reduce_("sum", y, (9, 34), "add", lambda i, j, k, m: x[k, m, i, j])
+    else:
+        made = reduce_("sum", y, (301,), "add", lambda j, k: x[k, j])
+    return lower("columns", [made], params=[x, y], outputs=[y]), [made]
+
+
+def of_columns(group: Group, of: SimtMachine, **values: object) -> Point:
+    sketch = next(s for s in families(group, of) if s.name == "columns")
+    return sketch.at({"columns": 8, "parts": 4, **values})
+
+
+@pytest.mark.parametrize(
+    ("dtype", "of", "offered"),
+    [(float32, GENERIC, False), (float32, ANY, True), (int32, GENERIC, True)],
+)
+def test_blocks_share_columns_only_where_any_order_will_do(dtype, of, offered):
+    point = of_columns(columns(dtype), of)
+    assert point.values.get("sum.blocks") == (1 if offered else None)
+    assert "atomic" not in repr(to_launches(point.schedule.kernel))
+
+
+@pytest.mark.parametrize("deep", [False, True])
+@pytest.mark.parametrize(
+    ("dtype", "run"),
+    [
+        (int32, launch_interp.run),
+        (float32, launch_interp.run),
+        (float32, run_in),
+        (float32, run_on_opencl),
+    ],
+    ids=["integers", "interpreted", "ptx", "opencl"],
+)
+def test_blocks_add_their_parts_of_each_column(dtype, run, deep):
+    group = columns(dtype, deep)
+    blocks = 2 if deep else 4
+    point = of_columns(group, ANY, **{"sum.blocks": blocks})
+    p = to_launches(point.schedule.kernel, 32 if run is run_in else 1)
+    assert repr(p).count("atomic y[") == 1
+    assert p.launches[-1].grid[1] == blocks
+    check(group[0], p, inputs(group[0]), run)
 
 
 @pytest.mark.parametrize("name", ["cuda", "opencl", "amdgpu", "spirv"])
