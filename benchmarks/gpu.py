@@ -5,10 +5,11 @@
 
 Each case is an ONNX model: it is compiled, run, and compared with NumPy or the peer before it is
 timed. A time is the median over rounds of the kernels of one call by the device's own clock,
-without copies to the device and back. Peers (PyTorch, eager and with `torch.compile`) are timed by
-CUDA events in the same rounds, interleaved, on the same inputs; without a CUDA device they are
-skipped. Without a GPU the sizes are small and the times are meaningless, as the output states: the
-run only shows that the path works and results are correct.
+without copies to the device and back. Peers (`gpu_peers.py`) are timed in the same rounds,
+interleaved, on the same inputs, if their results are right; one that is not installed, or cannot
+compute a case, is left out, with the reason in the row. Without a GPU the sizes are small and the
+times are meaningless, as the output states: the run only shows that the path works and results are
+correct.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import onnx
 import onnx.parser
 
 import tilewright
+from benchmarks.gpu_peers import PEERS, LeftOutError, PeerCase
 from benchmarks.turns import by_turns
 from tilewright.base.errors import TilewrightError
 from tilewright.runtime import devices
@@ -44,7 +46,8 @@ class Case:
     """An operator.
 
     body: of an ONNX graph of `inputs`, which makes `y`, with names of sizes in it. dtype: of all
-    tensors. full, small: sizes on a GPU, and without one. peer: the same for the module `torch`.
+    tensors. full, small: sizes on a GPU, and without one. expected: the result, by a module such as
+    `numpy`, whose arrays are given. peer: the same for the module `torch`.
     flops, bytes: by the sizes, for the rate; one of them is what limits the operator.
     """
 
@@ -81,48 +84,53 @@ class Case:
         return [(rng.integers(-64, 65, s) / 64).astype(np.float32) for s in shapes]
 
 
-def softmax(x: Array) -> Array:
+def softmax(np: Any, x: Any) -> Any:
     e = np.exp(x - x.max(-1, keepdims=True))
-    return np.asarray(e / e.sum(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
 
 
-def layer_norm(x: Array, g: Array, b: Array) -> Array:
+def layer_norm(np: Any, x: Any, g: Any, b: Any) -> Any:
     centered = x - x.mean(-1, keepdims=True)
-    return np.asarray(centered / np.sqrt(x.var(-1, keepdims=True) + 1e-5) * g + b)
+    return centered / np.sqrt(x.var(-1, keepdims=True) + 1e-5) * g + b
 
 
-def attention(q: Array, k: Array, v: Array) -> Array:
-    scores = q @ k.swapaxes(-1, -2) / np.sqrt(np.float32(q.shape[-1]))
-    return np.asarray(softmax(scores) @ v)
+def attention(np: Any, q: Any, k: Any, v: Any) -> Any:
+    scores = q @ k.swapaxes(-1, -2) * 0.125
+    return softmax(np, scores) @ v
 
 
 _ATTENTION: Final = """
     t = Transpose<perm=[0, 1, 3, 2]>(k) s = MatMul(q, t)
-    scale = Constant<value_float=0.125>() u = Mul(s, scale) p = Softmax<axis=-1>(u)
+    scale = Constant<value = float {0.125}>() u = Mul(s, scale) p = Softmax<axis=-1>(u)
     y = MatMul(p, v) """
+_ATTENTION_16: Final = _ATTENTION.replace(
+    "u = Mul(s, scale)", "c = CastLike(scale, s) u = Mul(s, c)"
+)
 _MASK: Final = """
-    one = Constant<value_float=1.0>() big = Constant<value_float=-10000.0>()
-    axes = Constant<value_ints=[1]>() m = Mul(p, q) e = Unsqueeze(m, axes)
+    one = Constant<value = float {1.0}>() big = Constant<value = float {-10000.0}>()
+    axes = Constant<value = int64[1] {1}>() m = Mul(p, q) e = Unsqueeze(m, axes)
     s = Sub(one, e) y = Mul(s, big) """
-_SUM: Final = "axes = Constant<value_ints=[0]>() y = ReduceSum<keepdims=0>(x, axes)"
+_SUM: Final = (
+    "axes = Constant<value = int64[1] {0}>() y = ReduceSum<keepdims=0>(x, axes)"
+)
 CASES: Final = (
     Case(
         "BiasAddGrad", {"x": "{m},{n}"}, "{n}", _SUM,
         {"m": 6144, "n": 768}, {"m": 96, "n": 24},
-        lambda x: x.sum(0), lambda torch, x: x.sum(0),
+        lambda _, x: x.sum(0), lambda torch, x: x.sum(0),
         bytes=lambda m, n: 4.0 * m * n,
     ),
     Case(
         "BatchMatMul", {"a": "{b},{m},{k}", "c": "{b},{k},{m}"}, "{b},{m},{m}",
         "y = MatMul(a, c)",
         {"b": 192, "m": 384, "k": 64}, {"b": 3, "m": 24, "k": 16},
-        lambda a, c: a @ c, lambda torch, a, c: a @ c,
+        lambda _, a, c: a @ c, lambda torch, a, c: a @ c,
         flops=lambda b, m, k: 2.0 * b * m * m * k,
     ),
     Case(
         "mask", {"p": "{b},{n},1", "q": "{b},1,{n}"}, "{b},1,{n},{n}", _MASK,
         {"b": 16, "n": 384}, {"b": 2, "n": 24},
-        lambda p, q: ((1 - p * q) * -10000)[:, None],
+        lambda _, p, q: ((1 - p * q) * -10000)[:, None],
         lambda torch, p, q: (1 - (p * q).unsqueeze(1)) * -10000.0,
         bytes=lambda b, n: 4.0 * b * n * n,
     ),
@@ -130,7 +138,7 @@ CASES: Final = (
         Case(
             f"product of {n}, bfloat16", {"a": "{n},{n}", "c": "{n},{n}"}, "{n},{n}",
             "y = MatMul(a, c)", {"n": n}, {"n": 32 * n // 4096},
-            lambda a, c: a @ c, lambda torch, a, c: a @ c,
+            lambda _, a, c: a @ c, lambda torch, a, c: a @ c,
             flops=lambda n: 2.0 * n**3, dtype="bfloat16",
         )
         for n in (4096, 8192)
@@ -152,21 +160,27 @@ CASES: Final = (
     Case(
         "transpose", {"x": "{m},{n}"}, "{n},{m}", "y = Transpose<perm=[1, 0]>(x)",
         {"m": 8192, "n": 4096}, {"m": 33, "n": 40},
-        lambda x: x.T, lambda torch, x: x.T.contiguous(),
+        lambda _, x: x.T, lambda torch, x: x.T.contiguous(),
         bytes=lambda m, n: 8.0 * m * n,
     ),
     Case(
         "copy", {"x": "{m},{n}"}, "{m},{n}", "y = Neg(x)",
         {"m": 8192, "n": 4096}, {"m": 33, "n": 40},
-        lambda x: -x, lambda torch, x: -x,
+        lambda _, x: -x, lambda torch, x: -x,
         bytes=lambda m, n: 8.0 * m * n,
     ),
-    Case(
-        "attention", dict.fromkeys("qkv", "{b},{h},{n},64"), "{b},{h},{n},64", _ATTENTION,
-        {"b": 4, "h": 16, "n": 2048}, {"b": 1, "h": 2, "n": 24},
-        attention,
-        lambda torch, q, k, v: torch.nn.functional.scaled_dot_product_attention(q, k, v),
-        flops=lambda b, h, n: 4.0 * b * h * n * n * 64,
+    *(
+        Case(
+            name, dict.fromkeys("qkv", "{b},{h},{n},64"), "{b},{h},{n},64", body,
+            {"b": 4, "h": 16, "n": 2048}, {"b": 1, "h": 2, "n": 24},
+            attention,
+            lambda torch, q, k, v: torch.nn.functional.scaled_dot_product_attention(q, k, v),
+            flops=lambda b, h, n: 4.0 * b * h * n * n * 64, dtype=dtype,
+        )
+        for name, body, dtype in (
+            ("attention", _ATTENTION, "float"),
+            ("attention, bfloat16", _ATTENTION_16, "bfloat16"),
+        )
     ),
 )  # fmt: skip
 _NARROW: Final = {"bfloat16": ("bfloat16", 0.02), "float": ("float32", 1e-3)}
@@ -186,33 +200,6 @@ def device_seconds(profile: Profile) -> float:
     return sum(kernels)
 
 
-def torch_peers(case: Case, arrays: Sequence[Array]) -> dict[str, Callable[[], float]]:
-    """The functions that time PyTorch once, by name; empty without a CUDA device."""
-    try:
-        import torch
-    except ImportError:
-        return {}
-    if not torch.cuda.is_available():
-        return {}
-    dtype = getattr(torch, _NARROW[case.dtype][0])
-    given = [torch.from_numpy(a).cuda().to(dtype) for a in arrays]
-
-    def timed(run: Any) -> Callable[[], float]:
-        run(torch, *given)
-
-        def once() -> float:
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
-            run(torch, *given)
-            end.record()
-            end.synchronize()
-            return float(start.elapsed_time(end)) * 1e-3
-
-        return once
-
-    return {"torch": timed(case.peer), "torch.compile": timed(torch.compile(case.peer))}
-
-
 def run_case(case: Case, target: str, gpu: bool, rounds: int) -> dict[str, Any]:
     """The row of a case: sizes, how far the result is off, seconds and rates by engine."""
     sizes = case.full if gpu else case.small
@@ -220,21 +207,40 @@ def run_case(case: Case, target: str, gpu: bool, rounds: int) -> dict[str, Any]:
     dtype, tolerance = _NARROW[case.dtype]
     given = [_as(a, dtype) for a in arrays]
     exe = tilewright.compile(case.model(sizes), target=target)
-    want = np.asarray(case.expected(*arrays), np.float32)
-    got = np.asarray(exe(*given)).astype(np.float32)
-    error = float(np.abs(got - want).max() / max(1.0, np.abs(want).max()))
+    want = np.asarray(case.expected(np, *arrays), np.float32)
+    error = difference(exe(*given), want)
     if not error <= tolerance:
         raise AssertionError(f"{case.name}: off by {error:.2g} of the largest result")
     engines = {"tilewright": lambda: device_seconds(exe.profile(*given, repeat=1))}
-    engines |= torch_peers(case, arrays)
+    left_out: dict[str, str] = {}
+    asked = PeerCase(
+        case.name, case.model(sizes), arrays, dtype, case.expected, case.peer, gpu
+    )
+    for name, prepare in PEERS.items():
+        try:
+            result, timed = prepare(asked)
+        except LeftOutError as reason:
+            left_out[name] = str(reason)
+            continue
+        off = difference(result, want)
+        if off <= tolerance:
+            engines[name] = timed
+        else:
+            left_out[name] = f"off by {off:.2g} of the largest result"
     times = by_turns(engines, rounds)
     seconds = {name: statistics.median(found) for name, found in times.items()}
     row: dict[str, Any] = {"case": case.name, "sizes": dict(sizes), "error": error}
-    row["seconds"] = seconds
+    row |= {"seconds": seconds, "left_out": left_out}
     for unit, count in (("TFLOP/s", case.flops), ("TB/s", case.bytes)):
         if count is not None and gpu:
             row[unit] = {n: count(**sizes) / s * 1e-12 for n, s in seconds.items() if s}
     return row
+
+
+def difference(got: Any, want: Array) -> float:
+    """The largest difference, relative to the largest result."""
+    found = np.asarray(got).astype(np.float32)
+    return float(np.abs(found - want).max() / max(1.0, np.abs(want).max()))
 
 
 def _as(array: Array, dtype: str) -> Array:
@@ -263,7 +269,7 @@ def run_model(name: str, target: str, rounds: int) -> dict[str, Any]:
         for s in exe.inputs
     ]
     want, got = (np.asarray(_first(e(*given)), np.float32) for e in (on_cpu, exe))
-    error = float(np.abs(got - want).max() / max(1.0, np.abs(want).max()))
+    error = difference(got, want)
     if not error <= _NARROW["float"][1]:
         raise AssertionError(f"{name}: off by {error:.2g} of the largest result")
     runs = [device_seconds(exe.profile(*given, repeat=1)) for _ in range(rounds)]

@@ -181,6 +181,54 @@ def test_updates_have_blocks_and_threads_of_their_own() -> None:
     assert [n.threads[0] for n in to_launches(kernel).launches] == [16, 8]
 
 
+def histogram(image: Array) -> tuple[hl.Func, Any]:
+    f, data = hl.Func("f"), hl.Buffer(image)
+    r = hl.RDom([(0, image.shape[1]), (0, image.shape[0])])
+    f[x] = 0
+    f[hl.clamp(data[r.x, r.y], 0, 15)] += 1
+    f.gpu_blocks(x)
+    return f, r
+
+
+def row_sums(image: Array) -> tuple[hl.Func, Any]:
+    f, data = hl.Func("f"), hl.Buffer(image)
+    r = hl.RDom([(0, image.shape[1]), (0, image.shape[0])])
+    f[x] = 0
+    f[x] += data[r.x, r.y] * (x + 1)
+    f.gpu_blocks(x)
+    f.update().reorder(r.x, x, r.y)
+    return f, r
+
+
+@pytest.mark.parametrize(
+    ("make", "wanted"),
+    [
+        (histogram, lambda image: np.bincount(image.ravel(), minlength=16)),
+        (row_sums, lambda image: image.sum() * np.arange(1, 17)),
+    ],
+)
+def test_blocks_update_the_same_elements_where_halide_says_atomic(
+    make: Any, wanted: Any
+) -> None:
+    image = np.random.default_rng(0).integers(0, 16, (24, 20)).astype(np.int32)
+    want = wanted(image)
+    f, r = make(image)
+    f.update().atomic().gpu_blocks(r.y).gpu_threads(r.x)
+    assert "atomic f[" in str(to_launches(f.schedule([16]).kernel))
+    np.testing.assert_array_equal(np.asarray(f.realize([16], "opencl")), want)
+    f, r = make(image)
+    with pytest.raises(ScheduleError, match="loop-carried dependence"):
+        f.update().gpu_blocks(r.y).gpu_threads(r.x)
+        f.kernel([16])
+
+
+def test_blocks_with_elements_of_their_own_are_bound_as_usual() -> None:
+    image = np.random.default_rng(0).integers(0, 16, (24, 20)).astype(np.int32)
+    f, r = row_sums(image)
+    f.update().atomic().reorder(r.x, r.y, x).gpu_blocks(x).gpu_threads(r.x)
+    assert "atomic f[" not in str(to_launches(f.schedule([16]).kernel))
+
+
 def kinds(f: hl.Func, size: list[int]) -> list[str]:
     """The axes of the loops of a Func, outermost first."""
     text = str(f.schedule(size).kernel)

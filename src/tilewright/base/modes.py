@@ -7,7 +7,10 @@ from typing import Final
 # Each allows what those before it allow.
 MATH: Final = ("exact", "default", "fast")
 # What constant matrices of products are held in, where not as written.
-PRECISION: Final = ("bfloat16", "float16")
+WEIGHTS: Final = ("bfloat16", "float16")
+# By target: these, or what its tensor cores round both factors of a float32 product to.
+PRECISIONS: Final = {"cpu": WEIGHTS, "cuda": ("tf32",)}
+PRECISION: Final = (*WEIGHTS, "tf32")
 # What an operator without native code is: a warning or an error.
 FALLBACK: Final = ("warn", "error")
 

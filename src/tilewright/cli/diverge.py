@@ -25,6 +25,7 @@ TOLERANCE: Final = {
     "float32": 1e-4,
     "float16": 5e-3,
     "bfloat16": 4e-2,
+    "tf32": 5e-3,  # as many bits as float16
 }
 _NARROW: Final = 0.15
 

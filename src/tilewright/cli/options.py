@@ -303,7 +303,8 @@ _COMPILE: Final[tuple[Callable[[Verb], Verb], ...]] = (
     click.option(
         "--precision",
         type=click.Choice(modes.PRECISION),
-        help="Store the weights of products in a lower precision; bfloat16 convolves in it, too.",
+        help="Store the weights of products in a lower precision; bfloat16 convolves in it, too. "
+        "tf32: target cuda multiplies float32 on tensor cores.",
     ),
     click.option(
         "--cache/--no-cache",

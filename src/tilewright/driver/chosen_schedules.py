@@ -19,7 +19,7 @@ from tilewright.driver.options import Options
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.nodes import Kernel
 from tilewright.plan.identity import with_names
-from tilewright.plan.nodes import HOST, Plan
+from tilewright.plan.nodes import Plan
 from tilewright.plan.normalize import KernelSignature
 from tilewright.runtime.threads import thread_count
 from tilewright.schedule.space.selection import Selection
@@ -44,21 +44,16 @@ def by_name(
                 f"schedules: there is no kernel {name!r}",
                 hint=f"the kernels are {listing(known)}",
             )
-    wanted = {
-        name: Selection(
-            given.get("sketch"), {k: v for k, v in given.items() if k != "sketch"}
-        )
-        for name, given in schedules.items()
-    }
+    wanted = {name: Selection.of(given) for name, given in schedules.items()}
     return lambda signature: wanted.get(signature.group)
 
 
 def chosen_schedules(plan: Plan, target: Target, options: Options) -> ChosenSchedules:
-    """The schedule choices for a plan's kernels on the host.
+    """The schedule choices for a plan's kernels on the host; `DeviceCompiler` has a device's.
 
     Raises InputError for a name in `schedules` that no kernel has.
     """
-    names = (s.name for s in plan.groups_on(HOST))
+    names = (s.name for s in plan.groups)
     asked = by_name(options.schedules, names)
     return ChosenSchedules(plan.data, target, options, asked)
 

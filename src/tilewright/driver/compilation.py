@@ -10,7 +10,7 @@ from tilewright.base import events, flags
 from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import bfloat16, float8_e4m3fn, float32, int8, int32, uint8
 from tilewright.base.errors import InputError, UnsupportedError
-from tilewright.base.modes import UNSEARCHED
+from tilewright.base.modes import UNSEARCHED, WEIGHTS
 from tilewright.base.store import FileStore
 from tilewright.driver.chosen_forms import ChosenForms
 from tilewright.driver.options import Options
@@ -66,7 +66,8 @@ class Compilation:
         host = find_target("cpu", mcpu, exact, threads)
         from tilewright.driver.device_kernels import DeviceCompiler
 
-        device = DeviceCompiler(target, store_for(target, options))
+        store = store_for(target, options)
+        device = DeviceCompiler(target, store, options.schedules)
         return Compilation(options, target, host, device)
 
     @property
@@ -128,6 +129,8 @@ def target_of(options: Options) -> Target:
             threads,
             options.description,
             options.named_machine,
+            fast=options.math == "fast",
+            precision=options.precision,
         )
     except InputError as error:
         # The error is in the description; only here its file is known.
@@ -159,7 +162,7 @@ def optimize(
 
 def _lower_precision(options: Options, target: Target) -> LowerPrecision | None:
     """The pass that stores weights in the requested precision; None if none is requested."""
-    if options.precision is None:
+    if options.precision is None or options.precision not in WEIGHTS:
         return None
     pairs = bool(target.products(bfloat16, bfloat16, float32))
     return LowerPrecision(options.precision, pairs)

@@ -88,7 +88,8 @@ def compile(
     - math: "exact", "default" or "fast"
     - precision: "bfloat16" or "float16", the type to store constant matrices of products in; sums
       stay in float32, but if the processor multiplies pairs of bfloat16, activations are rounded to
-      it, too, and convolutions run in it
+      it, too, and convolutions run in it. For target cuda, "tf32": tensor cores multiply float32,
+      whose factors they round to 10 bits after the point
     - cache: False neither reads nor writes the kernel cache
     - memory_limit: in bytes
     - trust: read a .pt2 with PyTorch's own reader, which runs code from the file

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from tilewright.base import events, limits
@@ -21,7 +21,11 @@ from tilewright.loops.nodes import Kernel
 from tilewright.plan.nodes import HOST, DeviceCall, FusionGroup, HostFallback
 from tilewright.plan.normalize import kernel_signature
 from tilewright.schedule import Schedule
+from tilewright.schedule.space.choices import Values
+from tilewright.schedule.space.selection import Selection, selected_point
 from tilewright.targets.base import OperatorProgram, Placement, Target
+
+_DEFAULTS: Final[Mapping[str, Values]] = {}
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -85,12 +89,19 @@ class DeviceGroup:
 class DeviceCompiler:
     """Compiles the groups that run on a target's device, each distinct one once.
 
-    The canonical text of a group's Computations is the key of its program.
+    The canonical text of a group's Computations is the key of its program. schedules: parameters
+    that the caller asks for, by the name of a group; the others have the default schedule.
     """
 
-    def __init__(self, target: Target, store: FileStore | None) -> None:
+    def __init__(
+        self,
+        target: Target,
+        store: FileStore | None,
+        schedules: Mapping[str, Values] = _DEFAULTS,
+    ) -> None:
         self.target: Final = target
         self.store: Final = store
+        self.schedules: Final = schedules
         self.asked: Final[
             dict[str, Placement]
         ] = {}  # its answer for each step, by name
@@ -143,7 +154,8 @@ class DeviceCompiler:
         text = canonical(group.computations, group.params)
         if group.kernel is not None:
             text = canonical_tree(group.kernel.body, group.params)
-        parts = (compiler(), self.target.key, str(len(group.outputs)), text)
+        asked = repr(sorted(self.schedules.get(group.name, {}).items()))
+        parts = (compiler(), self.target.key, str(len(group.outputs)), asked, text)
         key = hashlib.sha256("\n".join(parts).encode()).hexdigest()
         if key not in self._known:
             found = None if self.store is None else self.store.get(key)
@@ -163,9 +175,15 @@ class DeviceCompiler:
     def schedule(self, group: DeviceGroup) -> Schedule:
         """The schedule of a group, with its kernel and its trace.
 
-        Raises CompileError if the target cannot compile it, and ScheduleError if the target's
-        default schedule is illegal, which is a bug in the target.
+        Raises CompileError if the target cannot compile it, and ScheduleError if the schedule that
+        the caller asks for is not possible, or if the target's default schedule is illegal, which
+        is a bug in the target.
         """
+        if asked := self.schedules.get(group.name):
+            kernel, wanted = group.plain, Selection.of(asked)
+            found = self.target.sketches(kernel, group.computations, ())
+            with placed(f"schedule of {group.name}"):
+                return selected_point(kernel.name, found, wanted).schedule
         try:
             return self.target.default_schedule(group.plain, group.computations, ())
         except ScheduleError as error:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tilewright.driver.tuning import How
 
 Math = Literal["exact", "default", "fast"]
-Precision = Literal["bfloat16", "float16"]
+Precision = Literal["bfloat16", "float16", "tf32"]
 Fallback = Literal["warn", "error"]
 Optimize = Literal["off", "fast", "search", "saturate"]
 

@@ -106,13 +106,16 @@ class Options:
         _check_mode("precision", self.precision, modes.PRECISION)
         if self.math == "exact":
             raise InputError(
-                f'precision={self.precision!r} rounds weights, but math="exact" forbids rounding',
+                f'precision={self.precision!r} rounds factors, but math="exact" forbids rounding',
                 hint="leave one of them out",
             )
-        if self.target != "cpu":
+        if self.precision not in modes.PRECISIONS.get(self.target, ()):
+            able = (
+                t for t, found in modes.PRECISIONS.items() if self.precision in found
+            )
             raise UnsupportedError(
                 f"precision={self.precision!r}: target {self.target!r} has no such mode",
-                hint='compile for target="cpu", or leave precision out',
+                hint=f'compile for target="{next(able)}", or leave precision out',
             )
 
     @property

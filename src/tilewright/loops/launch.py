@@ -7,6 +7,7 @@
             | Commit(of)                         what the thread has started since the last: a group
             | Wait(of, pending)                  that is over, but for the latest groups
             | Combine(buffers, indices, reducer, width)  one value of each thread, combined
+            | Atomic(..)                         an Update that no other thread comes between
 
 In a Kernel a loop over `threadIdx` is a phase: it may have others next to it in its block, each
 over its own threads, and what a later one reads from an earlier one is complete, since the
@@ -17,8 +18,9 @@ from the dependences of the Kernel (`loops/passes/to_launches.py`), and are neve
 Meaning: the blocks of a grid run in any order, the threads of a block at any relative speed. `body`
 has the variables of `AXIS`, its own registers (`Alloc` in "register"), the block's `shared`
 buffers and the buffers of the caller. Two threads may not access one element if one of them writes
-it, unless a barrier of that scope is between (in different blocks: never). Every thread of a block
-reaches a Barrier or Combine together with the others, or none does.
+it, unless a barrier of that scope is between (in different blocks: never), or both are Atomic by
+one reducer. Every thread of a block reaches a Barrier or Combine together with the others, or none
+does.
 
 Neighboring blocks may be a cluster: they run at the same time, all its threads reach each Barrier
 of scope "cluster", and what a `multicast` loop of one block writes is in the shared memory of all
@@ -35,7 +37,7 @@ from tilewright.base.dataclass import dataclass
 from tilewright.compute.nodes import sizes_of
 from tilewright.compute.reducer import Reducer
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Extent, Var
-from tilewright.loops.nodes import GPU_AXES, Stmt
+from tilewright.loops.nodes import GPU_AXES, Stmt, Update
 
 # The number of a block in its grid, and of a thread in its block, on each axis.
 AXIS: Final = {axis: Var(axis, INDEX) for axis in GPU_AXES}
@@ -89,6 +91,14 @@ class CombineThreads(Stmt):
     def targets(self) -> Iterator[tuple[Buffer, tuple[Expr, ...]]]:
         """Each buffer with the index of the element that is combined."""
         return zip(self.buffers, self.indices, strict=True)
+
+
+class AtomicUpdate(Update, intern=False):
+    """An Update of one element of the device's memory, done as one step.
+
+    Threads of any blocks may do such steps on one element, in any order: sums of floats may differ
+    in the last bits from run to run. Its reducer and dtype are in `atomics.ATOMIC`.
+    """
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -36,6 +36,7 @@ from tilewright.loops.interp import (
 from tilewright.loops.interp_source import SourceWriter
 from tilewright.loops.launch import (
     AXIS,
+    AtomicUpdate,
     Barrier,
     CombineThreads,
     Commit,
@@ -227,6 +228,19 @@ class _ThreadWriter(SourceWriter):
     ) -> None:
         self.pause(s)
 
+    def atomic(
+        self,
+        s: AtomicUpdate,
+    ) -> None:
+        self.pause(s)
+        ((b, index),) = s.targets
+        at, name, r = self.position(b, index), self.known(b), s.reducer
+        value = self.value(s.values[0])
+        self.done[r.lhs[0]] = self.assign(f"{name}.held({at}, {r.name!r})")
+        self.done[r.rhs[0]] = value
+        self.written.add(b)
+        self.line(f"{name}.atomic({at}, {self.value(r.result[0])})")
+
     def combine(
         self,
         s: CombineThreads,
@@ -241,6 +255,7 @@ _HERE: Final[Mapping[type[Stmt], Callable[[_ThreadWriter, Any], None]]] = {
     Commit: _ThreadWriter.barrier,
     Wait: _ThreadWriter.barrier,
     CombineThreads: _ThreadWriter.combine,
+    AtomicUpdate: _ThreadWriter.atomic,
     Unit: _ThreadWriter.unit,
 }
 

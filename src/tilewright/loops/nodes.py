@@ -73,6 +73,9 @@ STREAM = "stream"
 # Noted at a loop over blocks: so many neighbors on its axis run together, as a cluster
 # (`loops/passes/clusters.py`).
 CLUSTER = "cluster"
+# Noted at a loop over blocks: their updates of one element of the device's memory are atomic
+# (`loops/passes/atomics.py`).
+ATOMICS = "atomics"
 # Noted at a loop that may run on several threads, by who gives a kernel unchanged: the steps of all
 # its iterations together, or the multiply-adds of a product that is too deep in loops to be tiled.
 STEPS, PRODUCTS = "steps", "products"

@@ -24,6 +24,7 @@ from tilewright.expr.parser import expression, place, separated
 from tilewright.ir.scanner import Scanner
 from tilewright.loops.launch import (
     AXIS,
+    AtomicUpdate,
     Barrier,
     CombineThreads,
     Commit,
@@ -326,6 +327,12 @@ class _Reader:
     def _started(self, s: Scanner) -> str:
         return s.take("word", "what") if s.next.kind == "word" else "copies"
 
+    def _atomic(self, s: Scanner, depth: int) -> Stmt:
+        u = self._assignment(s)
+        if not isinstance(u, Update):
+            raise s.refusal("only an update is atomic")
+        return AtomicUpdate(u.buffers, u.indices, u.values, u.reducer)
+
     def _combine(self, s: Scanner, depth: int) -> Stmt:
         places = [place(s, self.names)]
         while s.accept(","):
@@ -413,4 +420,5 @@ _STATEMENTS: Final[Mapping[str, Callable[[_Reader, Scanner, int], Stmt]]] = {
     "wait": _Reader._wait,
     "commit": _Reader._commit,
     "combine": _Reader._combine,
+    "atomic": _Reader._atomic,
 }

@@ -10,6 +10,7 @@ from tilewright.expr.nodes import Buffer, Expr
 from tilewright.expr.printer import show as show_expr
 from tilewright.ir.node import postorder
 from tilewright.loops.launch import (
+    AtomicUpdate,
     Barrier,
     CombineThreads,
     Commit,
@@ -152,6 +153,11 @@ def _update(s: Update) -> Iterator[Part]:
     yield f"{places} {s.reducer.name}= {', '.join(map(show_expr, s.values))}", 0
 
 
+def _atomic(s: AtomicUpdate) -> Iterator[Part]:
+    for text, level in _update(s):
+        yield f"atomic {text}", level
+
+
 def _if(s: If) -> Iterator[Part]:
     yield f"if {show_expr(s.condition)}:", 0
     yield s.then, 1
@@ -208,6 +214,7 @@ _PRINT: Mapping[type[Stmt], Callable[[Any], Iterator[Part]]] = {
     Block: _block,
     Store: _store,
     Update: _update,
+    AtomicUpdate: _atomic,
     If: _if,
     While: _while,
     Alloc: _alloc,

@@ -4,7 +4,8 @@ Only barriers order two threads, and all threads of a block reach each of them, 
 of a thread is one number: how many barriers it has passed (for the caller's memory, how many of
 scope "global"; for threads of two blocks of a cluster, how many of scope "cluster"). Two accesses
 to an element, one of them a write, are a race if the threads are in different blocks, or are
-different and have the same clock, whether or not the values are right in this run. The elements
+different and have the same clock, whether or not the values are right in this run; but not if both
+are atomic updates by one reducer. The elements
 that an `async` loop copies, and those that a unit beside the threads reads, are in use until the
 thread waits for their group: what conflicts with it before that is also a race, even by the same
 thread; and so is another use of such a unit's accumulators. Elements of a box that one thread
@@ -45,7 +46,8 @@ class ThreadAccess(NamedTuple):
     """One access: its thread and block, the thread's clock, and the statement.
 
     flies: part of a copy or of a product that is in flight. group: of a box, whose number that is;
-    else -1. met: the clock of the cluster; -1 where that orders nothing.
+    else -1. met: the clock of the cluster; -1 where that orders nothing. atomic: the reducer of an
+    atomic update; else empty.
     """
 
     block: Place
@@ -56,11 +58,14 @@ class ThreadAccess(NamedTuple):
     flies: bool = False
     group: int = -1
     met: int = -1
+    atomic: str = ""
 
     def races(self, other: ThreadAccess, landed: int) -> bool:
         """Whether another one, after this, is a race. landed: the groups of boxes that the other
         one's thread has waited for, or knows to be there."""
         if not (self.writes or other.writes):
+            return False
+        if self.atomic and self.atomic == other.atomic:
             return False
         if self.flies:
             return True
@@ -167,12 +172,21 @@ class TrackedMemory:
         writes: bool,
         flies: bool = False,
         group: int = -1,
+        atomic: str = "",
     ) -> None:
         """Note an access. Raises RaceError where it and an earlier one are a race."""
         clock = self.clock(thread)
         met = self.met(thread)
         new = ThreadAccess(
-            thread.block, thread.number, clock, writes, thread.stmt, flies, group, met
+            thread.block,
+            thread.number,
+            clock,
+            writes,
+            thread.stmt,
+            flies,
+            group,
+            met,
+            atomic,
         )
         landed = thread.landed
         if self.home is not None and self.home.number != thread.block:
@@ -311,6 +325,15 @@ class View:
         value: Any,
     ) -> None:
         self.memory.touch(position, self.thread, True)
+        self.memory.values[position] = value
+
+    def held(self, position: int, reducer: str) -> Any:
+        """An element in front of an atomic update, which ends by `atomic`."""
+        self.memory.touch(position, self.thread, True, atomic=reducer)
+        return self.memory.value(position)
+
+    def atomic(self, position: int, value: Any) -> None:
+        """The end of an atomic update."""
         self.memory.values[position] = value
 
     def copy(self, position: int, value: Any) -> None:

@@ -10,7 +10,13 @@ from typing import Any, TypeVar
 from tilewright.base.dataclass import dataclass
 from tilewright.expr.nodes import Buffer, Const, Load, Overlap, Var
 from tilewright.ir.node import Node, keep_fact, postorder
-from tilewright.loops.launch import Barrier, CombineThreads, Commit, Wait
+from tilewright.loops.launch import (
+    AtomicUpdate,
+    Barrier,
+    CombineThreads,
+    Commit,
+    Wait,
+)
 from tilewright.loops.nodes import (
     Alloc,
     Block,
@@ -50,6 +56,7 @@ _BELOW: Mapping[type[Stmt], Callable[[Any], tuple[Stmt, ...]]] = {
     Unit: lambda s: (s.body,),
     Store: lambda s: (),
     Update: lambda s: (),
+    AtomicUpdate: lambda s: (),
     Barrier: lambda s: (),
     Commit: lambda s: (),
     Wait: lambda s: (),

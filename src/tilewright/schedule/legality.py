@@ -15,6 +15,7 @@ from tilewright.loops.analysis.region import uncovered
 from tilewright.loops.analysis.terms import loads
 from tilewright.loops.analysis.verdict import Illegal, Unknown
 from tilewright.loops.nodes import (
+    ATOMICS,
     GPU_AXES,
     Alloc,
     For,
@@ -63,7 +64,8 @@ def show_pair(a: Access, b: Access) -> str:
 
 
 # The kinds of loops whose iterations may update one element by a commutative reduction: lanes of a
-# vector, and threads of a block (loops/passes/thread_reductions.py).
+# vector, and threads of a block (loops/passes/thread_reductions.py); blocks where that is noted
+# (loops/passes/atomics.py).
 MAY_REDUCE = ("vector", *(axis for axis in GPU_AXES if axis.startswith("threadIdx")))
 
 
@@ -77,7 +79,8 @@ def check_kinds(
         if not f.together:
             continue
         covered = covered_in(f.body, env, once=True)
-        may_reduce = f.kind in MAY_REDUCE
+        is_noted = ATOMICS in kernel.notes.get(name, ())
+        may_reduce = f.kind in MAY_REDUCE or is_noted
         verdict = can_parallelize(
             kernel, place, covered, updates=may_reduce, halos=True
         )

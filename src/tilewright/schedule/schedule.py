@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from tilewright.schedule.history import History
 from tilewright.schedule.primitives import annotate as _annotate
+from tilewright.schedule.primitives import atomic as _atomic
 from tilewright.schedule.primitives import bind as _bind
 from tilewright.schedule.primitives import blockize as _blockize
 from tilewright.schedule.primitives import cache_read as _cache_read
@@ -79,6 +80,7 @@ class Schedule(History):
     parallel = _parallel.parallel
     serial = _serial.serial
     bind = _bind.bind
+    atomic = _atomic.atomic
     set_scope = _set_scope.set_scope
     pipeline = _pipeline.pipeline
     double_buffer = _double_buffer.double_buffer

@@ -45,6 +45,7 @@ class TargetSettings:
     as many as there are cores. machine: which one, where the target is a kind of machines, by a
     name or a file that it knows. description: what is otherwise than usual about it, in its own
     fields. triple: the system that code is for, as LLVM writes it; None: this one, or that of mcpu.
+    fast: what `math="fast"` allows. precision: as the option.
     """
 
     mcpu: str = "native"
@@ -53,6 +54,8 @@ class TargetSettings:
     machine: str | None = None
     description: Mapping[str, Any] | None = None
     triple: str | None = None
+    fast: bool = False
+    precision: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

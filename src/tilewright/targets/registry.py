@@ -100,6 +100,8 @@ def target(
     description: Mapping[str, Any] | None = None,
     machine: str | None = None,
     triple: str | None = None,
+    fast: bool = False,
+    precision: str | None = None,
 ) -> Target:
     """The target `name`; the others are fields of `TargetSettings`.
 
@@ -114,6 +116,8 @@ def target(
         machine=machine,
         description=description,
         triple=triple,
+        fast=fast,
+        precision=precision,
     )
     for given, kind in ((description, "table"), (machine, "name")):
         if given is not None and row.machines != kind:

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from tests.loops.gpu_kernels import barriers, without_barrier
+from tests.targets.cuda.running import load_counted
 from tests.targets.opencl.running import run
 from tests.targets.simt.products import (
     CASES,
     arrays,
+    convolution,
     expected,
     interpreted,
     product,
@@ -76,6 +78,31 @@ def test_each_barrier_between_two_stages_is_needed(number):
     p = program(tiled(CASES["odd"](), SM80, stages=2), SM80)
     with pytest.raises(RaceError):
         interpreted(without_barrier(p, number), arrays(p))
+
+
+@pytest.mark.parametrize(
+    ("case", "possible"),
+    [
+        (convolution(6, 7, 20, 3, 1, last=True), (1, 2, 3)),
+        (convolution(5, 9, 18, 3, 1), (1, 2)),
+    ],
+    ids=["last", "first"],
+)
+def test_tiles_are_fetched_ahead_along_all_sums(case, possible):
+    """Along the innermost sum there is one step."""
+    stages = possible[-1]
+    point = tiled(case, SM80, stages=stages)
+    (found,) = (x for x in point.parameters if x.name == "mm.stages")
+    assert found.candidates == possible
+    p = program(point, SM80)
+    given = arrays(p)
+    want = expected(case, given)
+    np.testing.assert_array_equal(interpreted(p, arrays(p)), want)
+    _, (made,) = load_counted(p, machine("sm_80"), given)
+    np.testing.assert_array_equal(made, want)
+    for number in range(len(barriers(p))):
+        with pytest.raises(RaceError):
+            interpreted(without_barrier(p, number), arrays(p))
 
 
 def test_one_step_has_nothing_to_fetch_ahead():

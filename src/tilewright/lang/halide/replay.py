@@ -43,6 +43,7 @@ from tilewright.lang.halide.syntax.lower import kernel
 from tilewright.lang.halide.syntax.pipeline import Pipeline
 from tilewright.lang.halide.together import share_loops
 from tilewright.loops.analysis.effects import reads, writes
+from tilewright.loops.analysis.terms import loads
 from tilewright.loops.nodes import SIZE, WHOLE, For, Update
 from tilewright.loops.walk import StatementPlace, names_of, walk
 from tilewright.schedule import Schedule, edit, tree
@@ -253,13 +254,34 @@ def _run(nest: Nest, state: Replay) -> None:
         loop = nest.loops.get(var)
         if loop is not None and var in bound:
             with at_line(plan.title, line):
-                state.schedule.bind(loop, bound[var])
+                _bind(loop, bound[var], plan.atomic, state.schedule)
             continue
         if loop is not None:
             with at_line(plan.title, line):
                 if plan.atomic and kind in ("vector", "parallel"):
                     _privatize(nest, loop, kind, state.schedule)
                 getattr(state.schedule, _METHOD[kind])(loop)
+
+
+def _bind(loop: str, axis: str, atomic: bool, s: Schedule) -> None:
+    """A loop on an axis of a GPU. atomic: its blocks may update the same elements, one by one."""
+    f, _ = tree.find_loop(s.kernel, loop, "atomic")
+    updates = (x.stmt for x in walk(f.body) if isinstance(x.stmt, Update))
+    if (
+        atomic
+        and axis.startswith("blockIdx")
+        and any(_is_shared(u, f.var) for u in updates)
+    ):
+        s.atomic(loop, axis)
+    else:
+        s.bind(loop, axis)
+
+
+def _is_shared(update: Update, var: Var) -> bool:
+    """Whether iterations may update one element: the loop is not in its index, or data decide."""
+    if not _depends(update.indices, var):
+        return True
+    return any(loads(i) for index in update.indices for i in index)
 
 
 def _privatize(nest: Nest, loop: str, kind: str, s: Schedule) -> None:

@@ -220,7 +220,8 @@ class Verbs(GpuVerbs):
         threads.
 
         Each lane or thread gets partial results, which are combined afterwards; the update must be
-        a step of a commutative operator, even with the override.
+        a step of a commutative operator, even with the override. Blocks of a GPU update elements
+        one by one instead.
         """
         self._plan().atomic = True
         return self

@@ -28,7 +28,7 @@ of them may write there; such a barrier is one of each block, too. A wait leaves
 flight where the dependences are so many iterations apart (`copy_groups.py`).
 
 A dependence that no gap serves is a race, and is refused with the two threads; so is one between
-blocks.
+blocks. Two atomic updates by one reducer need no order.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ from tilewright.loops.nodes import (
     While,
 )
 from tilewright.loops.passes import gaps
+from tilewright.loops.passes.atomics import are_atomic
 from tilewright.loops.passes.copy_groups import (
     MOST,
     Ages,
@@ -129,7 +130,7 @@ def with_barriers(
         for a in found:
             _check_turns(tree, a)
         for a, b in combinations_with_replacement(found, 2):
-            if not (a.writes or b.writes):
+            if not (a.writes or b.writes) or are_atomic(a, b):
                 continue
             if scope == "global":
                 _refuse(a, b, blocks_conflict(a, b), "blocks")

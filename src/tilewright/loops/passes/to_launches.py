@@ -34,6 +34,7 @@ from tilewright.loops.nodes import (
     block,
 )
 from tilewright.loops.passes.async_copies import with_async_copies
+from tilewright.loops.passes.atomics import noted_loop, with_atomics
 from tilewright.loops.passes.barriers import with_barriers
 from tilewright.loops.passes.bulk_copies import with_bulk_copies, with_last_waits
 from tilewright.loops.passes.clusters import cluster_of, in_parts, with_multicasts
@@ -131,6 +132,8 @@ class _Kernel:
         found = thread_program(moved(body, self.moves), numbers, self.warp)
         self.workspace += found.workspace
         x, y, z = (grid.get(axis, 1) for axis in BLOCK_AXES)
+        if loop := noted_loop(self.kernel, nest):
+            found = with_atomics(found, (x, y, z), loop)
         threads = dict(zip(THREAD_AXES, found.threads, strict=True))
         room = self.own_room
         places = {} if room is None else shared_places(found, room)

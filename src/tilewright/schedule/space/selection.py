@@ -25,6 +25,12 @@ class Selection:
     values: Values = field(default_factory=dict)
     source: str = ""
 
+    @staticmethod
+    def of(given: Values) -> Selection:
+        """Values by name, with that of the sketch as `sketch`."""
+        values = {k: v for k, v in given.items() if k != "sketch"}
+        return Selection(given.get("sketch"), values)
+
 
 def legal_point(kernel: str, sketch: Sketch) -> Point | None:
     """The default point of a sketch; None if a primitive refuses it: the event `sketch-refused`

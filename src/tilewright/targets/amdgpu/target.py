@@ -25,7 +25,8 @@ class AmdGpu(LlvmGpuTarget[AmdMachine]):
     @property
     def key(self) -> str:
         """The architecture, and how it rounds."""
-        return f"amdgpu {self.machine.name} exact={self.exact}"
+        modes = f"exact={self.exact} any_order={self.simt.any_order}"
+        return f"amdgpu {self.machine.name} {modes}"
 
     @property
     def requirements(self) -> dict[str, Any]:
@@ -55,4 +56,4 @@ class AmdGpu(LlvmGpuTarget[AmdMachine]):
 
 def make(settings: TargetSettings) -> AmdGpu:
     """The target. Raises UnsupportedError for an unknown architecture."""
-    return AmdGpu(machine(settings.mcpu), settings.exact)
+    return AmdGpu(machine(settings.mcpu), settings.exact, settings.fast)

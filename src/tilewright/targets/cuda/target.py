@@ -34,22 +34,35 @@ from tilewright.targets.simt.products import Product
 
 
 class Cuda(LlvmGpuTarget[CudaMachine]):
-    """One architecture."""
+    """One architecture. tf32: tensor cores may round factors of float32 to 10 bits."""
 
-    __slots__ = ()
+    __slots__ = ("tf32",)
     name: str = "cuda"
     device: ClassVar[str] = "cuda"
     own_mcpu: ClassVar[bool] = True
 
+    def __init__(
+        self,
+        machine: CudaMachine,
+        exact: bool = False,
+        fast: bool = False,
+        tf32: bool = False,
+    ) -> None:
+        super().__init__(machine, exact, fast)
+        self.tf32 = tf32
+
     @property
     def key(self) -> str:
         """The architecture, and how it rounds."""
-        return f"cuda {self.machine.name} exact={self.exact}"
+        any_order = self.simt.any_order
+        modes = f"exact={self.exact} any_order={any_order} tf32={self.tf32}"
+        return f"cuda {self.machine.name} {modes}"
 
     @property
     def tensor_cores(self) -> tuple[TensorCores, ...]:
         """The machine's tensor cores, by each kind of unit."""
-        return tuple(TensorCores(self.machine, self.exact, k) for k in (WARPS, GROUPS))
+        how = self.machine, self.exact
+        return tuple(TensorCores(*how, k, self.tf32) for k in (WARPS, GROUPS))
 
     def products(self, a: DType, b: DType, out: DType) -> Sequence[str]:
         """The `mma.sync` of the architecture for these."""
@@ -162,4 +175,5 @@ def code_of(program: LaunchProgram, text: str, of: CudaMachine) -> DeviceProgram
 
 def make(settings: TargetSettings) -> Cuda:
     """The target. Raises UnsupportedError for an unknown architecture."""
-    return Cuda(machine(settings.mcpu), settings.exact)
+    of, tf32 = machine(settings.mcpu), settings.precision == "tf32"
+    return Cuda(of, settings.exact, settings.fast, tf32)

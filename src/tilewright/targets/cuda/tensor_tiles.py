@@ -105,17 +105,18 @@ NAME = WARPS.name  # of the sketch
 @dataclass(frozen=True, slots=True)
 class TensorCores:
     """The tensor cores of a machine. exact: sums keep the program's order and its rounding. kind:
-    what does a product, warps or groups of four."""
+    what does a product, warps or groups of four. tf32: factors of float32 may be rounded to it."""
 
     machine: CudaMachine
     exact: bool
     kind: UnitKind = WARPS
+    tf32: bool = False
 
     def refusal(self, p: Product) -> str:
         """Why tensor cores cannot compute a product; empty if they can."""
         left, right, out = _dtypes(p)
         unit = MMA if self.kind is WARPS else GROUP_UNITS[min(GROUP_UNITS)]
-        found = product_intrinsic(left, right, out, unit)
+        found = product_intrinsic(left, right, out, unit, self.tf32)
         if found is None:
             both = left if left is right else f"{left} and {right}"
             return f"there is no instruction for {both} with sums in {out}"
@@ -255,13 +256,12 @@ def _has_order(p: Product, columns_first: bool) -> bool:
 
 def _is_plain(p: Product) -> bool:
     """Whether the sum is of products of both factors, or of a constant where a condition says so,
-    converted to its dtype."""
+    converted to its dtype if they have another."""
     value = p.reduction.outputs[0].value
     if not isinstance(value, Mul):
         return False
-    sides = (value.lhs, value.rhs)
-    factors = {padded_read(s.value) for s in sides if isinstance(s, Cast)}
-    return factors == {p.left, p.right}
+    sides = (s.value if isinstance(s, Cast) else s for s in (value.lhs, value.rhs))
+    return set(map(padded_read, sides)) == {p.left, p.right}
 
 
 def _permutation(order: Sequence[int]) -> str:
@@ -356,7 +356,7 @@ class _TensorWork:
         *stored_rows, stored_column = stored
         store = self.by_warps(stored_rows, stored_column, stored=True)
         left, right, out = _dtypes(p)
-        intrinsic = product_intrinsic(left, right, out, t.unit)
+        intrinsic = product_intrinsic(left, right, out, t.unit, rounds=True)
         assert intrinsic is not None
         s.tensorize(product, intrinsic.name)
         columns = min(t.unit.columns, self.columns(stored=True))

@@ -52,16 +52,20 @@ GROUP_UNITS: Final = {
 
 
 def product_intrinsic(
-    left: DType, right: DType, out: DType, unit: TensorUnit = MMA
+    left: DType,
+    right: DType,
+    out: DType,
+    unit: TensorUnit = MMA,
+    rounds: bool = False,
 ) -> TensorIntrinsic | None:
-    """The instruction for these dtypes that does not round its factors."""
+    """The instruction for these dtypes. rounds: whether it may round factors of float32 to tf32."""
     if unit.threads > WARP:
         fits = left is right and out is float32
         key = left, unit.columns, unit.in_blocks
         return GROUP_PRODUCTS.get(key) if fits else None
     for intrinsic in PRODUCTS:
         a, b, c = (t.dtype for t in intrinsic.tensors)
-        if (a, b, c) == (left, right, out) and left is not out:
+        if (a, b, c) == (left, right, out) and (rounds or left is not out):
             return intrinsic
     return None
 

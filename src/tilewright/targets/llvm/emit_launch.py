@@ -28,6 +28,7 @@ from tilewright.expr.nodes import (
 from tilewright.ir.node import Node, postorder
 from tilewright.loops.launch import (
     AXIS,
+    AtomicUpdate,
     Barrier,
     CombineThreads,
     Commit,
@@ -39,6 +40,7 @@ from tilewright.loops.nodes import ASYNC, For, Unit
 from tilewright.loops.passes.bulk_copies import BOX_KINDS, boxes_of
 from tilewright.loops.passes.in_flight import BOXES, PRODUCTS, accumulators_of
 from tilewright.loops.passes.shared_room import ALIGNMENT
+from tilewright.targets.llvm.emit_atomic import emit_atomic
 from tilewright.targets.llvm.emit_boxes import BoxCopies, BoxRing
 from tilewright.targets.llvm.emit_copies import AsyncCopies, copy_elements
 from tilewright.targets.llvm.emit_fmod import fmod_function
@@ -173,6 +175,8 @@ class LaunchThread(LaunchMemory):
             self._has(self.ring).copy(s)
         elif isinstance(s, CombineThreads):
             self._combine_threads(s)
+        elif isinstance(s, AtomicUpdate):
+            emit_atomic(self, s)
         else:
             super().emit(s)
 
@@ -348,7 +352,7 @@ class LaunchThread(LaunchMemory):
 
     def _parameter(self, n: int, buffer: Buffer) -> str:
         """A read-only buffer may be loaded through the read-only cache; a buffer that threads
-        exchange at a barrier is not private."""
+        exchange at a barrier, or update together, is not private."""
         said = f"align {ALIGNMENT}"
         if buffer not in self.written:
             said += " noalias readonly"
@@ -359,7 +363,11 @@ class LaunchThread(LaunchMemory):
     @property
     def _exchanges(self) -> bool:
         nodes: Any = postorder(self.launch.body)
-        return any(isinstance(s, Barrier) and s.scope != "shared" for s in nodes)
+        return any(
+            isinstance(s, AtomicUpdate)
+            or (isinstance(s, Barrier) and s.scope != "shared")
+            for s in nodes
+        )
 
 
 def launches_text(

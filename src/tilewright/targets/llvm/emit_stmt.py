@@ -367,7 +367,7 @@ class Statements(Expressions):
 
         return register_slots(s, runs)
 
-    def _target(
+    def target(
         self, buffer: Buffer, index: tuple[Expr, ...], mask: LlvmValue | None
     ) -> tuple[tuple[Expr, ...], LlvmValue | None]:
         """A safe index to write at, and the mask of allowed writes (None: all).
@@ -387,7 +387,7 @@ class Statements(Expressions):
             parts.append(part)
         return tuple(parts), mask
 
-    def _guarded(self) -> LlvmValue | None:
+    def guard_value(self) -> LlvmValue | None:
         """The value of the guard around the statement (None: always true)."""
         if self.guard is None:
             return None
@@ -395,7 +395,7 @@ class Statements(Expressions):
 
     def _store(self, s: Store) -> None:
         v = self.value(s.value)
-        index, mask = self._target(s.buffer, s.index, self._guarded())
+        index, mask = self.target(s.buffer, s.index, self.guard_value())
         if 0 in s.buffer.extents:
             return
         place = self.layout(s.buffer, index)
@@ -431,10 +431,10 @@ class Statements(Expressions):
     # -- reductions
 
     def _update(self, s: Update) -> None:
-        mask = self._guarded()
+        mask = self.guard_value()
         safe: list[tuple[Expr, ...]] = []
         for b, index in s.targets:
-            index, mask = self._target(b, index, mask)
+            index, mask = self.target(b, index, mask)
             safe.append(index)
         if any(0 in b.extents for b in s.buffers):
             return

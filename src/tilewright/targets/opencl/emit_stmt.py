@@ -9,7 +9,7 @@ from tilewright.base.errors import CompileError
 from tilewright.expr.bounds import lasting, refine, within
 from tilewright.expr.nodes import Buffer, Expr, Load, Not, Var
 from tilewright.expr.reads import reads_memory
-from tilewright.loops.launch import Barrier, CombineThreads
+from tilewright.loops.launch import AtomicUpdate, Barrier, CombineThreads
 from tilewright.loops.nodes import (
     Alloc,
     Block,
@@ -21,6 +21,7 @@ from tilewright.loops.nodes import (
     Update,
     While,
 )
+from tilewright.loops.passes.atomics import missing
 from tilewright.targets.opencl.emit_expr import EmittedValue, OpenCLExpressions, bare
 from tilewright.targets.opencl.types import in_memory
 
@@ -154,6 +155,27 @@ class OpenCLStatements(OpenCLExpressions):
             for (buffer, index), value in zip(s.targets, values, strict=True):
                 self._put(buffer, index, value)
 
+    def _atomic(self, s: AtomicUpdate) -> None:
+        """Raises CompileError for an update that is no single step."""
+        ((buffer, index),) = s.targets
+        if why := missing(s.reducer, buffer):
+            raise CompileError(why, code="TW-OPERATION", where=f"buffer {buffer.name}")
+        if 0 in buffer.extents:
+            return
+        with self.statement(s.values[0], *index):
+            value = self.named(self.value(s.values[0]))
+            found = [
+                self.checked(buffer, part, extent)
+                for part, extent in zip(index, buffer.shape, strict=True)
+            ]
+            place = f"{self.buffers[buffer]} + {self.address(buffer, list(index))}"
+            name = f"atomic_{s.reducer.name}"
+            if buffer.dtype.is_float:
+                name = self.helpers.whole("tw_atomic_add_float")
+            conditions = " && ".join(ok for ok in found if ok is not None)
+            text = f"{name}({place}, {value.text});"
+            self.line(f"if ({conditions}) {text}" if conditions else text)
+
     def checked(self, buffer: Buffer, part: Expr, extent: int) -> str | None:
         """The name of the truth that an index which data decides is inside, told if it is not."""
         if not reads_memory(part) or within(part, extent, self.ranges):
@@ -226,6 +248,7 @@ _RULES: Final[Mapping[type[Stmt], Callable[[Any, Any], None]]] = {
     Alloc: OpenCLStatements._alloc,
     Store: OpenCLStatements._store,
     Update: OpenCLStatements._update,
+    AtomicUpdate: OpenCLStatements._atomic,
     Barrier: OpenCLStatements._barrier,
     CombineThreads: OpenCLStatements._combine,
 }

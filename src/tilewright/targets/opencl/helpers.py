@@ -75,6 +75,18 @@ static ushort tw_to_half(float x)
         return (ushort)(sign | (as_uint(as_float(rest) + 0.5f) - 0x3f000000));
     return (ushort)(sign | ((rest + 0xc8000fff + (rest >> 13 & 1)) >> 13));
 }""",
+    # OpenCL C 1.2 has no sum of floats as one step: it is tried again until no other thread has
+    # written since.
+    "tw_atomic_add_float": """
+static void tw_atomic_add_float(volatile __global float *place, float x)
+{
+    volatile __global uint *word = (volatile __global uint *)place;
+    uint old = *word, seen;
+    do {
+        seen = old;
+        old = atomic_cmpxchg(word, seen, as_uint(as_float(seen) + x));
+    } while (old != seen);
+}""",
     # Rounded towards 0 with a sticky last bit, so that the final rounding is correct.
     "tw_half_of_double": """
 static float tw_half_of_double(double x)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from tilewright.base.errors import CompileError
@@ -76,4 +77,5 @@ def make(settings: TargetSettings) -> OpenCL:
     """The target; the description is one of `simt.machine.described`, or of the device here."""
     given = settings.description
     machine = described({"like": kind_here()} if given is None else given)
-    return OpenCL(machine, settings.exact)
+    any_order = settings.fast or machine.any_order
+    return OpenCL(replace(machine, any_order=any_order), settings.exact)

@@ -4,7 +4,11 @@ column.
     for j in n: for k in m: y[j] add= x[k, j]
     ->  blockIdx.x, threadIdx.x: j: threadIdx.y: parts of the sum; a tree
 
-Like the schedule by element, with several threads per element if there are too few elements.
+Like the schedule by element, with several threads per element if there are too few elements. As a
+choice, where any order will do (`atomic_works`), several blocks share a column: each adds its part
+to the result as one step of the device's memory.
+
+    y[j] = 0 for all j; blockIdx.y, blockIdx.x, threadIdx.x: j: threadIdx.y: parts; a tree; atomic
 """
 
 from __future__ import annotations
@@ -14,18 +18,20 @@ from collections.abc import Sequence
 from typing import Final
 
 from tilewright.base.errors import ScheduleError
+from tilewright.base.numbers import ceil_div
 from tilewright.compute.contraction import is_contraction
 from tilewright.compute.nodes import Computation
 from tilewright.schedule import Schedule
 from tilewright.schedule.space.choices import Choices
 from tilewright.schedule.space.inlining import inlined
-from tilewright.schedule.space.nest import existing
+from tilewright.schedule.space.nest import existing, extents
 from tilewright.schedule.space.patterns import classify, free_dims, reduction_dims
 from tilewright.schedule.tree import find_loop
 from tilewright.targets.simt.binding import bind_elements, over_threads
 from tilewright.targets.simt.machine import SimtMachine
-from tilewright.targets.simt.row_cost import LANES, TREE_BYTES
+from tilewright.targets.simt.row_cost import LANES, TREE_BYTES, part_counts
 from tilewright.targets.simt.rows import suits
+from tilewright.targets.simt.totals import atomic_works
 
 COLUMNS: Final = 32  # neighbors that read whole lines of memory together
 FEW: Final = 4  # rounds of all threads: with fewer elements, threads share one
@@ -56,7 +62,8 @@ def by_columns(
     """See the module's docstring. requires: `are_columns`.
 
     parameters: those of `inlined`; `columns` and `parts`, threads of a block across columns and per
-    column. Raises ScheduleError if a map after it cannot be computed in its threads.
+    column; `<reduction>.blocks`, that share a column. Raises ScheduleError if a map after it cannot
+    be computed in its threads.
     """
     rest = list(computations)
     if len(rest) > 1:
@@ -69,7 +76,14 @@ def by_columns(
     possible = [n for n in LANES if n * columns <= most]
     usual = max(n for n in possible if n * columns <= max(columns, THREADS))
     parts = choose("parts", possible, usual)
+    first = rest[0]
+    along = existing(s, [f"{first.name}.{d.var.name}" for d in reduction_dims(first)])
     loops = existing(s, [f"{rest[-1].name}.{d.var.name}" for d in free_dims(rest[-1])])
+    if len(rest) == 1 and atomic_works(first, machine):
+        _, counts = part_counts(machine, extents(s.kernel)[along[0]], parts)
+        blocks = choose(f"{first.name}.blocks", counts, 1)
+        if blocks > 1:
+            along[0] = _shared_by_blocks(s, first, loops, along, blocks)
     nest, _ = find_loop(s.kernel, loops[0], "bind")
     inner = bind_elements(s, nest, columns)
     for c in rest[:-1]:
@@ -77,7 +91,22 @@ def by_columns(
             raise ScheduleError(f"{c.name} is a separate launch")
         s.compute_at(c.outputs[0].tensor.name, inner)
         s.set_scope(c.outputs[0].tensor.name, "register")
-    first = rest[0]
-    along = existing(s, [f"{first.name}.{d.var.name}" for d in reduction_dims(first)])
     over_threads(s, along, parts, 1, "threadIdx.y")
     return s
+
+
+def _shared_by_blocks(
+    s: Schedule, c: Computation, loops: Sequence[str], along: Sequence[str], blocks: int
+) -> str:
+    """Give parts of a reduction's outermost loop to blocks, which add them; the loop in a part.
+
+    loops, along: over the results, and over what is summed.
+    """
+    first, *_ = s.decompose_reduction(c.outputs[0].tensor.name, loops[0])
+    nest, _ = find_loop(s.kernel, first, "bind")
+    bind_elements(s, nest, THREADS)
+    count = extents(s.kernel)[along[0]]
+    part, mine = s.split(along[0], ceil_div(count, blocks), "guard")
+    s.reorder(part, *loops, mine, *along[1:])
+    s.atomic(part, "blockIdx.y")
+    return mine

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
 
 from tilewright.compute.nodes import Computation
@@ -28,18 +29,22 @@ _Machine = TypeVar("_Machine", bound=GpuProcessor)
 
 
 class LlvmGpuTarget(SimtTarget, Generic[_Machine]):
-    """One machine. exact: products and sums are not contracted."""
+    """One machine. exact: products and sums are not contracted. fast: sums of floats in any
+    order."""
 
-    __slots__ = ("exact", "machine")
+    __slots__ = ("_simt", "exact", "machine")
 
-    def __init__(self, machine: _Machine, exact: bool = False) -> None:
+    def __init__(
+        self, machine: _Machine, exact: bool = False, fast: bool = False
+    ) -> None:
         self.machine = machine
         self.exact = exact
+        self._simt = replace(machine.simt, any_order=fast)
 
     @property
     def simt(self) -> SimtMachine:
         """The machine as schedules see it."""
-        return self.machine.simt
+        return self._simt
 
     @property
     def warp(self) -> int:

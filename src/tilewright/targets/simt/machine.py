@@ -29,7 +29,9 @@ class SimtMachine:
     share, in bytes per nanosecond. shared_rate: bytes per nanosecond of a unit's shared memory, or
     of its cache. rate: float32 multiply-adds of a unit per nanosecond. launch_ns: of a launch by
     itself. async_copies: whether memory is copied into shared memory while threads go on;
-    bulk_copies: whether one thread can copy a box of a tensor.
+    bulk_copies: whether one thread can copy a box of a tensor. any_order: whether blocks may add
+    floats to one element in the order in which they come, so that results may differ from run to
+    run in their last bits: `math="fast"` allows it, and the tuner may choose it then.
     """
 
     name: str
@@ -53,6 +55,7 @@ class SimtMachine:
     launch_ns: float
     async_copies: bool = False
     bulk_copies: bool = False
+    any_order: bool = False
 
     @property
     def own_room(self) -> int:

@@ -84,12 +84,10 @@ def tiles(
 
 def stage_counts(plan: Tiling, machine: SimtMachine) -> list[int]:
     """How many tiles of an operand a block may have at once, by its shared memory and its steps
-    along the innermost sum."""
+    along all sums, which are one loop then."""
     p = plan.product
     rooms = {x: padding(plan, x, machine) for x in (p.left, p.right)}
-    inner = p.sums[-1]
-    steps = -(-inner.extent // plan.depths[inner])
-    able = (n for n in STAGES if n <= max(steps, 1))
+    able = (n for n in STAGES if n <= max(plan.steps, 1))
     return [n for n in able if shared_bytes(plan, rooms, n) <= machine.shared]
 
 

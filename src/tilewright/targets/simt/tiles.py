@@ -12,6 +12,7 @@ that no product has a guard; the store has one.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from functools import reduce
 from typing import NamedTuple
 
 from tilewright.base.errors import ScheduleError
@@ -48,8 +49,8 @@ def in_tiles(
     whether operands are staged in shared memory; `<reduction>.last_wave`, the last tiles whose sums
     are in parts, and in how many; `<operand>.room`, padding elements between the rows of a staged
     tile; `<reduction>.stages`, tiles of an operand at once: with n, the (n-1)th next is fetched
-    while one is used, and threads synchronize once per step. Raises ScheduleError if a primitive
-    fails.
+    while one is used, along all sums, and threads synchronize once per step. Raises ScheduleError
+    if a primitive fails.
     """
     name = product.name
     staged = choose(f"{name}.staged", (True, False), machine.shared_pays)
@@ -97,6 +98,8 @@ def _schedule(
     zeros = cleared(s, part, part.target)
     s.reorder(*existing(s, [*outer, *steps, *loops.values()]))
     within = existing(s, outer)
+    if form.stages > 1 and within:
+        within = [reduce(s.fuse, within)]
     around = [*part.blocks, *within][-1]
     fetched = []
     for read, room in form.rooms.items():

@@ -3,6 +3,11 @@
     for k in n: y[] add= x[k]    ->    blockIdx.x b: p[b] = 0; threadIdx.x: p[b] add= x[..]; a tree
                                        threadIdx.x: y[] add= p[..]; a tree
 
+or, where any order will do (integers; floats with `math="fast"`), each block adds its part to the
+result as one step of the device's memory:
+
+    y[] = 0; blockIdx.x b: threadIdx.x: y[] add= x[..]; a tree; atomic y[] add= ..
+
 Examples: softmax of one row, a norm, a total mean. Maps around them are launches by element.
 """
 
@@ -12,6 +17,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from tilewright.compute.nodes import Computation
+from tilewright.loops.passes.atomics import missing
 from tilewright.schedule import Schedule
 from tilewright.schedule.space.choices import Choices
 from tilewright.schedule.space.inlining import inlined
@@ -24,6 +30,9 @@ from tilewright.targets.simt.row_cost import Rows, lane_counts, part_counts
 from tilewright.targets.simt.rows import ROUNDS, suits
 
 THREADS: Final = 256  # of a block that has the device, or its unit, for itself
+# How the parts of several blocks are combined.
+LAUNCH: Final = "launch"
+ATOMIC: Final = "atomic"
 
 
 def is_total(computations: Sequence[Computation], machine: SimtMachine) -> bool:
@@ -41,7 +50,8 @@ def by_parts(
 ) -> Schedule:
     """See the module's docstring. requires: `is_total`.
 
-    parameters: those of `inlined`; `threads` of a block; `<reduction>.parts`, blocks that share it.
+    parameters: those of `inlined`; `threads` of a block; `<reduction>.parts`, blocks that share it;
+    `<reduction>.combined`, by a launch in one order, or by atomic updates in any.
     """
     rest = list(computations)
     if len(rest) > 1:
@@ -74,8 +84,17 @@ def _total(
     width = extents(s.kernel)[loop]
     usual, possible = part_counts(machine, width, threads)
     parts = choose(f"{c.name}.parts", possible, usual)
+    how = LAUNCH
     if parts > 1:
+        how = choose(
+            f"{c.name}.combined",
+            [LAUNCH, ATOMIC] if atomic_works(c, machine) else [LAUNCH],
+            LAUNCH,
+        )
         part, loop = s.split(loop, -(-width // parts), "guard")
+    if how == ATOMIC:
+        s.atomic(part)
+    elif parts > 1:
         made = s.rfactor(part, "global")
         s.merge(f"{part}.clear", part)
         part = f"{part}.clear"
@@ -84,3 +103,10 @@ def _total(
         s.bind(part, "blockIdx.x")
         over_threads(s, [f"{part.removesuffix('.clear')}.combine"], threads, ROUNDS)
     over_threads(s, [loop], threads, ROUNDS)
+
+
+def atomic_works(c: Computation, machine: SimtMachine) -> bool:
+    """Whether blocks may add parts of a reduction to its results, in any order."""
+    tensor = c.outputs[0].tensor
+    in_order = tensor.dtype.is_float and not machine.any_order
+    return c.reducer is not None and not in_order and not missing(c.reducer, tensor)

@@ -68,4 +68,5 @@ def _taken(launch: Launch) -> str:
 
 def make(settings: TargetSettings) -> Spirv:
     """The target; the description is one of `simt.machine.described`."""
-    return Spirv(SpirvMachine(described(settings.description)), settings.exact)
+    machine = SpirvMachine(described(settings.description))
+    return Spirv(machine, settings.exact, settings.fast)

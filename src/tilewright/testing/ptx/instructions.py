@@ -31,6 +31,12 @@ from tilewright.testing.ptx.wgmma import (
     shape_of,
 )
 
+# What is done to an element of memory as one step.
+_ATOMIC: Final[Mapping[str, Callable[..., Array]]] = {
+    **SIMPLE,
+    "min": np.minimum,
+    "max": np.maximum,
+}
 _PACKED: Final = {"f16x2": "f16"}  # types of two numbers in a word, of what
 
 
@@ -51,6 +57,9 @@ class ThreadInstructions(ThreadState):
     ) -> None:
         if base in ("ld", "st"):
             self._access(base, modes, operands, who)
+            return
+        if base in ("atom", "red"):
+            self._atomic(modes, operands, who)
             return
         if base == "mma":
             self._mma(modes, operands, who)
@@ -364,6 +373,31 @@ class ThreadInstructions(ThreadState):
                 bytes_[rows] = raw.view(np.uint8).reshape(-1, size)
         if base == "st":
             self.wrote(at, width, who)
+
+    def _atomic(
+        self,
+        modes: list[str],
+        operands: tuple[str, ...],
+        who: Array,
+    ) -> None:
+        """`red` and `atom`: one thread after another."""
+        kind = modes[-1]
+        step = _ATOMIC[modes[-2]]
+        *old, place, value = operands
+        size = np.dtype(TYPES[kind]).itemsize
+        at = self.address(place, size, who)
+        self.note(True, at, size, who)
+        values = self.get(value, kind, who)
+        before = np.empty(who.size, TYPES[kind])
+        for n in range(who.size):
+            one = slice(n, n + 1)
+            bytes_, rows = self.bytes_of(at[one], size, who[one])
+            held = np.ascontiguousarray(bytes_[rows]).view(TYPES[kind])[:, 0]
+            before[one] = held
+            after = np.ascontiguousarray(step(held, values[one]))
+            bytes_[rows] = after.astype(TYPES[kind]).view(np.uint8).reshape(-1, size)
+        if old:
+            self.set(old[0], before, who)
 
     def _copy(
         self,

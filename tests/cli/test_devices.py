@@ -1,0 +1,134 @@
+"""Models for devices that are not there, or cannot run them: one line each, the program goes on."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from tests.targets.cuda.fake import Fake
+from tests.targets.opencl.running import pocl
+from tilewright.base.errors import ArtifactError
+from tilewright.runtime import devices
+from tilewright.targets.cuda.device import CudaDevice
+from tilewright.targets.opencl import platforms
+from tilewright.targets.opencl.device import OpenCLDevice
+
+
+@pytest.fixture
+def device(monkeypatch):
+    """Register what makes the devices of a name in this test."""
+
+    def register(name, make):
+        monkeypatch.setattr(devices, "_makers", {name: make})
+        devices.find.cache_clear()
+
+    devices.find.cache_clear()
+    yield register
+    devices.find.cache_clear()
+
+
+def refused(command, said, *line):
+    """A command fails with one line; another one, without the device, still works."""
+    found = command(*line)
+    (told,) = (x for x in found.err.splitlines() if x.startswith("tilewright: "))
+    assert found.code == 1
+    assert said in told, told
+    assert "Traceback" not in found.err
+    assert command("run", line[1], "--target", "cpu").code == 0
+
+
+def without_driver():
+    class Missing:
+        def cuInit(self, flags: int) -> None:
+            raise RuntimeError("Failed to dlopen libcuda.so.1")
+
+    return CudaDevice(Missing())
+
+
+def test_cuda_without_a_driver(command, perceptron, device):
+    device("cuda", without_driver)
+    refused(command, "NVIDIA's driver", "run", perceptron, "--target", "cuda")
+
+
+def test_cuda_without_a_device(command, perceptron, device):
+    from cuda.bindings.driver import CUresult
+
+    no_gpu = {"Init": CUresult.CUDA_ERROR_NO_DEVICE}
+    device("cuda", lambda: CudaDevice(Fake(no_gpu)))
+    refused(command, "there is no NVIDIA GPU", "run", perceptron, "--target", "cuda")
+
+
+def test_opencl_without_its_package(command, perceptron, device, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyopencl", None)
+    refused(
+        command, "needs the package pyopencl", "run", perceptron, "--target", "opencl"
+    )
+
+
+def test_opencl_that_nothing_supplies(command, perceptron, device, monkeypatch):
+    cl = platforms.imported()
+
+    def none():
+        raise cl.LogicError("clGetPlatformIDs failed: PLATFORM_NOT_FOUND_KHR")
+
+    monkeypatch.setattr(cl, "get_platforms", none)
+    refused(
+        command, "nothing here supplies OpenCL", "run", perceptron, "--target", "opencl"
+    )
+
+
+def test_opencl_without_a_device(command, perceptron, device, monkeypatch):
+    monkeypatch.setattr(platforms, "listed", list)
+    refused(
+        command, "no OpenCL device is there", "run", perceptron, "--target", "opencl"
+    )
+
+
+def test_an_artifact_of_another_architecture(command, perceptron, device, tmp_path):
+    made = tmp_path / "m.tw"
+    line = ("--target", "cuda", "--mcpu", "sm_90a", "-o", made)
+    assert command("compile", perceptron, *line).code == 0
+    device("cuda", lambda: CudaDevice(Fake(COMPUTE_CAPABILITY_MAJOR=8)))
+    found = command("run", made)
+    (told,) = (x for x in found.err.splitlines() if x.startswith("tilewright: "))
+    assert found.code == 1
+    assert "the code is for sm_90a" in told and "sm_80" in told
+
+
+def test_an_architecture_that_there_is_none_of(command, perceptron):
+    line = ("--target", "cuda", "--mcpu", "sm_55", "-o", "unused.tw")
+    found = command("compile", perceptron, *line)
+    assert found.code == 1
+    assert "unknown GPU architecture 'sm_55'; known: sm_70" in found.err
+
+
+# -- what a device lacks
+
+
+class Less:
+    """A device with less of something."""
+
+    def __init__(self, device, **less) -> None:
+        self._device, self._less = device, less
+
+    def __getattr__(self, name):
+        return self._less[name] if name in self._less else getattr(self._device, name)
+
+
+@pytest.mark.parametrize(
+    ("less", "said"),
+    [
+        ({"max_work_group_size": 4}, "threads of a block, and"),
+        ({"local_mem_size": 2}, "bytes of shared memory, and"),
+    ],
+)
+def test_a_kernel_that_takes_more_than_an_opencl_device_has(less, said):
+    made = OpenCLDevice(pocl().device)
+    made.device = Less(made.device, **less)
+    kernel = SimpleNamespace(name="k", threads=(8, 1, 1), shared=4)
+    with pytest.raises(ArtifactError, match=said) as caught:
+        made._check(kernel)
+    assert caught.value.code == "TW-DEVICE"
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,169 @@
+"""Reductions whose blocks add their parts atomically: what may be chosen, and when."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache, partial
+
+import numpy as np
+import onnx.parser
+import pytest
+
+import tilewright as tw
+from tests.targets.cuda.running import run_in
+from tests.targets.opencl.running import pocl
+from tests.targets.opencl.running import run as run_on_opencl
+from tests.targets.simt.groups import Group, check, families, inputs, total
+from tilewright.base.dtypes import DType, float32, float64, int32
+from tilewright.base.errors import ScheduleError
+from tilewright.compute.build import reduce_
+from tilewright.expr.nodes import Buffer
+from tilewright.loops import launch_interp
+from tilewright.loops.launch import LaunchProgram
+from tilewright.loops.lower import lower
+from tilewright.loops.nodes import Kernel
+from tilewright.loops.passes.to_launches import to_launches
+from tilewright.schedule.space import Point, Sketch
+from tilewright.targets import registry
+from tilewright.targets.simt.machine import GENERIC, SimtMachine
+
+ANY = replace(GENERIC, any_order=True)
+PARTS = {"sum.parts": 8, "threads": 16}
+ATOMIC = {**PARTS, "sum.combined": "atomic"}
+
+
+@cache
+def case(dtype: DType) -> Group:
+    return total(1, 3000, dtype)
+
+
+def sketch(dtype: DType, of: SimtMachine) -> Sketch:
+    found = families(case(dtype), of)
+    return next(s for s in found if s.name == "total")
+
+
+def forms(dtype: DType, of: SimtMachine) -> tuple[object, ...]:
+    point = sketch(dtype, of).at(PARTS)
+    (found,) = (p.candidates for p in point.parameters if p.name == "sum.combined")
+    return found
+
+
+def atomic(dtype: DType, warp: int = 1) -> tuple[Kernel, LaunchProgram]:
+    kernel = sketch(dtype, ANY).at(ATOMIC).schedule.kernel
+    return case(dtype)[0], to_launches(kernel, warp)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "of", "found"),
+    [
+        (float32, GENERIC, ("launch",)),
+        (float32, ANY, ("launch", "atomic")),
+        (int32, GENERIC, ("launch", "atomic")),
+        (float64, ANY, ("launch",)),
+    ],
+)
+def test_floats_are_added_in_any_order_only_where_that_is_allowed(dtype, of, found):
+    assert forms(dtype, of) == found
+
+
+def test_parts_in_one_order_are_the_default():
+    point = sketch(float32, ANY).at(PARTS)
+    assert point.values["sum.combined"] == "launch"
+    assert "atomic" not in repr(to_launches(point.schedule.kernel))
+
+
+@pytest.mark.parametrize("dtype", [float32, int32])
+@pytest.mark.parametrize("warp", [1, 32])
+def test_each_block_adds_its_part(dtype, warp):
+    kernel, p = atomic(dtype, warp)
+    assert repr(p).count("atomic y[] add=") == 1
+    assert not p.workspace  # no parts, and no launch that combines them
+    assert [launch.grid[0] for launch in p.launches] == [1, 8]
+    for seed in range(2):
+        check(kernel, p, inputs(kernel), partial(launch_interp.run, seed=seed))
+
+
+@pytest.mark.parametrize("dtype", [float32, int32])
+@pytest.mark.parametrize("run", [run_in, run_on_opencl], ids=["ptx", "opencl"])
+def test_the_code_adds_all_parts(dtype, run):
+    kernel, p = atomic(dtype, 32 if run is run_in else 1)
+    check(kernel, p, inputs(kernel), run)
+
+
+# -- columns
+
+
+@cache
+def columns(dtype: DType, deep: bool = False) -> Group:
+    """Sums of 21 columns; deep: in planes, along two dimensions."""
+    shape = (9, 34, 3, 7) if deep else (301, 21)
+    x, y = Buffer("x", shape, dtype), Buffer("y", shape[len(shape) // 2 :], dtype)
+    if deep:
+        made = reduce_("sum", y, (9, 34), "add", lambda i, j, k, m: x[k, m, i, j])
+    else:
+        made = reduce_("sum", y, (301,), "add", lambda j, k: x[k, j])
+    return lower("columns", [made], params=[x, y], outputs=[y]), [made]
+
+
+def of_columns(group: Group, of: SimtMachine, **values: object) -> Point:
+    sketch = next(s for s in families(group, of) if s.name == "columns")
+    return sketch.at({"columns": 8, "parts": 4, **values})
+
+
+@pytest.mark.parametrize(
+    ("dtype", "of", "offered"),
+    [(float32, GENERIC, False), (float32, ANY, True), (int32, GENERIC, True)],
+)
+def test_blocks_share_columns_only_where_any_order_will_do(dtype, of, offered):
+    point = of_columns(columns(dtype), of)
+    assert point.values.get("sum.blocks") == (1 if offered else None)
+    assert "atomic" not in repr(to_launches(point.schedule.kernel))
+
+
+@pytest.mark.parametrize("deep", [False, True])
+@pytest.mark.parametrize(
+    ("dtype", "run"),
+    [
+        (int32, launch_interp.run),
+        (float32, launch_interp.run),
+        (float32, run_in),
+        (float32, run_on_opencl),
+    ],
+    ids=["integers", "interpreted", "ptx", "opencl"],
+)
+def test_blocks_add_their_parts_of_each_column(dtype, run, deep):
+    group = columns(dtype, deep)
+    blocks = 2 if deep else 4
+    point = of_columns(group, ANY, **{"sum.blocks": blocks})
+    p = to_launches(point.schedule.kernel, 32 if run is run_in else 1)
+    assert repr(p).count("atomic y[") == 1
+    assert p.launches[-1].grid[1] == blocks
+    check(group[0], p, inputs(group[0]), run)
+
+
+@pytest.mark.parametrize("name", ["cuda", "opencl", "amdgpu", "spirv"])
+def test_the_mode_of_arithmetic_decides(name):
+    assert not registry.target(name).simt.any_order
+    assert not registry.target(name, exact=True).simt.any_order
+    fast = registry.target(name, fast=True)
+    assert fast.simt.any_order
+    assert fast.key != registry.target(name).key
+
+
+MODEL = """
+<ir_version: 8, opset_import: ["": 17]>
+sums (float[300, 100] x) => (float y) { y = ReduceSumSquare<keepdims=0>(x) }
+"""
+
+
+def test_a_model_on_a_device():
+    pocl()
+    x = np.random.default_rng(0).standard_normal((300, 100)).astype(np.float32)
+    model = onnx.parser.parse_model(MODEL)
+    name = "reducesumsquare"
+    asked = {name: {f"{name}.parts": 2, f"{name}.combined": "atomic"}}
+    how = {"target": "opencl", "cache": False, "schedules": asked}
+    made = tw.compile(model, math="fast", **how)
+    np.testing.assert_allclose(made(x), np.sum(x * x, dtype="d"), rtol=1e-5)
+    with pytest.raises(ScheduleError, match="'atomic' is not possible here"):
+        tw.compile(model, **how)
