@@ -33,7 +33,13 @@ from tilewright.plan.passes.stream_attention import stream_attention
 from tilewright.plan.passes.weights import weights_last
 from tilewright.plan.passes.windows import separate_windows
 from tilewright.plan.passes.winograd import WinogradForms, transform_convolutions
-from tilewright.plan.questions import Cost, Decided, PlanCosts, Questions
+from tilewright.plan.questions import (
+    Cost,
+    Decided,
+    PlanCosts,
+    Questions,
+    at_this_size,
+)
 from tilewright.plan.verify import verify
 
 # Results per tile and axis that `math` allows; larger tiles round more.
@@ -61,13 +67,14 @@ class Fuse(Pass[Plan]):
 
     repeated: int
     device: str = HOST
+    decided: Decided = field(default=at_this_size, repr=False)
 
     def run(self, program: Plan) -> Plan:
-        kept, repeated = program.kept, self.repeated
+        kept, repeated, decided = program.kept, self.repeated, self.decided
         return of_device(
             program,
             self.device,
-            lambda steps: fuse(steps, kept, repeated),
+            lambda steps: fuse(steps, kept, repeated, decided),
         )
 
 
@@ -308,8 +315,12 @@ def plan_pipeline(
         gain = asked.costs.weights_gain
         passes.append(WeightsLast(asked.estimated_cost, device, gain))
     if fusion:
-        passes += [Fuse(costs.repeated, device) for device in fused]
-        passes += [Fuse(costs.repeated), ConcatInPlace(costs.side_by_side)]
+        decided = ask.decided or at_this_size
+        passes += [Fuse(costs.repeated, device, decided) for device in fused]
+        passes += [
+            Fuse(costs.repeated, decided=decided),
+            ConcatInPlace(costs.side_by_side),
+        ]
     else:
         passes.append(InlineViews())
     if not exact:

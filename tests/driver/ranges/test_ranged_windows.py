@@ -16,7 +16,7 @@ from tests.driver.ranges.test_ranged import HEAD
 from tilewright.base.errors import UnsupportedError
 from tilewright.driver.options import Options
 from tilewright.driver.ranges import ranged, sample_points
-from tilewright.driver.ranges.plan_merger import SizeSum
+from tilewright.driver.ranges.size_products import SizeSum
 from tilewright.driver.ranges.size_terms import Basis, SizeTerm
 from tilewright.driver.sources import import_model
 from tilewright.graph.infer import specialize
