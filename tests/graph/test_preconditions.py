@@ -597,25 +597,3 @@ def test_operations_on_equal_constants_are_repeated(
     with np.errstate(all="ignore"):
         want, got = (interp.evaluate(g, feeds)["y"] for g in (graph, merged))
     np.testing.assert_array_equal(got, want)
-
-
-def test_equal_constants_are_one_only_if_they_may_be() -> None:
-    """Those of two sizes of a range are equal at some sizes alone."""
-    model = onnx.parser.parse_model(
-        '<ir_version: 8, opset_import: ["" : 18]> f (float[2] x) => (float[2] y) '
-        "{ a = Div(x, c) b = Div(x, d) e = Div(x, g) h = Sub(a, b) y = Sub(h, e) }"
-    )
-    for name in "cdg":
-        number = numpy_helper.from_array(np.float32(3), name)
-        model.graph.initializer.append(number)
-    graph = load(model)
-    asked: list[tuple[str, str]] = []
-
-    def merged(one: str, other: str) -> bool:
-        asked.append((one, other))
-        return other == "g"
-
-    found = merge_repeated(graph, merged)
-    assert asked == [("c", "d"), ("c", "g")]
-    reads = [op.reads[1].name for op in found.operations if op.op_type == "Div"]
-    assert reads == ["c", "d"]

@@ -66,11 +66,12 @@ class Fuse(Pass[Plan]):
     """
 
     repeated: int
+    decided: Decided | None = field(default=None, repr=False)
     device: str = HOST
-    decided: Decided = field(default=at_this_size, repr=False)
 
     def run(self, program: Plan) -> Plan:
-        kept, repeated, decided = program.kept, self.repeated, self.decided
+        kept, repeated = program.kept, self.repeated
+        decided = self.decided or at_this_size
         return of_device(
             program,
             self.device,
@@ -315,12 +316,8 @@ def plan_pipeline(
         gain = asked.costs.weights_gain
         passes.append(WeightsLast(asked.estimated_cost, device, gain))
     if fusion:
-        decided = ask.decided or at_this_size
-        passes += [Fuse(costs.repeated, device, decided) for device in fused]
-        passes += [
-            Fuse(costs.repeated, decided=decided),
-            ConcatInPlace(costs.side_by_side),
-        ]
+        passes += [Fuse(costs.repeated, ask.decided, device) for device in fused]
+        passes += [Fuse(costs.repeated, ask.decided), ConcatInPlace(costs.side_by_side)]
     else:
         passes.append(InlineViews())
     if not exact:

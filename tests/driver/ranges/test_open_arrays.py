@@ -10,7 +10,8 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 import tilewright as tw
-from tests.driver.ranges.test_ranged import HEAD
+from tests.driver.ranges.test_ranged import HEAD, SIZED
+from tests.driver.ranges.test_ranged import model as sized
 from tilewright.driver.options import Options
 from tilewright.driver.ranges.open_arrays import with_computed_arrays
 from tilewright.driver.sources import import_model
@@ -103,3 +104,17 @@ def test_one_code_is_right_at_all_sizes(name: str) -> None:
         z = np.random.default_rng(s).standard_normal((b, s), np.float32)
         (want,) = ReferenceEvaluator(source).run(None, {"x": x, "z": z})
         np.testing.assert_allclose(exe(x, z), want, rtol=1e-4, atol=1e-5)
+
+
+def test_positions_from_the_end_are_no_corner_and_are_computed() -> None:
+    text = (
+        "(float[3, n, 4] x) => (float[3, n, 4] y) {" + SIZED + " a = Squeeze(z)"
+        " m = Constant<value_int = -1>() i = Range(c, a, m) p = Gather(t, i)"
+        " y = Add(x, p) }"
+    )
+    how: Any = {"jit": False, "threads": 1, "cache": False}
+    exe: Any = tw.compile(sized(text), dims={"n": (1, 40)}, **how)
+    table = np.arange(1280, dtype=np.float32).reshape(320, 4) * 0.25
+    for n in (1, 2, 17, 40):
+        x = np.random.default_rng(n).standard_normal((3, n, 4), np.float32)
+        np.testing.assert_array_equal(exe(x), x + table[n:0:-1])

@@ -465,20 +465,6 @@ def test_questions_that_the_pattern_was_not_asked_go_to_the_target(most: int) ->
         np.testing.assert_allclose(exe(x), want, rtol=1e-4, atol=1e-5)
 
 
-def test_positions_from_the_end_are_no_corner_and_are_computed() -> None:
-    text = (
-        "(float[3, n, 4] x) => (float[3, n, 4] y) {" + SIZED + " a = Squeeze(z)"
-        " m = Constant<value_int = -1>() i = Range(c, a, m) p = Gather(t, i)"
-        " y = Add(x, p) }"
-    )
-    how: Any = {"jit": False, "threads": 1, "cache": False}
-    exe: Any = tw.compile(model(text), dims={"n": (1, 40)}, **how)
-    table = np.arange(1280, dtype=np.float32).reshape(320, 4) * 0.25
-    for n in (1, 2, 17, 40):
-        x = np.random.default_rng(n).standard_normal((3, n, 4), np.float32)
-        np.testing.assert_array_equal(exe(x), x + table[n:0:-1])
-
-
 def test_a_corner_is_equal_bit_for_bit() -> None:
     whole = np.array([[0.0, 1.0], [2.0, 3.0]])
     assert is_corner(whole[:1], whole)

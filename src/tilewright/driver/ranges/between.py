@@ -81,7 +81,10 @@ class AffineForm:
 
     @classmethod
     def through(
-        cls, basis: Basis, found: Sequence[Any], products: Sequence[SizeProduct] = ()
+        cls,
+        basis: Basis,
+        found: Sequence[Any],
+        products: Sequence[SizeProduct] = (),
     ) -> AffineForm | None:
         """The function through the arrays found at the (first) points of a basis; None if there is
         none. products: that it may have, besides that of its own changes along two sizes."""
@@ -277,7 +280,11 @@ class Between:
             ):
                 yield from self._worked(op, reads, made, sizes)
 
-    def _fact(self, v: Value, op: Operation) -> Fact:
+    def _fact(
+        self,
+        v: Value,
+        op: Operation,
+    ) -> Fact:
         if v not in self.facts:
             self.facts[v] = self._found(v)
         found = self.facts[v]
@@ -289,7 +296,11 @@ class Between:
         """From all points, or without the last one, at which the function may differ."""
         return self._through(v, len(self.points)) or self._through(v, -1)
 
-    def _through(self, v: Value, count: int) -> Fact | None:
+    def _through(
+        self,
+        v: Value,
+        count: int,
+    ) -> Fact | None:
         typings = self.typings[:count]
         values = [t.env.get(v, v) for t in typings]
         first = values[0]
@@ -325,7 +336,10 @@ class Between:
         return branch
 
     def _reshaped(
-        self, op: Operation, reads: Sequence[Fact], made: Sequence[Fact]
+        self,
+        op: Operation,
+        reads: Sequence[Fact],
+        made: Sequence[Fact],
     ) -> bool:
         """Whether a shape that sizes change is taken at all sizes, in the same way."""
         if op.qualified not in ("Reshape", "Expand") or len(reads) != 2:
@@ -347,7 +361,10 @@ class Between:
         return reshapes_alike(given, wanted, data.shape.start, least)
 
     def _resized(
-        self, op: Operation, reads: Sequence[Fact], made: Sequence[Fact]
+        self,
+        op: Operation,
+        reads: Sequence[Fact],
+        made: Sequence[Fact],
     ) -> bool:
         """Whether the code computes the positions along each axis that may change.
 
@@ -424,7 +441,11 @@ class Between:
         )
 
 
-def _plain(op: Operation, reads: Sequence[Fact], made: Sequence[Fact]) -> bool:
+def _plain(
+    op: Operation,
+    reads: Sequence[Fact],
+    made: Sequence[Fact],
+) -> bool:
     """Whether the results are affine functions of sizes because the operands are."""
     first, *others = reads
     forms = (form for f in reads for form in (f.shape, f.numbers))
@@ -494,7 +515,12 @@ def _frozen(attribute: Any) -> Any:
     return repr(attribute)
 
 
-def _agrees(v: Value, known: Any, taken: Value, numbers: Any) -> bool:
+def _agrees(
+    v: Value,
+    known: Any,
+    taken: Value,
+    numbers: Any,
+) -> bool:
     if v.dtype is not taken.dtype or v.shape != taken.shape:
         return False
     if known is None or numbers is None:

@@ -29,7 +29,9 @@ BY_TYPE: Final = (
 
 
 def with_computed_arrays(
-    graph: Graph, allowed: Allowed, typing_at: Callable[[Extents], InferredTypes]
+    graph: Graph,
+    allowed: Allowed,
+    typing_at: Callable[[Extents], InferredTypes],
 ) -> Graph:
     """The graph in which such arrays are not constants; typing_at: as of `RangedBuilder`.
 
@@ -89,7 +91,11 @@ def _is_one(arrays: Arrays) -> bool:
 class _Computed:
     """Rewrites operators. hidden: the stand-in of each constant. late: what calls compute."""
 
-    def __init__(self, graph: Graph, known: Mapping[Value, Arrays]) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        known: Mapping[Value, Arrays],
+    ) -> None:
         self._known = known
         self._names = {v.name for op in graph.operations for v in op.writes}
         self.hidden: dict[Value, Value] = {}
@@ -136,7 +142,11 @@ class _Computed:
         last = Operation("Add", (self.hidden[count], start), op.outputs, version=14)
         return [*before, last]
 
-    def _value(self, like: Value, what: str) -> Value:
+    def _value(
+        self,
+        like: Value,
+        what: str,
+    ) -> Value:
         name = f"{like.name}.{what}"
         while name in self._names:
             name += "_"

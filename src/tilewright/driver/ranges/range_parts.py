@@ -53,7 +53,9 @@ def cover_of(
 
 
 def without_odd(
-    inside: Allowed, odd: Collection[Key], start: Key
+    inside: Allowed,
+    odd: Collection[Key],
+    start: Key,
 ) -> dict[str, Collection[int]]:
     """Cut the box at its ends to exclude odd combinations, if possible, but not the pattern."""
     left = {name: list(extents) for name, extents in inside.items()}
@@ -106,7 +108,11 @@ def of_one_form(
         values = sorted(extents)
         middle = values.index(start[name])
 
-        def same(n: int, name: str = name, values: Sequence[int] = values) -> bool:
+        def same(
+            n: int,
+            name: str = name,
+            values: Sequence[int] = values,
+        ) -> bool:
             return form_at({**start, name: values[n]}) == wanted
 
         first, last = (_edge(same, middle, end) for end in (0, len(values) - 1))
@@ -115,7 +121,11 @@ def of_one_form(
     return found if smaller else None
 
 
-def _edge(same: Callable[[int], bool], inner: int, end: int) -> int:
+def _edge(
+    same: Callable[[int], bool],
+    inner: int,
+    end: int,
+) -> int:
     """The last number of which that holds, between one of which it does and an end."""
     if inner == end or same(end):
         return end
@@ -125,7 +135,11 @@ def _edge(same: Callable[[int], bool], inner: int, end: int) -> int:
     return inner
 
 
-def _between(extents: Collection[int], least: int, most: int) -> Collection[int]:
+def _between(
+    extents: Collection[int],
+    least: int,
+    most: int,
+) -> Collection[int]:
     """The extents between two of them, both included, in the same order."""
     if isinstance(extents, range):
         first, last = sorted(map(extents.index, (least, most)))

@@ -30,7 +30,10 @@ class SizeSum:
 
     @classmethod
     def through(
-        cls, factors: Mapping[SizeTerm, Any], point: Extents, value: int
+        cls,
+        factors: Mapping[SizeTerm, Any],
+        point: Extents,
+        value: int,
     ) -> SizeSum:
         """The sum with a given value at a point."""
         whole = {t: int(c) for t, c in factors.items()}
@@ -51,7 +54,12 @@ class SizeSum:
             found.append(SizeSum(parts, line.constant // common))
         return found
 
-    def plus(self, other: SizeSum, times: int, more: int = 0) -> SizeSum:
+    def plus(
+        self,
+        other: SizeSum,
+        times: int,
+        more: int = 0,
+    ) -> SizeSum:
         """The sum with so many times another one added, and a number."""
         terms = dict.fromkeys((*self.factors, *other.factors))
         factors = {
@@ -70,7 +78,9 @@ class SizeProduct:
 
     @classmethod
     def of(
-        cls, one: Mapping[SizeTerm, int], other: Mapping[SizeTerm, int]
+        cls,
+        one: Mapping[SizeTerm, int],
+        other: Mapping[SizeTerm, int],
     ) -> SizeProduct:
         """Of two sums, of one size each, by the factors of their terms."""
         return cls(*sorted(map(_slope, (one, other))))
@@ -80,14 +90,22 @@ class SizeProduct:
         """The two sizes."""
         return self.one[0][0].size, self.other[0][0].size
 
-    def change(self, start: Extents, extents: Extents) -> int:
+    def change(
+        self,
+        start: Extents,
+        extents: Extents,
+    ) -> int:
         """The product of the changes from the start to these sizes."""
         return math.prod(
             sum(c * (t.at(extents) - t.at(start)) for t, c in slope)
             for slope in (self.one, self.other)
         )
 
-    def factors(self, one: SizeSum, other: SizeSum) -> Factors:
+    def factors(
+        self,
+        one: SizeSum,
+        other: SizeSum,
+    ) -> Factors:
         """Two sums with this product: with the constants of those given, if these are such sums."""
         constants = {
             _slope(s.factors): s.constant for s in (one, other) if _is_slope(s)
@@ -124,7 +142,9 @@ def known_products(
 
 
 def times_each(
-    products: Sequence[SizeProduct], points: Sequence[Extents], rest: Sequence[int]
+    products: Sequence[SizeProduct],
+    points: Sequence[Extents],
+    rest: Sequence[int],
 ) -> dict[SizeProduct, int] | None:
     """How often each product is in a number, nonzero; None if they do not explain it.
 
