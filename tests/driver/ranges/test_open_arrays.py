@@ -15,8 +15,9 @@ from tests.driver.ranges.test_ranged import model as sized
 from tilewright.driver.options import Options
 from tilewright.driver.ranges.open_arrays import with_computed_arrays
 from tilewright.driver.sources import import_model
-from tilewright.graph.infer import typing_at
+from tilewright.graph.infer import specialize, typing_at
 from tilewright.graph.ops.at_run_time import AT_RUN_TIME
+from tilewright.graph.passes.simplify import fold_constants
 from tilewright.runtime.ranged import RangedExecutable
 
 ENDS = "(float[b, p] x, float[b, s] z) => (y)"
@@ -69,6 +70,18 @@ def test_it_is_computed_from_a_leading_part(name: str) -> None:
 def test_leading_parts_and_numbers_of_fixed_extents_stay_constants(name: str) -> None:
     graph, found = rewritten(name)
     assert found is graph
+
+
+def test_what_runs_in_each_call_is_neither_known_nor_folded() -> None:
+    """Although all that it reads is known, at one size too."""
+    _, found = rewritten("positions behind a cache")
+    sizes = {"b": 3, "p": 5, "s": 7}
+    (late,) = (op for op in found.operations if op.op_type == AT_RUN_TIME)
+    typed = typing_at(found, sizes)
+    assert typed.env[late.reads[0]] in typed.known
+    assert typed.env[late.writes[0]] not in typed.known
+    folded = fold_constants(specialize(found, sizes))
+    assert AT_RUN_TIME in {op.op_type for op in folded.operations}
 
 
 def test_sizes_of_what_is_computed_stay_known() -> None:

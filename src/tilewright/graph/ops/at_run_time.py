@@ -12,7 +12,7 @@ from tilewright.compute.build import map_
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
-from tilewright.graph.ops.traits import IMPURE, POINTWISE
+from tilewright.graph.ops.traits import LATE, POINTWISE
 
 DOMAIN = "tilewright"
 AT_RUN_TIME = "AtRunTime"
@@ -29,7 +29,5 @@ def _compute(
 
 
 register(
-    OpDef(
-        AT_RUN_TIME, _types, domain=DOMAIN, compute=_compute, traits=IMPURE | POINTWISE
-    )
+    OpDef(AT_RUN_TIME, _types, domain=DOMAIN, compute=_compute, traits=LATE | POINTWISE)
 )

@@ -18,7 +18,7 @@ from tilewright.graph.folding import as_typed, may_fold
 from tilewright.graph.infer import FallbackProvider, run_operation
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.registry import has_trait, native_dtype
-from tilewright.graph.ops.traits import IMPURE
+from tilewright.graph.ops.traits import IMPURE, LATE
 
 FOLD_BYTES = 64 << 20  # a folded result may be this large, or as large as its operands
 
@@ -39,7 +39,7 @@ def fold_constants(
     for op in graph.operations:
         limits.check()
         arrays = results = None
-        stays = op.subgraphs or has_trait(op, IMPURE) or op.qualified in keep
+        stays = op.subgraphs or has_trait(op, IMPURE | LATE) or op.qualified in keep
         if not stays and _foldable(op, constants):
             given = [None if v is None else constants[v] for v in op.inputs]
             results = run_operation(op, given, fallback)
