@@ -85,7 +85,7 @@ def test_what_runs_in_each_call_is_neither_known_nor_folded() -> None:
 
 
 def test_sizes_of_what_is_computed_stay_known() -> None:
-    """A second layer takes its mask from the shape of the first one's result."""
+    """A second layer counts as many positions as the first one has."""
     one = MODELS["positions behind a cache"]
     two = one.replace("(z)", "(y)").replace("y = ", "v = ").replace("f, z", "f, y")
     for name in "tifv":
@@ -94,7 +94,7 @@ def test_sizes_of_what_is_computed_stay_known() -> None:
         )
     two = two.replace("Range(p, t,", "Range(p, t2,").replace("(i)", "(i2)")
     again = two.replace("Add(p, s)", "Add(p, s2)")
-    shape = " ss2 = Shape<start = 1>(y) s2 = Squeeze(ss2)"
+    shape = " ss2 = Shape(i) s2 = Squeeze(ss2)"
     ends = ENDS.replace("(y)", "(v2)")
     source = onnx.parser.parse_model(f"{HEAD} {ends} {{{NUMBERS}{one}{shape}{again} }}")
     graph = import_model(source, (), Options.of({}))

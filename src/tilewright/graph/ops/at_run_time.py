@@ -29,5 +29,12 @@ def _compute(
 
 
 register(
-    OpDef(AT_RUN_TIME, _types, domain=DOMAIN, compute=_compute, traits=LATE | POINTWISE)
+    OpDef(
+        AT_RUN_TIME,
+        _types,
+        domain=DOMAIN,
+        compute=_compute,
+        reference=lambda op, x: [x],
+        traits=LATE | POINTWISE,
+    )
 )
