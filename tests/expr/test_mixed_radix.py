@@ -33,6 +33,16 @@ def env(*below: tuple[Var, Expr]) -> dict[Any, Any]:
 
 PROVEN: dict[str, tuple[Expr, Expr, tuple[tuple[Var, Expr], ...]]] = {
     "put together": (H * N + J, B * N, ((H, B), (J, N))),
+    "behind other rows": (
+        C * C * 2 + H * (N * 2) + J * 2 + L // 7,
+        C * C * 2 + B * N * 2,
+        ((H, B), (J, N), (L, Const(14, INDEX))),
+    ),
+    "between other rows": (
+        C * N + H * N + J,
+        C * N + B * N + C * C,
+        ((H, B), (J, N)),
+    ),
     "in another order": (J + N * H, N * B, ((H, B), (J, N))),
     "three digits": (
         (H * N + J) * C + L,
@@ -121,6 +131,21 @@ def test_what_is_proven_is_so(name: str) -> None:
 OPEN: dict[str, tuple[Expr, Expr, dict[Any, Any]]] = {
     "a low digit too large": (H * N + J, B * N, env((H, B), (J, N + 1))),
     "a high digit too large": (H * N + J, B * N, env((H, B + 1), (J, N))),
+    "behind other rows, and a low digit too large": (
+        C * C * 2 + H * (N * 2) + J,
+        C * C * 2 + B * N * 2,
+        env((H, B), (J, N * 2 + 1)),
+    ),
+    "behind more rows": (
+        C * C * 3 + H * N + J,
+        C * C * 2 + B * N,
+        env((H, B), (J, N)),
+    ),
+    "behind rows of any sign": (
+        C + H * N + J,
+        C + B * N,
+        env((H, B), (J, N)) | {C: (None, None)},
+    ),
     "a low digit below 0": (
         H * N + J,
         B * N,

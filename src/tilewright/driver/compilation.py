@@ -18,6 +18,7 @@ from tilewright.driver.planning import Lowered, Observer, make_plan, questions
 from tilewright.driver.remembered import RecordedAnswers
 from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph
+from tilewright.graph.passes.simplify import Merged
 from tilewright.graph.pipeline import LowerPrecision, graph_pipeline
 from tilewright.ir.passes import Pass
 from tilewright.plan.forms import FormChoice
@@ -138,11 +139,15 @@ def target_of(options: Options) -> Target:
 
 
 def optimize(
-    graph: Graph, options: Options, target: Target, less: Pass[Graph] | None = None
+    graph: Graph,
+    options: Options,
+    target: Target,
+    less: Pass[Graph] | None = None,
+    merged: Merged | None = None,
 ) -> Graph:
     """The graph after its passes, verified after each under TILEWRIGHT_DEBUG.
 
-    target: see `Compilation.multiplies`. less: an additional pass, as for `graph_pipeline`.
+    target: see `Compilation.multiplies`. less, merged: as for `graph_pipeline`.
     """
     unsigned = target.products(uint8, int8, int32)
     signed = target.products(int8, int8, int32)
@@ -156,6 +161,7 @@ def optimize(
         # Where fewer instructions take int8 by int8, the others would be lost.
         signed=bool(signed) and len(signed) >= len(unsigned),
         eight_bits=bool(target.products(float8_e4m3fn, float8_e4m3fn, float32)),
+        merged=merged,
     )
     return pipeline.run(graph, check=flags.DEBUG.get())
 

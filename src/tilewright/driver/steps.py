@@ -179,6 +179,7 @@ def ranged(graph: Graph, allowed: Allowed, options: Options) -> RangedModel:
     """Code for all shapes in ranges. Raises as `ranged.ranged_model`."""
     from tilewright.driver.constants import ConstantPool
     from tilewright.driver.ranges.between import KNOWN
+    from tilewright.driver.ranges.open_arrays import with_computed_arrays
     from tilewright.driver.ranges.open_model import open_model
     from tilewright.driver.ranges.open_resizes import with_computed_positions
     from tilewright.driver.ranges.ranged import RangedBuilder, ranged_model
@@ -195,7 +196,9 @@ def ranged(graph: Graph, allowed: Allowed, options: Options) -> RangedModel:
         )
 
     def plan_at(extents: Mapping[str, int], asked: Questions | None) -> Plan:
-        fixed = optimize(specialized(extents), options, compiling.host)
+        merged = None if asked is None else asked.merged
+        sized = specialized(extents)
+        fixed = optimize(sized, options, compiling.host, merged=merged)
         # Records are of one size, and plans of several sizes must be alike.
         return own_results(compiling.planned(fixed, None, asked, forms=BY_ESTIMATE))
 
@@ -204,6 +207,7 @@ def ranged(graph: Graph, allowed: Allowed, options: Options) -> RangedModel:
 
     limits = graph.conditions  # calls are checked; code may be for other extents, too
     graph = with_computed_positions(replace(graph, conditions=()), allowed, types)
+    graph = with_computed_arrays(graph, allowed, types)
     making = RangedBuilder(
         graph,
         questions(compiling.host),

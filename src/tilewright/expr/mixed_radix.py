@@ -36,7 +36,8 @@ def inside(index: Expr, extent: Extent, env: Env) -> bool:
     if within(index, extent, env):
         return True
     size = as_expr(extent, INDEX)
-    return _is_limited(index, size, env) or _put_together(index, size, env)
+    ways = _is_limited, _put_together, _is_behind
+    return any(way(index, size, env) for way in ways)
 
 
 def _is_limited(index: Expr, extent: Expr, env: Env) -> bool:
@@ -103,6 +104,17 @@ def _put_together(index: Expr, extent: Expr, env: Env) -> bool:
         if low and inside(_sum(quotient, times), _sum(high, times), env):
             return True
     return False
+
+
+def _is_behind(index: Expr, extent: Expr, env: Env) -> bool:
+    """`c + i` for i below n, where the extent is `c + n` and c is at least 0: a place in a part of
+    a tensor that lies behind others."""
+    parts, whole = products(index), products(extent)
+    common = {p: c for p, c in parts.items() if p and whole.get(p) == c}
+    if not common or not _is_at_most({}, common, env):
+        return False
+    inner, left = (_sum(_plus(e, common, -1)) for e in (parts, whole))
+    return inside(inner, left, env)
 
 
 def products(e: Expr) -> Products:

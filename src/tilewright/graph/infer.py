@@ -50,7 +50,7 @@ from tilewright.graph.ops.registry import (
     has_trait,
     native_dtype,
 )
-from tilewright.graph.ops.traits import DEQUANTIZES, IMPURE
+from tilewright.graph.ops.traits import DEQUANTIZES, IMPURE, LATE
 from tilewright.graph.renaming import name_outputs
 from tilewright.graph.unroll import unroll
 from tilewright.runtime.conditions import remaining
@@ -244,7 +244,7 @@ class Typer:
                 found = definition.static_value(call)
             if found is not None:
                 return as_typed(op, found)
-        if has_trait(op, IMPURE | DEQUANTIZES) or op.subgraphs or not op.reads:
+        if has_trait(op, IMPURE | DEQUANTIZES | LATE) or op.subgraphs or not op.reads:
             return None
         if not all(v in self.known for v in op.reads):
             return None

@@ -235,10 +235,12 @@ class UnsignedData(Pass[Graph]):
 
 @dataclass(frozen=True)
 class MergeRepeated(Pass[Graph]):
-    """Compute common subexpressions once."""
+    """Compute common subexpressions once. merged: as for `simplify.merge_repeated`."""
+
+    merged: simplify.Merged | None = field(default=None, repr=False)
 
     def run(self, program: Graph) -> Graph:
-        return simplify.merge_repeated(program)
+        return simplify.merge_repeated(program, self.merged)
 
 
 @dataclass(frozen=True)
@@ -269,6 +271,7 @@ def graph_pipeline(
     less: Pass[Graph] | None = None,
     signed: bool = False,
     eight_bits: bool = False,
+    merged: simplify.Merged | None = None,
 ) -> Pipeline[Graph]:
     """The passes before lowering.
 
@@ -277,7 +280,8 @@ def graph_pipeline(
     float8 by float8. lower: the precision that weights are stored in, if another. fusion: whether
     floating-point operators may become one: those that an exporter spelled out, and
     normalizations, padding, cuts and sums of convolutions. less: substitutions, applied after
-    BatchNorm is folded and while integers are still packed.
+    BatchNorm is folded and while integers are still packed. merged: as for
+    `simplify.merge_repeated`.
     """
     fold = FoldConstants(fallback)
     passes: list[Pass[Graph]] = [] if lower is None else [lower]
@@ -303,7 +307,7 @@ def graph_pipeline(
     passes.append(Decompose())
     if not signed:
         passes.append(UnsignedData(fallback))
-    passes += [fold, FoldEmpty(), RemoveNoOps(), MergeRepeated()]
+    passes += [fold, FoldEmpty(), RemoveNoOps(), MergeRepeated(merged)]
     if math != "exact" and fusion:
         passes.append(RecognizeIdioms())
         if in_pairs:

@@ -34,7 +34,13 @@ from tilewright.plan.passes.stream_attention import stream_attention
 from tilewright.plan.passes.weights import weights_last
 from tilewright.plan.passes.windows import separate_windows
 from tilewright.plan.passes.winograd import WinogradForms, transform_convolutions
-from tilewright.plan.questions import Cost, Decided, PlanCosts, Questions
+from tilewright.plan.questions import (
+    Cost,
+    Decided,
+    PlanCosts,
+    Questions,
+    at_this_size,
+)
 from tilewright.plan.verify import verify
 
 # Results per tile and axis that `math` allows; larger tiles round more.
@@ -61,14 +67,16 @@ class Fuse(Pass[Plan]):
     """
 
     repeated: int
+    decided: Decided | None = field(default=None, repr=False)
     device: str = HOST
 
     def run(self, program: Plan) -> Plan:
         kept, repeated = program.kept, self.repeated
+        decided = self.decided or at_this_size
         return of_device(
             program,
             self.device,
-            lambda steps: fuse(steps, kept, repeated),
+            lambda steps: fuse(steps, kept, repeated, decided),
         )
 
 
@@ -322,8 +330,8 @@ def plan_pipeline(
         gain = asked.costs.weights_gain
         passes.append(WeightsLast(asked.estimated_cost, device, gain))
     if fusion:
-        passes += [Fuse(costs.repeated, device) for device in fused]
-        passes += [Fuse(costs.repeated), ConcatInPlace(costs.side_by_side)]
+        passes += [Fuse(costs.repeated, ask.decided, device) for device in fused]
+        passes += [Fuse(costs.repeated, ask.decided), ConcatInPlace(costs.side_by_side)]
     else:
         passes.append(InlineViews())
     if not exact:

@@ -127,13 +127,19 @@ NO_REWRITE_PAYS: Final = PlanCosts(
 Decided = Callable[[str, bool], bool]
 
 
+def at_this_size(what: str, here: bool) -> bool:
+    """The decision of a plan that is compared with no other."""
+    return here
+
+
 @dataclass(frozen=True)
 class Questions:
     """estimated_cost: of Computations as one kernel. is_profitable: whether they should be one.
 
     costs: parameters of further rewrites. decided: for a plan that is compared with those of other
     sizes, returns the decision on a named question, given the decision at this size; parts that are
-    empty at this size are then kept. None for any other plan. in_parts: whether windows may be
+    empty at this size are then kept. merged: which equal constants, by name, are one in such a
+    plan. None for any other plan. in_parts: whether windows may be
     computed in parts, whose numbers are other functions of a size than the rest of a plan: in
     Winograd's tiles, along one axis after another, or in blocks of rows; and sums over axes that
     are not those of weights. forms: names the forms of some convolutions.
@@ -143,5 +149,6 @@ class Questions:
     is_profitable: Callable[[Sequence[Computation]], bool]
     costs: PlanCosts
     decided: Decided | None = None
+    merged: Callable[[str, str], bool] | None = None
     in_parts: bool = True
     forms: FormChoice = BY_ESTIMATE

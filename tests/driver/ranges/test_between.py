@@ -349,9 +349,16 @@ def test_of_a_short_range_that_cannot_be_told_all_sizes_are_planned(
 
 
 def test_no_wide_range_has_a_wrong_size() -> None:
+    """A size in the middle divides the range."""
     source = onnx.parser.parse_model(HEAD + RARE["a factor"])
-    with pytest.raises(UnsupportedError, match="need separate code"):
-        tw.compile(source, dims={"n": (1, 400)}, **HOW)
+    exe: Any = tw.compile(source, dims={"n": (1, 400)}, **HOW)
+    covers = [len(s.covers) for s in exe.model.shared]
+    assert len(covers) == 2
+    assert sum(covers) == 400 - len(exe.model.single)
+    assert (277,) in exe.model.single
+    for n in (1, 2, 276, 277, 278, 400):
+        x = np.arange(n, dtype=np.float32)
+        np.testing.assert_array_equal(exe(x), x * (2 if n == 277 else 3))
 
 
 def test_code_is_of_the_sizes_that_it_covers_alone() -> None:

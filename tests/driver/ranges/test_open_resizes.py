@@ -127,3 +127,22 @@ def test_positions_use_extents_where_a_scale_is_rounded() -> None:
     assert coordinates(axis, "asymmetric")[3] == 7
     assert (np.diff(coordinates(axis, "asymmetric")) > 0).all()
     assert coordinates(ResampledAxis(5, 7, 1.5), "asymmetric")[3] == 2
+
+
+@pytest.mark.parametrize("ends", [(6, 14), (20, 29)])
+def test_weights_of_both_axes_are_two_constants_where_extents_are_equal(
+    ends: tuple[int, int],
+) -> None:
+    """Both axes are resized alike: at equal height and width, equal tables are not one."""
+    text = """
+<ir_version: 10, opset_import: ["" : 21]>
+g (float[1, 2, h, w] x) => (float[a, b, c, d] y) <float[4] s = {1, 1, 3, 3}> {
+  y = Resize<mode = "cubic">(x, , s)
+}
+"""
+    least, most = ends
+    corners = [(a, b) for a in ends for b in ends]
+    dims = {"h": ends, "w": ends}
+    made = same_as_onnxruntime(text, dims, *corners, (least + 1, most - 2))
+    assert not made.model.single
+    assert [len(s.covers) for s in made.model.shared] == [(most - least + 1) ** 2]

@@ -183,7 +183,7 @@ def test_what_is_refused_is_named() -> None:
     with pytest.raises(TilewrightError, match="one kernel for a range of sizes"):
         tw.compile(model(text), dims={"n": (1, 200, 2)}, **HOW)
     text = "(float[n, m] x) => (float[k, l] y) { s = Shape(x) y = Tile(x, s) }"
-    with pytest.raises(TilewrightError, match="is not a sum or product of sizes"):
+    with pytest.raises(TilewrightError, match="is not an affine function of the sizes"):
         tw.compile(model(text), dims={"n": (10, 70, 3), "m": (10, 70, 3)}, **HOW)
 
 

@@ -16,7 +16,7 @@ from tests.driver.ranges.test_ranged import HEAD
 from tilewright.base.errors import UnsupportedError
 from tilewright.driver.options import Options
 from tilewright.driver.ranges import ranged, sample_points
-from tilewright.driver.ranges.plan_merger import SizeSum
+from tilewright.driver.ranges.size_products import SizeSum
 from tilewright.driver.ranges.size_terms import Basis, SizeTerm
 from tilewright.driver.sources import import_model
 from tilewright.graph.infer import specialize
@@ -143,6 +143,14 @@ def test_heads_of_a_detector_write_parts_of_one_result() -> None:
     exe: Any = tw.compile(source, dims={"h": (8, 40, 8), "w": (8, 40, 8)}, **HOW)
     assert [len(s.covers) for s in exe.model.shared] == [25], exe
     compared(exe, source, [(8, 8), (8, 40), (40, 24)])
+
+
+def test_heads_over_maps_of_any_size_write_parts_of_one_result() -> None:
+    """The maps have h * w and (h + 1) // 2 * (w + 1) // 2 positions: a sum of two products."""
+    source = model("heads", "w")
+    exe: Any = tw.compile(source, dims={"h": (8, 19), "w": (7, 15)}, **HOW)
+    assert [len(s.covers) for s in exe.model.shared] == [12 * 9], exe
+    compared(exe, source, [(8, 7), (8, 15), (19, 7), (19, 15), (13, 10)])
 
 
 def test_of_a_wide_range_some_sizes_are_planned(

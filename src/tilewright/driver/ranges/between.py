@@ -10,7 +10,6 @@ each size.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from itertools import combinations as combine
@@ -28,6 +27,11 @@ from tilewright.driver.ranges.reshaped_axes import (
     axis_forms,
     expands_alike,
     reshapes_alike,
+)
+from tilewright.driver.ranges.size_products import (
+    SizeProduct,
+    known_products,
+    times_each,
 )
 from tilewright.driver.ranges.size_terms import Basis, Extents, SizeTerm, Terms
 from tilewright.graph.infer import FallbackProvider, InferredTypes, Typer, known_branch
@@ -64,98 +68,100 @@ PLACES: Final = frozenset(("Gather", "Slice", "Squeeze", "Unsqueeze"))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _SizeProduct:
-    """The summand for a product of two sizes: `times * along one * along other / run`.
-
-    times, run: arrays; along a size: the change of the number from the start point.
-    """
-
-    times: np.ndarray[Any, Any]
-    run: np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True, eq=False, slots=True)
 class AffineForm:
     """A numeric array as an affine function of terms, and of products of two sizes' sums.
 
-    slopes: by term, all nonzero.
+    slopes, products: how often each is added, nonzero in some element.
     """
 
     start: Extents
     base: np.ndarray[Any, Any]
     slopes: Mapping[SizeTerm, np.ndarray[Any, Any]] = field(default_factory=dict)
-    products: Mapping[tuple[str, str], _SizeProduct] = field(default_factory=dict)
+    products: Mapping[SizeProduct, np.ndarray[Any, Any]] = field(default_factory=dict)
 
     @classmethod
-    def through(cls, basis: Basis, found: Sequence[Any]) -> AffineForm | None:
+    def through(
+        cls,
+        basis: Basis,
+        found: Sequence[Any],
+        products: Sequence[SizeProduct] = (),
+    ) -> AffineForm | None:
         """The function through the arrays found at the (first) points of a basis; None if there is
-        none."""
+        none. products: that it may have, besides that of its own changes along two sizes."""
         first, start = found[0], basis.points[0]
         if all(a is first or _same(a, first) for a in found):
             return cls(start, first)
         if first.dtype.kind not in "iuf" or any(a.shape != first.shape for a in found):
             return None
         base = first.astype(np.float64 if first.dtype.kind == "f" else np.int64)
-        slopes = basis.factors([a.astype(base.dtype) for a in found])
+        arrays = [a.astype(base.dtype) for a in found]
+        slopes = basis.factors(arrays)
         if slopes is None:
             return None
-        arrays = {t: np.asarray(a, base.dtype) for t, a in slopes.items()}
-        form = cls(start, first, arrays)
-        form = form._with_products(basis.points[len(found) - 1], found[-1])
-        exact = (
-            np.array_equal(form.at(point), a.astype(base.dtype))
-            for point, a in zip(basis.points, found, strict=False)
+        form = cls(
+            start, first, {t: np.asarray(a, base.dtype) for t, a in slopes.items()}
         )
-        return form if all(exact) else None
+        known = form._with_products(basis.points[: len(found)], arrays, products)
+        pairs = zip(basis.points, arrays, strict=False)
+        exact = all(np.array_equal(known.at(p), a) for p, a in pairs)
+        return known if exact else None
 
     @property
     def sizes(self) -> frozenset[str]:
         """The sizes that it depends on."""
         return frozenset(t.size for t in self.slopes)
 
-    def _with_products(self, point: Extents, found: np.ndarray[Any, Any]) -> AffineForm:
-        """Add the difference at a point as a product, for elements that depend on two sizes."""
-        rest = found.astype(np.int64) - self.at(point)
-        if found.dtype.kind == "f" or not rest.any():
+    def _with_products(
+        self,
+        points: Sequence[Extents],
+        found: Sequence[np.ndarray[Any, Any]],
+        products: Sequence[SizeProduct],
+    ) -> AffineForm:
+        """Add what is left at the points as products, element by element."""
+        if self.base.dtype.kind == "f" or len(self.sizes) < 2:
             return self
-        changes = {n: self._change(n, point).astype(object) for n in sorted(self.sizes)}
-        many = sum((a != 0).astype(int) for a in changes.values())
-        products = {}
-        for one, other in combine(changes, 2):
-            run = changes[one] * changes[other] * (many == 2)
-            times = rest * (run != 0)
-            if times.any():
-                # What has no axes becomes an integer of Python along the way.
-                parts = (np.asarray(a, object) for a in (times, run + (run == 0)))
-                products[one, other] = _SizeProduct(*parts)
-        return replace(self, products=products)
+        pairs = zip(points, found, strict=True)
+        left = np.stack([a - self.at(point) for point, a in pairs]).astype(object)
+        made: dict[SizeProduct, np.ndarray[Any, Any]] = {}
+        for element in np.ndindex(self.base.shape):
+            rest = left[:, *element].tolist()
+            own = self._own_products(element)
+            if (
+                not any(rest) or len(own) != 1
+            ):  # of three sizes, points decide too little
+                continue
+            times = times_each(own, points, rest) or times_each(products, points, rest)
+            for product, n in (times or {}).items():
+                zeros = np.zeros(self.base.shape, object)
+                made.setdefault(product, zeros)[element] = n
+        return replace(self, products=made)
 
-    def _change(self, size: str, extents: Extents) -> np.ndarray[Any, Any]:
-        """How much is added to the base by one size's being other than at the start."""
-        terms = ((t, s) for t, s in self.slopes.items() if t.size == size)
-        added = (s * (t.at(extents) - t.at(self.start)) for t, s in terms)
-        return np.asarray(sum(added))
+    def _own_products(self, element: tuple[int, ...]) -> list[SizeProduct]:
+        """Of an element's changes along each two sizes."""
+        lines: dict[str, dict[SizeTerm, int]] = {}
+        for term, slope in self.slopes.items():
+            if slope[element]:
+                lines.setdefault(term.size, {})[term] = int(slope[element])
+        return [SizeProduct.of(*pair) for pair in combine(lines.values(), 2)]
 
     def at(self, extents: Extents) -> np.ndarray[Any, Any]:
         """The array at these sizes."""
         if not self.slopes:
             return self.base
-        found = self.base + sum(self._change(n, extents) for n in self.sizes)
-        for (one, other), product in self.products.items():
-            changes = (self._change(n, extents).astype(object) for n in (one, other))
-            found = found + math.prod(changes) * product.times // product.run
+        terms = self.slopes.items()
+        found = self.base + sum(
+            s * (t.at(extents) - t.at(self.start)) for t, s in terms
+        )
+        for product, times in self.products.items():
+            found = found + times * product.change(self.start, extents)
         return np.asarray(found).astype(self.base.dtype)
 
     @property
     def key(self) -> tuple[Any, ...]:
         """Equal for equal functions."""
-        steps = ((t, s.tobytes()) for t, s in self.slopes.items())
-        more = (
-            (sizes, *(tuple(a.flat) for a in (p.times, p.run)))
-            for sizes, p in self.products.items()
-        )
-        head = (self.base.shape, self.base.dtype, self.base.tobytes())
-        return (*head, *steps, *more)
+        steps = frozenset((t, s.tobytes()) for t, s in self.slopes.items())
+        more = frozenset((p, tuple(n.flat)) for p, n in self.products.items())
+        return (self.base.shape, self.base.dtype, self.base.tobytes(), steps, more)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -226,6 +232,21 @@ class Between:
     done: set[tuple[Any, ...]] = field(default_factory=set)
     worked: int = 0
     _basis: Basis | None = None
+    _products: Sequence[SizeProduct] | None = None
+
+    @property
+    def products(self) -> Sequence[SizeProduct]:
+        """Those of two extents of one value, at all points but the last."""
+        if self._products is None:
+            typings = self.typings[:-1]
+            shapes = []
+            for v in self.typings[0].env:
+                values = [t.env.get(v, v) for t in typings]
+                if all(w.static for w in values):
+                    shapes.append([w.extents for w in values])
+            basis = replace(self.basis, points=self.points[:-1])
+            self._products = [*known_products(basis, shapes)]
+        return self._products
 
     @property
     def basis(self) -> Basis:
@@ -259,7 +280,11 @@ class Between:
             ):
                 yield from self._worked(op, reads, made, sizes)
 
-    def _fact(self, v: Value, op: Operation) -> Fact:
+    def _fact(
+        self,
+        v: Value,
+        op: Operation,
+    ) -> Fact:
         if v not in self.facts:
             self.facts[v] = self._found(v)
         found = self.facts[v]
@@ -271,7 +296,11 @@ class Between:
         """From all points, or without the last one, at which the function may differ."""
         return self._through(v, len(self.points)) or self._through(v, -1)
 
-    def _through(self, v: Value, count: int) -> Fact | None:
+    def _through(
+        self,
+        v: Value,
+        count: int,
+    ) -> Fact | None:
         typings = self.typings[:count]
         values = [t.env.get(v, v) for t in typings]
         first = values[0]
@@ -280,7 +309,7 @@ class Between:
         shapes = [np.array(w.extents, np.int64) for w in values]
         if len({len(s) for s in shapes}) > 1:
             return None
-        shape = AffineForm.through(self.basis, shapes)
+        shape = AffineForm.through(self.basis, shapes, self.products)
         known = [t.known.get(w) for t, w in zip(typings, values, strict=True)]
         if shape is None:
             return None
@@ -294,7 +323,7 @@ class Between:
             corners = all(is_corner(a, whole) for a in known)
             numbers = CornerForm(whole, shape) if corners else None
         else:
-            numbers = AffineForm.through(self.basis, known)
+            numbers = AffineForm.through(self.basis, known, self.products)
         return None if numbers is None else Fact(first, shape, numbers)
 
     def _branch(self, op: Operation) -> Graph:
@@ -307,7 +336,10 @@ class Between:
         return branch
 
     def _reshaped(
-        self, op: Operation, reads: Sequence[Fact], made: Sequence[Fact]
+        self,
+        op: Operation,
+        reads: Sequence[Fact],
+        made: Sequence[Fact],
     ) -> bool:
         """Whether a shape that sizes change is taken at all sizes, in the same way."""
         if op.qualified not in ("Reshape", "Expand") or len(reads) != 2:
@@ -329,7 +361,10 @@ class Between:
         return reshapes_alike(given, wanted, data.shape.start, least)
 
     def _resized(
-        self, op: Operation, reads: Sequence[Fact], made: Sequence[Fact]
+        self,
+        op: Operation,
+        reads: Sequence[Fact],
+        made: Sequence[Fact],
     ) -> bool:
         """Whether the code computes the positions along each axis that may change.
 
@@ -406,7 +441,11 @@ class Between:
         )
 
 
-def _plain(op: Operation, reads: Sequence[Fact], made: Sequence[Fact]) -> bool:
+def _plain(
+    op: Operation,
+    reads: Sequence[Fact],
+    made: Sequence[Fact],
+) -> bool:
     """Whether the results are affine functions of sizes because the operands are."""
     first, *others = reads
     forms = (form for f in reads for form in (f.shape, f.numbers))
@@ -476,7 +515,12 @@ def _frozen(attribute: Any) -> Any:
     return repr(attribute)
 
 
-def _agrees(v: Value, known: Any, taken: Value, numbers: Any) -> bool:
+def _agrees(
+    v: Value,
+    known: Any,
+    taken: Value,
+    numbers: Any,
+) -> bool:
     if v.dtype is not taken.dtype or v.shape != taken.shape:
         return False
     if known is None or numbers is None:

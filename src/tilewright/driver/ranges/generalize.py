@@ -9,7 +9,7 @@ run the open plan's code.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from tilewright.compute.canonical import canonical
 from tilewright.compute.nodes import CC, Computation
 from tilewright.compute.transforms import environment, map_outputs
 from tilewright.driver.ranges.plan_merger import PlanMerger, differs
+from tilewright.driver.ranges.size_products import known_products
 from tilewright.driver.ranges.size_terms import Basis, Extents, SizeTerm, Terms
 from tilewright.expr.nodes import (
     INDEX,
@@ -52,9 +53,9 @@ def generalize(
     """
     sizes = {name: Var(name, INDEX) for name in bounds}
     basis = Basis.of(points, terms or {name: (SizeTerm(name),) for name in bounds})
-    merger = PlanMerger(basis, sizes)
     if any(len(p.steps) != len(plans[0].steps) for p in plans):
         raise differs(f"plan {graph.name}", "the number of steps")
+    merger = PlanMerger(basis, sizes, known_products(basis, _shapes(plans)))
     ends = [(*p.graph.inputs, *used_constants(p), *p.graph.outputs) for p in plans]
     if len({len(found) for found in ends}) > 1:
         raise differs(f"plan {graph.name}", "the number of constants")
@@ -89,6 +90,13 @@ def generalize(
     )
     made = Graph(first.name, inputs, outputs, (), constants)
     return Plan(made, steps, values, data, open=opened)
+
+
+def _shapes(plans: Sequence[Plan]) -> Iterator[list[tuple[int, ...]]]:
+    """The shapes, in all plans, of each tensor that steps read or write."""
+    for steps in zip(*(p.steps for p in plans), strict=True):
+        for tensors in zip(*((*s.reads, *s.writes) for s in steps), strict=False):
+            yield [b.shape for b in tensors]
 
 
 def equal(plan: Plan, extents: Extents, fixed: Plan) -> bool:
@@ -146,6 +154,12 @@ def _at(plan: Plan, extents: Extents, fixed: Plan) -> Plan:
         if b.static and b.shape != shape and len(b.shape) == len(shape):
             copies[b] = Buffer(b.name, shape, b.dtype, b.scope)
     return at(plan, sizes, copies)
+
+
+def form_of(plan: Plan) -> tuple[Any, ...]:
+    """What plans that can be merged have in common: numbers of Computations and constants."""
+    groups = [(len(g.computations), g.kernel is None) for g in plan.groups]
+    return (len(plan.steps), *groups, len(used_constants(plan)))
 
 
 def difference(plan: Plan, extents: Extents, fixed: Plan) -> str:

@@ -16,7 +16,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from functools import reduce
-from operator import mul
+from operator import add, mul
 from typing import Any, Final
 
 from tilewright.base.dataclass import dataclass
@@ -28,7 +28,13 @@ from tilewright.compute.guards import Ranges, conjuncts, inside, keeps_inside, l
 from tilewright.compute.nodes import Computation, Output
 from tilewright.compute.reducer import Reducer
 from tilewright.compute.transforms import environment
-from tilewright.driver.ranges.size_terms import Basis, Extents, SizeTerm
+from tilewright.driver.ranges.size_products import (
+    Factors,
+    SizeProduct,
+    SizeSum,
+    times_each,
+)
+from tilewright.driver.ranges.size_terms import Basis
 from tilewright.expr.affine import Affine, affine, to_expr
 from tilewright.expr.nodes import (
     INDEX,
@@ -47,6 +53,7 @@ from tilewright.plan.nodes import FusionGroup
 
 # The least number of plans that must have what others lack.
 ENOUGH: Final = 3
+FEW: Final = 3  # numbers that an error shows
 # Marks a plan that lacks what others have at a place.
 ABSENT: Final[Any] = object()
 
@@ -61,37 +68,6 @@ def differs(where: str, what: str) -> UnsupportedError:
     )
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class SizeSum:
-    """A sum of terms with these factors, and a constant."""
-
-    factors: Mapping[SizeTerm, int]
-    constant: int
-
-    @classmethod
-    def through(
-        cls, factors: Mapping[SizeTerm, Any], point: Extents, value: int
-    ) -> SizeSum:
-        """The sum with a given value at a point."""
-        whole = {t: int(c) for t, c in factors.items()}
-        return cls(whole, value - sum(c * t.at(point) for t, c in whole.items()))
-
-    def at(self, extents: Extents) -> int:
-        """The sum at these sizes."""
-        return self.constant + sum(c * t.at(extents) for t, c in self.factors.items())
-
-    def by_size(self, start: Extents) -> list[SizeSum]:
-        """For each size, the sum along it from the start, without common factors."""
-        found = []
-        for size in dict.fromkeys(t.size for t in self.factors):
-            own = {t: c for t, c in self.factors.items() if t.size == size}
-            line = SizeSum.through(own, start, self.at(start))
-            common = math.gcd(line.constant, *own.values())
-            parts = {t: c // common for t, c in own.items()}
-            found.append(SizeSum(parts, line.constant // common))
-        return found
-
-
 def _of(node: Any, name: str) -> Any:
     """A field of a node, or of an absent one."""
     return node if node is ABSENT else getattr(node, name)
@@ -99,13 +75,15 @@ def _of(node: Any, name: str) -> Any:
 
 @dataclass(eq=False, slots=True)
 class PlanMerger:
-    """Merges several plans. sizes: the variables of the open plan, by name.
+    """Merges several plans. sizes: the variables of the open plan, by name. products: that numbers
+    may have as summands.
 
     A place is a tuple of each plan's node or value there; ABSENT for a plan that lacks it.
     """
 
     basis: Basis
     sizes: Mapping[str, Var]
+    products: Mapping[SizeProduct, Factors] = field(default_factory=dict)
     where: str = ""
     _known: dict[Any, Any] = field(default_factory=dict)
     _buffers: dict[tuple[int, Buffer], Buffer] = field(default_factory=dict)
@@ -336,7 +314,8 @@ class PlanMerger:
         return count if first.type is INDEX else Cast(count, first.type)
 
     def _count(self, found: tuple[Any, ...]) -> Expr:
-        """A number, such as a mean's divisor: a sum of terms, or a product of sums."""
+        """A number, such as a mean's divisor: a sum of terms, a product of sums, or a sum of such
+        products."""
         if found not in self._counts:
             self._counts[found] = self._counted(found)
         return self._counts[found]
@@ -357,9 +336,30 @@ class PlanMerger:
         factor = whole[0] // (math.prod(p.at(points[0]) for p in parts) or 1)
         products = (factor * math.prod(p.at(point) for p in parts) for point in points)
         if tuple(products) != whole:
-            raise differs(self.where, f"{list(found)} is not a sum or product of sizes")
+            return self._sum_of_products(form, whole)
         made = reduce(mul, map(self._expr_of, parts))
         return made if factor == 1 else made * factor
+
+    def _sum_of_products(self, form: SizeSum, whole: tuple[int, ...]) -> Expr:
+        """A number that is not the sum along each size, by the products that occur in tensors.
+
+        With m and n for a and b at the start, the change of a * b is n times the change of a, m
+        times that of b, and their product: the sum along each size has the first two.
+        """
+        points = self.basis.points
+        rest = [n - form.at(p) for p, n in zip(points, whole, strict=True)]
+        found = times_each([*self.products], points, rest)
+        if found is None:
+            few = ", ".join(map(str, whole[:FEW]))
+            what = f"a number ({few}, ...) is not a sum of products of two sizes"
+            raise differs(self.where, what)
+        made = []
+        for product, times in found.items():
+            a, b = self.products[product]
+            m, n = a.at(points[0]), b.at(points[0])
+            form = form.plus(a, -times * n).plus(b, -times * m, times * m * n)
+            made.append(self._expr_of(a) * self._expr_of(b) * times)
+        return reduce(add, made, self._expr_of(form))
 
     def _whole(self, found: tuple[Any, ...]) -> tuple[int, ...]:
         """The numbers of all plans from those of some: at a constant distance from a known sum, as

@@ -30,6 +30,7 @@ from tilewright.base.errors import (
     InputError,
     MemoryLimitError,
     ModelError,
+    TilewrightError,
     TilewrightWarning,
     UnsupportedError,
     VerifyError,
@@ -45,8 +46,15 @@ from tilewright.driver.dims import (
 )
 from tilewright.driver.processes import share, workers
 from tilewright.driver.ranges.between import Between
-from tilewright.driver.ranges.generalize import difference, equal, generalize
+from tilewright.driver.ranges.generalize import difference, equal, form_of, generalize
 from tilewright.driver.ranges.open_model import symbolic
+from tilewright.driver.ranges.range_parts import (
+    box_of,
+    cover_of,
+    of_one_form,
+    outside,
+    without_odd,
+)
 from tilewright.driver.ranges.sample_points import (
     compared_in_turn,
     dense_points,
@@ -74,7 +82,7 @@ from tilewright.runtime.threads import thread_count
 
 ALONE: Final = 16  # most combinations with their own code
 NAMED: Final = 4  # most combinations of ranges that count as named one by one
-TOGETHER: Final = 8  # most ranges with shared code
+TOGETHER: Final = 12  # most ranges with shared code
 PERIOD: Final = 32  # longest period of a plan with floors that the graph does not have
 MakePlan = Callable[[Extents, "Questions | None"], Plan]
 
@@ -129,6 +137,7 @@ class ReplayedQuestions:
     in_parts: bool = True
     recording: bool = True
     given: dict[Hashable, int] = field(default_factory=dict)
+    one: set[tuple[str, str]] = field(default_factory=set)
 
     def questions(self) -> Questions:
         """Answers for the passes, starting again at the first question.
@@ -143,11 +152,18 @@ class ReplayedQuestions:
             lambda group: self._answer(self.real.is_profitable, group),
             replace(self.real.costs, key_block=1),
             self._decided,
+            self._merged,
             self.in_parts,
         )
 
     def _decided(self, what: str, here: bool) -> bool:
         return bool(self._again(what, lambda: here))
+
+    def _merged(self, one: str, other: str) -> bool:
+        """Constants of several sizes that are equal at some sizes alone remain several."""
+        if self.recording:
+            self.one.add((one, other))
+        return (one, other) in self.one
 
     def _answer(
         self, ask: Callable[..., Any], group: Sequence[Computation], *more: Any
@@ -269,11 +285,53 @@ def _parts(
     try:
         yield from _together(making, allowed)
     except UnsupportedError as error:
+        making.constants.forget(before)
+        inside = _of_one_form(making, allowed)
+        if inside is not None:
+            yield from _split(making, allowed, inside, alone, error)
+            return
         if not few:
             raise
-        making.constants.forget(before)
         _tell_apart(making, allowed, str(error))
         yield from map(_key, combinations(allowed))
+
+
+def _split(
+    making: RangedBuilder, allowed: Allowed, inside: Allowed, alone: int, why: Exception
+) -> list[Key | SharedModel]:
+    """As `_parts`, of a part of one form and of what is left. Raises `why` if that is too much."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        parts = (inside, *outside(allowed, inside))
+        try:
+            found = [each for part in parts for each in _parts(making, part, alone)]
+            _check_few(
+                [k for k in found if isinstance(k, tuple)],
+                [s for s in found if isinstance(s, SharedModel)],
+            )
+        except UnsupportedError:
+            raise why from None
+    for warning in told:
+        warnings.warn(warning.message, stacklevel=2)
+    return found
+
+
+def _of_one_form(making: RangedBuilder, allowed: Allowed) -> Allowed | None:
+    """A part of the range in which plans have one form; None if that of all of it does not differ,
+    or some sizes are not valid."""
+    opened = [name for name, e in allowed.items() if len(e) > 1]
+    in_parts = are_batches(making.graph, opened)
+    replayed = ReplayedQuestions(making.real, in_parts=in_parts)
+
+    def form(extents: Extents) -> Hashable:
+        plan = making.plan_at(extents, replayed.questions())
+        replayed.recording = False
+        return form_of(plan)
+
+    try:
+        return of_one_form(allowed, form)
+    except TilewrightError:
+        return None
 
 
 def _tell_apart(making: RangedBuilder, allowed: Allowed, why: str) -> None:
@@ -302,16 +360,19 @@ def _together(making: RangedBuilder, allowed: Allowed) -> list[Key | SharedModel
             return list(_sharing(making, allowed, some))
         except UnsupportedError:
             making.constants.forget(before)
-    return list(_sharing(making, allowed, last))
+    return list(_sharing(making, allowed, last, apart=True))
 
 
 def _sharing(
-    making: RangedBuilder, allowed: Allowed, some: bool
+    making: RangedBuilder, allowed: Allowed, some: bool, apart: bool = False
 ) -> Iterator[Key | SharedModel]:
-    """As `_together`, comparing some or all of the combinations."""
+    """As `_together`, comparing some or all of the combinations. apart: many sizes that are left
+    may share other code."""
     assert making.opened is not None
     plan, compared = open_plan(making, allowed, some)
-    inside = _box(making, allowed, compared)
+    inside = box_of(allowed, compared)
+    if inside is None:
+        raise _needs_own(making.extents(pattern(allowed)))
     agreed = [key for key, same in compared.items() if same]
     if count(allowed) <= ALONE and len(agreed) <= NAMED:
         _tell_apart(making, allowed, f"at most {len(agreed)} of them have equal plans")
@@ -322,15 +383,18 @@ def _sharing(
         yield SharedModel(making.opened(_within(plan, allowed, agreed)), covers)
         yield from covers.without
         return
-    covers, odd = _cover(inside, compared)
+    covers, odd = cover_of(inside, compared)
     if some or len(odd) > ALONE:
-        inside = _without_odd(inside, odd, _key(pattern(allowed)))
-        covers, odd = _cover(inside, compared)
+        inside = without_odd(inside, odd, _key(pattern(allowed)))
+        covers, odd = cover_of(inside, compared)
     if odd and (some or len(odd) > ALONE):
         raise _differs(making, plan, dict(zip(allowed, max(odd), strict=True)))
     ends = [*combinations({n: (min(e), max(e)) for n, e in inside.items()})]
     within = _within(plan, allowed, [_key(e) for e in ends])
-    rests = list(_outside(making, allowed, inside))  # before anything is compiled
+    left = max(len(e) - len(inside[name]) for name, e in allowed.items())
+    if left > ALONE and not apart:
+        raise _needs_own(making.extents(pattern(allowed)))
+    rests = list(outside(allowed, inside))  # before anything is compiled
     yield SharedModel(making.opened(within), Cover(covers.extents, odd))
     yield from odd
     for rest in rests:
@@ -351,80 +415,6 @@ def _within(plan: Plan, allowed: Allowed, keys: Collection[Key]) -> Plan:
 
 def _key(extents: Extents) -> Key:
     return tuple(extents.values())
-
-
-def _box(
-    making: RangedBuilder, allowed: Allowed, compared: Mapping[Key, bool]
-) -> dict[str, Collection[int]]:
-    """The interval of each dimension around the pattern in which all compared sizes agree.
-
-    The other dimensions are as in the pattern.
-    """
-    start = _key(pattern(allowed))
-    found: dict[str, Collection[int]] = {}
-    for axis, (name, extents) in enumerate(allowed.items()):
-        line = {
-            key[axis]: same
-            for key, same in compared.items()
-            if key[:axis] + key[axis + 1 :] == start[:axis] + start[axis + 1 :]
-        }
-        wrong = [n for n, same in line.items() if not same]
-        below = max((n for n in wrong if n < start[axis]), default=-1)
-        above = min((n for n in wrong if n > start[axis]), default=max(extents) + 1)
-        right = [n for n, same in line.items() if same and below < n < above]
-        if not right:
-            raise _needs_own(making.extents(dict(zip(allowed, start, strict=True))))
-        ends = range(min(right), max(right) + 1)
-        found[name] = (
-            ends
-            if isinstance(extents, range)
-            else tuple(n for n in extents if n in ends)
-        )
-    return found
-
-
-def _cover(
-    inside: Allowed, compared: Mapping[Key, bool]
-) -> tuple[Cover, frozenset[Key]]:
-    """The cover of the box, and the combinations in it that do not agree."""
-    covers = Cover(tuple(inside.values()), frozenset())
-    odd = frozenset(k for k, same in compared.items() if k in covers and not same)
-    return covers, odd
-
-
-def _without_odd(
-    inside: Allowed, odd: Collection[Key], start: Key
-) -> dict[str, Collection[int]]:
-    """Cut the box at its ends to exclude odd combinations, if possible, but not the pattern."""
-    left = {name: list(extents) for name, extents in inside.items()}
-    for key in sorted(odd):
-        if not all(n in e for n, e in zip(key, left.values(), strict=True)):
-            continue
-        for value, kept, extents in zip(key, start, left.values(), strict=True):
-            if value != kept and value in (extents[0], extents[-1]):
-                extents.remove(value)
-                break
-    return {
-        name: range(e[0], e[-1] + 1) if isinstance(inside[name], range) else tuple(e)
-        for name, e in left.items()
-    }
-
-
-def _outside(
-    making: RangedBuilder, allowed: Allowed, inside: Allowed
-) -> Iterator[Allowed]:
-    """The allowed sizes outside the box, as disjoint parts with one dimension fixed."""
-    before: dict[str, Collection[int]] = {}
-    names = list(allowed)
-    for n, name in enumerate(names):
-        after = {later: allowed[later] for later in names[n + 1 :]}
-        left = [value for value in allowed[name] if value not in inside[name]]
-        if len(left) > ALONE:
-            first = {k: min(e) for k, e in allowed.items()} | {name: left[0]}
-            raise _needs_own(making.extents(first), len(left))
-        for value in left:
-            yield {**before, name: (value,), **after}
-        before[name] = inside[name]
 
 
 def open_plan(
@@ -557,7 +547,7 @@ def _check_countable(graph: Graph, allowed: Allowed, deciding: Sequence[Value]) 
                 )
 
 
-def _check_few(single: Mapping[Key, Any], shared: Sequence[Any]) -> None:
+def _check_few(single: Collection[Key], shared: Sequence[Any]) -> None:
     if len(single) > ALONE or len(shared) > TOGETHER:
         raise UnsupportedError(
             f"over {ALONE} combinations of extents, or over {TOGETHER} ranges of extents, need "
@@ -567,11 +557,9 @@ def _check_few(single: Mapping[Key, Any], shared: Sequence[Any]) -> None:
         )
 
 
-def _needs_own(first: Extents, more: int | None = None) -> UnsupportedError:
-    number = "" if more is None else f"{more} "
+def _needs_own(first: Extents) -> UnsupportedError:
     return UnsupportedError(
-        f"{number}combinations of extents need separate code, which at most {ALONE} can have; "
-        f"one is {dict(first)}",
+        f"more than {ALONE} combinations of extents need separate code; one is {dict(first)}",
         code="TW-JIT",
         hint=DimsHint(FEWER),
     )

@@ -74,14 +74,13 @@ def compared_points(
     """
     start = points[0]
     lines = _lines(allowed, start, terms).items()
-    alone = ({**start, name: n} for name, line in lines for n in line)
-    found: list[Extents] = [*points, *alone]
+    found: list[Extents] = [{**start, name: n} for name, line in lines for n in line]
     if len(terms) > 1:
         chance = random.Random(0)
         found += _corners(allowed)
         for _ in range(SAMPLED // 4):
             found.append({n: chance.choice(list(e)) for n, e in allowed.items()})
-    return found
+    return [*points, *found]
 
 
 def _lines(allowed: Allowed, start: Extents, terms: Terms) -> dict[str, list[int]]:
@@ -176,12 +175,20 @@ def _telling(
     return list(known)
 
 
-def pattern(
-    allowed: Allowed,
-) -> dict[str, int]:
+def pattern(allowed: Allowed) -> dict[str, int]:
     """The pattern. It is not at an end of a range, where a plan may have another form, as for an
-    extent of 1."""
-    return {name: middle(extents, 2) for name, extents in allowed.items()}
+    extent of 1.
+
+    Nor are two of its sizes equal: constants of one size each, such as the weights of a resize
+    along both axes, would be equal, too, and be one in the plan. The last dimensions take others.
+    """
+    found: dict[str, int] = {}
+    for name, extents in allowed.items():
+        wished = middle(extents, 2)
+        values = sorted(extents, key=lambda n: (abs(n - wished), n))
+        free = (n for n in values if n not in found.values())
+        found[name] = next(free, wished) if len(values) > 1 else wished
+    return found
 
 
 def first_points(

@@ -41,6 +41,8 @@ class Trait(Flag):
     #: Gives real numbers for integers with a scale. Rules look for the integers, so it is not
     #: folded while types are inferred.
     DEQUANTIZES = auto()
+    #: Is there to be computed in each call: not folded.
+    LATE = auto()
     #: The operands may be floats of different types: its Computations convert them.
     MIXES_TYPES = auto()
 
@@ -56,4 +58,5 @@ CHANGES_AXES = Trait.CHANGES_AXES
 STACKS = Trait.STACKS
 IMPURE = Trait.IMPURE
 DEQUANTIZES = Trait.DEQUANTIZES
+LATE = Trait.LATE
 MIXES_TYPES = Trait.MIXES_TYPES

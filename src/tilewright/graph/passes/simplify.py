@@ -6,7 +6,7 @@ states the condition that it decides.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from tilewright.graph.folding import as_typed, may_fold
 from tilewright.graph.infer import FallbackProvider, run_operation
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.registry import has_trait, native_dtype
-from tilewright.graph.ops.traits import IMPURE
+from tilewright.graph.ops.traits import IMPURE, LATE
 
 FOLD_BYTES = 64 << 20  # a folded result may be this large, or as large as its operands
 
@@ -39,7 +39,7 @@ def fold_constants(
     for op in graph.operations:
         limits.check()
         arrays = results = None
-        stays = op.subgraphs or has_trait(op, IMPURE) or op.qualified in keep
+        stays = op.subgraphs or has_trait(op, IMPURE | LATE) or op.qualified in keep
         if not stays and _foldable(op, constants):
             given = [None if v is None else constants[v] for v in op.inputs]
             results = run_operation(op, given, fallback)
@@ -106,14 +106,19 @@ def renamed(op: Operation, swap: Mapping[Value, Value]) -> Operation:
     )
 
 
-def merge_repeated(graph: Graph) -> Graph:
+Merged = Callable[[str, str], bool]
+
+
+def merge_repeated(graph: Graph, merged: Merged | None = None) -> Graph:
     """Common subexpression elimination: merge operations with equal operands and attributes.
 
     Same operator of the same version, operands, attributes (their types and bits included) and
     result types, no random numbers: same results. Constants of the same type and bits are the same
     operand. Model outputs and results that a subgraph reads remain separate values.
+
+    merged: whether two constants that are equal, by name, may be one; None: they may.
     """
-    swap = _equal_constants(graph)
+    swap = _equal_constants(graph, merged)
     seen: dict[tuple[Any, ...], Operation] = {}
     kept: list[Operation] = []
     inside = captured(graph)
@@ -140,7 +145,7 @@ def merge_repeated(graph: Graph) -> Graph:
     return graph.with_operations(kept)
 
 
-def _equal_constants(graph: Graph) -> dict[Value, Value]:
+def _equal_constants(graph: Graph, merged: Merged | None) -> dict[Value, Value]:
     """Map each constant to the first one of the same type and bits.
 
     Whatever its size: masks that are equal at all sizes of a range are one at each of them.
@@ -154,7 +159,7 @@ def _equal_constants(graph: Graph) -> dict[Value, Value]:
         known = arrays.first(array)
         key = (_type(v), id(known))
         same = first.setdefault(key, v)
-        if same is not v:
+        if same is not v and (merged is None or merged(same.name, v.name)):
             swap[v] = same
     return swap
 

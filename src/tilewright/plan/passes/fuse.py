@@ -36,6 +36,7 @@ from tilewright.expr.interp import evaluate
 from tilewright.expr.nodes import Buffer, Call, Const, Div, Expr, Load, Select, Var
 from tilewright.ir.node import Node, postorder
 from tilewright.plan.nodes import DefUse, FusionGroup, Step, joined, merge
+from tilewright.plan.questions import Decided, at_this_size
 
 MAX_NODES = (
     300  # nodes of a fused value; beyond this, code size costs more than memory traffic
@@ -50,13 +51,17 @@ Rule = Callable[[FusionGroup, FusionGroup, Buffer], FusionGroup | None]
 
 
 def fuse(
-    groups: Sequence[Step], outputs: frozenset[Buffer], repeated: int
+    groups: Sequence[Step],
+    outputs: frozenset[Buffer],
+    repeated: int,
+    decided: Decided = at_this_size,
 ) -> list[Step]:
     """The groups after all three rules. `outputs`: the buffers that must exist in memory.
 
-    repeated: how often cheap arithmetic may be recomputed instead of storing its result.
+    repeated: how often cheap arithmetic may be recomputed instead of storing its result. decided:
+    as in `Questions`, about what is recomputed more often.
     """
-    out = _inline_maps(list(groups), outputs, repeated)
+    out = _inline_maps(list(groups), outputs, repeated, decided=decided)
     out = _attach(out, outputs, _epilogue)
     out = _attach(out, outputs, _prologue)
     return without_unused(out, outputs)
@@ -186,6 +191,7 @@ def _inline_maps(
     outputs: frozenset[Buffer],
     repeated: int,
     eligible: Callable[[Computation], bool] = lambda computation: True,
+    decided: Decided = at_this_size,
 ) -> list[Step]:
     flow = DefUse(groups)
     place: dict[Step, int] = {s: n for n, s in enumerate(groups)}
@@ -206,7 +212,7 @@ def _inline_maps(
         producer = group.computations[0]
         if any(c.kernel is not None for c in consumers) or not consumers:
             continue
-        if not _pays(producer, consumers, repeated):
+        if not _pays(producer, consumers, repeated, decided):
             continue
         merged = [_inlined(producer, c) for c in consumers]
         if any(m is None for m in merged):
@@ -235,7 +241,10 @@ def _inline_maps(
 
 
 def _pays(
-    producer: Computation, consumers: Sequence[FusionGroup], repeated: int
+    producer: Computation,
+    consumers: Sequence[FusionGroup],
+    repeated: int,
+    decided: Decided,
 ) -> bool:
     """Whether inlining a map into its consumers pays.
 
@@ -247,7 +256,8 @@ def _pays(
         return True
     if len(consumers) != 1 or not (moves or consumers[0].is_map):
         return False
-    return not _recomputes(producer, consumers[0], repeated)
+    often = _recomputes(producer, consumers[0], repeated)
+    return not decided(f"{producer.outputs[0].tensor.name} is kept", often)
 
 
 def _recomputes(producer: Computation, consumer: FusionGroup, repeated: int) -> bool:
