@@ -7,6 +7,7 @@ packed, as long as they are the same tensors with the same contents.
 
 from __future__ import annotations
 
+import math
 import threading
 import warnings
 from collections.abc import Callable, Sequence
@@ -255,7 +256,8 @@ def _unchanged(known: State, given: State) -> bool:
 def _order(held: Any) -> list[int] | None:
     """The axes of a result from the outermost in memory; None if they are in order.
 
-    PyTorch makes views of results with the strides that it predicted.
+    PyTorch makes views of results with the strides that it predicted. Expanded axes, which have
+    none, are the outermost: pairs of complex numbers stay together.
     """
     if not hasattr(held, "stride"):
         return None
@@ -263,9 +265,10 @@ def _order(held: Any) -> list[int] | None:
     if any(n is None for n in strides):
         return None
     axes = [a for a, n in enumerate(held.shape) if type(n) is not int or n != 1]
-    if axes == sorted(axes, key=lambda a: -strides[a]):
+    places = [-n or -math.inf for n in strides]
+    if axes == sorted(axes, key=places.__getitem__):
         return None
-    return sorted(range(len(strides)), key=lambda a: -strides[a])
+    return sorted(range(len(strides)), key=places.__getitem__)
 
 
 def _as_described(found: Any, about: Any, order: list[int] | None) -> Any:
