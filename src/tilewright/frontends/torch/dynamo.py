@@ -27,8 +27,13 @@ from tilewright.frontends.torch.aten.rules import name_of
 from tilewright.frontends.torch.checks import checks_last, passed, token_count
 from tilewright.frontends.torch.complex_edges import real_edges
 from tilewright.frontends.torch.drawn import check_drawn, draws_first
-from tilewright.frontends.torch.parts import DRAWN_BY_TORCH, Parts, left_to_torch
-from tilewright.frontends.torch.shared import distinct
+from tilewright.frontends.torch.parts import (
+    DRAWN_BY_TORCH,
+    Parts,
+    is_ordered,
+    left_to_torch,
+)
+from tilewright.frontends.torch.shared import are_said, distinct
 from tilewright.frontends.torch.sized import is_open, numbers_of, open_places, sized
 from tilewright.graph.nodes import Graph
 
@@ -78,7 +83,7 @@ def _function(
     compile: Compile,
     settings: ImportSettings,
 ) -> Callable[..., Any]:
-    """The function that runs a graph, apart from single operators that PyTorch runs.
+    """The function that runs a graph, apart from single operators that PyTorch runs, and views.
 
     If one has no rule, a warning names it.
     """
@@ -87,7 +92,7 @@ def _function(
         return CapturedGraph(module, frozen, compile, settings)
 
     left = {name_of(n.target) for n in left_to_torch(module)}
-    if not left:
+    if not left and (is_ordered(module) or are_said(module)):
         return make(module, frozen)
     unknown = left.difference(DRAWN_BY_TORCH)
     absent = {name: at for name, at in missing(module).items() if name in unknown}
