@@ -174,7 +174,7 @@ class CapturedGraph:
             run = self._compiled(args)
             if not self._draws:
                 return run
-            return lambda *given: run(*given, *(draw() for draw in self._draws))
+            return lambda *given: run(*given, *self._drawn(given))
         except UnsupportedError as error:
             if self._open and not any(map(_of_tensors, missing(self._module))):
                 self._sized = {}
@@ -186,6 +186,11 @@ class CapturedGraph:
             )
             module: Callable[..., Any] = self._whole
             return module
+
+    def _drawn(self, args: Sequence[Any]) -> list[Any]:
+        """The random numbers of a call."""
+        numbers = numbers_of(self._open, args)
+        return [draw(numbers) for draw in self._draws]
 
     def _of_size(
         self, graphs: dict[tuple[int, ...], CapturedGraph], args: Sequence[Any]
