@@ -459,18 +459,26 @@ def test_a_sum_of_sizes():
         torch.testing.assert_close(run(*given), function(*given))
 
 
-@pytest.mark.filterwarnings("ignore:.*fall back to the host.*DFT")
-def test_real_transforms_of_batches():
-    """The extent of a complex tensor is that of its parts. An inverse transform runs on the host,
-    not in PyTorch.
-    """
+def inverse_transforms(a):
+    """Of halves, of several axes, of other lengths, and of all numbers."""
+    half = torch.fft.rfft2(a)
+    whole = torch.fft.ifft2(torch.fft.fft(a), norm="ortho")
+    back = torch.fft.irfft(half, n=7, norm="forward"), torch.fft.irfft(half, n=1)
+    return torch.fft.irfft2(half * (1 + 0.5j)), *back, whole.real, whole.imag
 
-    def function(a):
-        return torch.fft.irfft2(torch.fft.rfft2(a))
 
-    run = torch.compile(function, backend=backend, dynamic=True)
+def test_inverse_transforms_are_native():
+    """A warning says what falls back to the host: it is an error. So are their gradients."""
+    warnings.simplefilter("error", TilewrightWarning)
+    run = torch.compile(inverse_transforms, backend=backend, dynamic=True)
     for n in (2, 3):
-        torch.testing.assert_close(run(x(n, 4, 6)), function(x(n, 4, 6)))
+        found = []
+        for f in (run, inverse_transforms):
+            a = x(n, 4, 6).requires_grad_()
+            parts = f(a)
+            loss = sum(p.square().sum() for p in parts)
+            found.append([*parts, *torch.autograd.grad(loss, a)])
+        torch.testing.assert_close(*found, atol=1e-4, rtol=1e-4)
 
 
 def test_drawn_slopes():
