@@ -94,3 +94,24 @@ def test_the_direction_of_complex_numbers():
     z = torch.tensor(given, dtype=torch.complex64)
     run = torch.compile(torch.sgn, backend=backend)
     torch.testing.assert_close(run(z), torch.sgn(z.to(torch.complex128)).to(z.dtype))
+
+
+def test_powers_of_zero():
+    """PyTorch's are not numbers here, as their logarithms are infinite."""
+    z = torch.zeros(3, dtype=torch.complex64)
+    powers = torch.tensor([0j, 2, 1 + 1j])
+    run = torch.compile(torch.pow, backend=backend)
+    torch.testing.assert_close(run(z, powers), torch.tensor([1 + 0j, 0, 0]))
+
+
+@pytest.mark.parametrize("axes", [(0, 1), (1,)], ids=str)
+def test_gradients_of_sums_of_complex_numbers(axes):
+    """They are expanded: pairs of numbers stay together in memory."""
+    found = []
+    z = numbers(3, 4)
+    for f in (torch.compile(torch.sum, backend=backend), torch.sum):
+        given = z.clone().requires_grad_()
+        y = f(given, axes)
+        loss = (y.real * y.imag).sum()
+        found.append(torch.autograd.grad(loss, given))
+    torch.testing.assert_close(*found)

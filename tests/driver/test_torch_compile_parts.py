@@ -236,3 +236,66 @@ def test_views_of_what_another_part_has_made_share_its_memory():
     found = torch.compile(function, backend=backend, dynamic=True)(torch.randn(4, 5))
     found[2].fill_(7.0)
     assert bool((found[1] == 7.0).all())
+
+
+def parts_of_sums(x):
+    """Every second row has as many elements as x, which no extent of the sums says alone."""
+    y = torch.cat([x, x + 1])
+    drawn = torch.poisson(y.abs())
+    z = y * 2
+    even, odd = z[::2], z[1::2]
+    return z, even, odd, z.view(-1), drawn, drawn[::2], *z.split(2)[:2]
+
+
+def first_rows(x, count):
+    """Views of as many rows as a tensor says."""
+    k = count.item()
+    torch._check(k >= 0)
+    torch._check(k <= x.shape[0])
+    y = x * 2
+    return y, y.narrow(0, 0, k), y.narrow(0, 0, k).unsqueeze(0)
+
+
+def places(found):
+    """Which results share memory, and where they start in it."""
+    memory = [t.untyped_storage().data_ptr() for t in found]
+    return [(memory.index(m), t.storage_offset()) for m, t in zip(memory, found)]
+
+
+VIEWS = {
+    "of parts": (parts_of_sums,),
+    "of a number of rows": (first_rows, torch.tensor(3)),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", VIEWS)
+@torch._dynamo.config.patch(capture_scalar_outputs=True)
+def test_results_share_memory_as_in_pytorch(name, dynamic):
+    function, *rest = VIEWS[name]
+    run = torch.compile(function, backend=backend, dynamic=dynamic)
+    for rows in (4, 6):
+        x = torch.randn(rows, 3)
+        torch.manual_seed(1)
+        found = run(x, *rest)
+        torch.manual_seed(1)
+        wanted = function(x, *rest)
+        torch.testing.assert_close(found, wanted)
+        assert places(found) == places(wanted)
+        assert [f.stride() for f in found] == [w.stride() for w in wanted]
+
+
+def test_views_of_results_that_later_parts_take_are_also_computed():
+    """A part computes its own copy of a view, and PyTorch makes the one that is a result."""
+
+    def function(x):
+        y = x.exp()
+        rows = y[1:]
+        return y, rows, torch.igamma(rows * 2, rows)
+
+    module = traced(function, torch.rand(3, 2))
+    parts = Parts(module, (), lambda module, frozen: module)
+    x = torch.rand(3, 2)
+    found = parts(x)
+    torch.testing.assert_close(found, function(x))
+    assert places(found) == [(0, 0), (0, 2), (2, 0)]

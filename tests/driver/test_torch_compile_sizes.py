@@ -10,6 +10,7 @@ import pytest
 from tilewright.base.errors import TilewrightWarning
 from tilewright.driver.torch_backend import backend
 from tilewright.frontends.torch import dynamo
+from tilewright.frontends.torch.aten.decompositions import decompositions
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -101,17 +102,38 @@ def test_pooled_and_resized_batches(captures):
     assert len(captures) == 1
 
 
-def test_dropout_of_batches_draws_what_torch_draws(captures):
-    def function(x):
-        return torch.rand_like(x) + x
+def random_shapes(x):
+    """Shapes and strides of x, sums and products of its extents, and the order of its rows."""
+    n, m = x.shape
+    kept = F.dropout(x.T @ x, 0.3), torch.bernoulli(x.sigmoid())
+    others = (
+        torch.rand(2 * n + 1, 3),
+        torch.randint(0, 9, (n * m,)),
+        torch.rand_like(x.T),
+    )
+    return torch.rand_like(x) + x, *kept, *others, x[torch.randperm(n)]
 
-    run = torch.compile(function, backend=backend, dynamic=True)
-    for n in (3, 5, 2):
-        x, found = torch.randn(n, 4), []
-        for f in (run, function):
-            torch.manual_seed(n)
-            found.append(f(x))
-        torch.testing.assert_close(*found)
+
+def test_random_numbers_of_batches_are_those_of_torch(captures, monkeypatch):
+    """They are drawn in the shapes of each call, for one graph."""
+    from torch._functorch.aot_autograd import make_boxed_func
+
+    monkeypatch.setattr(dynamo, "sized", None)
+
+    def decomposed(module, inputs):
+        make = lambda graph, given: make_boxed_func(graph)  # noqa: E731
+        prepare = torch._dynamo.backends.common.aot_autograd(
+            fw_compiler=make, decompositions=decompositions()
+        )
+        return prepare(module, inputs)
+
+    found = []
+    for compiler in (backend, decomposed):
+        torch._dynamo.reset()
+        run = torch.compile(random_shapes, backend=compiler, dynamic=True)
+        torch.manual_seed(1)
+        found.append([run(torch.randn(n, m)) for n, m in ((3, 4), (5, 4), (2, 7))])
+    torch.testing.assert_close(*found)
     assert len(captures) == 1
 
 
@@ -130,7 +152,7 @@ def test_few_sizes_are_kept(captures, monkeypatch):
     )
 
     def function(x):
-        return torch.rand_like(x) + x
+        return torch.eye(x.shape[0])[:, :1] + x  # the number of rows has to be known
 
     run = torch.compile(function, backend=backend, dynamic=True)
     for n in (3, 5, 3, 7, 3, 5):
@@ -150,7 +172,7 @@ def test_threads_that_call_at_once_make_one_graph_for_a_size(monkeypatch):
         return one(module, numbers)
 
     def function(x):
-        return torch.rand_like(x) * 0 + x
+        return torch.eye(x.shape[0])[:, :1] * 0 + x
 
     run = torch.compile(function, backend=backend, dynamic=True)
     run(torch.ones(3, 4))

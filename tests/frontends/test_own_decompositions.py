@@ -18,6 +18,7 @@ from tilewright.base.errors import TilewrightWarning  # noqa: E402
 from tilewright.driver.torch_backend import backend  # noqa: E402
 from tilewright.frontends.torch.aten.own.table import own_decompositions  # noqa: E402
 
+T = torch.tensor
 NAN, INF = float("nan"), float("inf")
 FLOATS = (
     *(0.0, -0.0, 1.0, -1.0, 1.5, -2.5, 0.3, 1024.0, 2e-38, 3.4e38, INF, -INF, NAN),
@@ -147,6 +148,9 @@ BAGS = {
     "means": {"mode": "mean", "padding_idx": 1},
     "all offsets": {"mode": "mean", "include_last_offset": True},
     "factors": {"mode": "sum", "padding_idx": 1, "per_sample_weights": x(8)},
+    "maxima": {"mode": "max"},
+    "maxima, some skipped": {"mode": "max", "padding_idx": 1},
+    "maxima, all offsets": {"mode": "max", "include_last_offset": True},
 }
 
 
@@ -171,11 +175,10 @@ def test_bags_of_embeddings_are_trained(name):
     torch.testing.assert_close(*found)
 
 
-@pytest.mark.parametrize("how", [{"mode": "max"}, {"scale_grad_by_freq": True}])
-def test_other_bags_are_left_to_torch(how):
+def test_bags_by_frequency_are_left_to_torch():
     def function(weight):
         rows, offsets = torch.tensor([0, 1, 1, 5]), torch.tensor([0, 3])
-        return F.embedding_bag(rows, weight, offsets, **how)
+        return F.embedding_bag(rows, weight, offsets, scale_grad_by_freq=True)
 
     weight, found = x(7, 3).requires_grad_(), []
     run = torch.compile(function, backend=backend)
@@ -202,6 +205,53 @@ def trained(function, *given):
         found.append([y, *gradients])
     torch.testing.assert_close(*found, equal_nan=True)
     return found[0]
+
+
+@pytest.mark.parametrize("initial", [None, 1.5])
+@pytest.mark.parametrize("reduce", ["sum", "mean", "max", "min", "prod"])
+def test_segments_of_rows_are_reduced(reduce, initial):
+    """The second one is empty; equal maxima share the gradient. Of products it is PyTorch's."""
+    counts = torch.tensor([2, 0, 1, 3])
+    rows = torch.tensor([[1.0, 2], [3, 2], [-1, 5], [0.5, 0.5], [0.5, 7], [-2, 7]])
+
+    def function(a):
+        found = torch.segment_reduce(a, reduce, lengths=counts, initial=initial)
+        return found.nan_to_num(0, 0, 0)
+
+    with warnings.catch_warnings():
+        if reduce == "prod":
+            warnings.filterwarnings("ignore", "PyTorch runs a graph.*segment_reduce_b")
+        trained(function, rows)
+
+
+def test_rows_behind_the_last_segment_are_in_none():
+    def function(a):
+        count = torch.tensor([1, 2])
+        return torch.segment_reduce(a, "max", lengths=count, unsafe=True)
+
+    trained(function, x(5, 3))
+    trained(lambda a: torch.segment_reduce(a, "sum", offsets=T([0, 1, 1, 4])), x(4))
+
+
+@pytest.mark.parametrize("upper", [True, False])
+@pytest.mark.parametrize("transpose", [True, False])
+def test_triangular_systems_by_their_older_name(upper, transpose):
+    def function(a, b):
+        return torch.triangular_solve(b, a, upper, transpose, upper == transpose)[0]
+
+    trained(function, x(2, 3, 3) + 3 * torch.eye(3), x(2, 3, 4))
+
+
+def test_windows_and_frequencies_are_constants():
+    def windows(a):
+        held = torch.bartlett_window(5), torch.hamming_window(5, False, 0.5, 0.4)
+        others = torch.kaiser_window(5, False, 3.0), torch.fft.fftfreq(5, 0.5)
+        short = torch.hamming_window(5, dtype=torch.bfloat16)
+        return torch.stack([*held, *others, torch.fft.rfftfreq(8)]) * a, short
+
+    given = (x(5),)
+    program = torch.export.export(Function(windows), given)
+    check(program, given, windows(*given))
 
 
 STEPS = torch.tensor([0.1, 0.2, 0.3])
@@ -409,18 +459,26 @@ def test_a_sum_of_sizes():
         torch.testing.assert_close(run(*given), function(*given))
 
 
-@pytest.mark.filterwarnings("ignore:.*fall back to the host.*DFT")
-def test_real_transforms_of_batches():
-    """The extent of a complex tensor is that of its parts. An inverse transform runs on the host,
-    not in PyTorch.
-    """
+def inverse_transforms(a):
+    """Of halves, of several axes, of other lengths, and of all numbers."""
+    half = torch.fft.rfft2(a)
+    whole = torch.fft.ifft2(torch.fft.fft(a), norm="ortho")
+    back = torch.fft.irfft(half, n=7, norm="forward"), torch.fft.irfft(half, n=1)
+    return torch.fft.irfft2(half * (1 + 0.5j)), *back, whole.real, whole.imag
 
-    def function(a):
-        return torch.fft.irfft2(torch.fft.rfft2(a))
 
-    run = torch.compile(function, backend=backend, dynamic=True)
+def test_inverse_transforms_are_native():
+    """A warning says what falls back to the host: it is an error. So are their gradients."""
+    warnings.simplefilter("error", TilewrightWarning)
+    run = torch.compile(inverse_transforms, backend=backend, dynamic=True)
     for n in (2, 3):
-        torch.testing.assert_close(run(x(n, 4, 6)), function(x(n, 4, 6)))
+        found = []
+        for f in (run, inverse_transforms):
+            a = x(n, 4, 6).requires_grad_()
+            parts = f(a)
+            loss = sum(p.square().sum() for p in parts)
+            found.append([*parts, *torch.autograd.grad(loss, a)])
+        torch.testing.assert_close(*found, atol=1e-4, rtol=1e-4)
 
 
 def test_drawn_slopes():

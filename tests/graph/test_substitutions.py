@@ -57,6 +57,28 @@ def test_a_crop_is_not_a_convolutions_padding(first: int, left: int) -> None:
     assert len(after.operations) == left
 
 
+@pytest.mark.parametrize(
+    ("left", "right", "products"),
+    [
+        (("2,3", "2,4"), ("3,5", "4,5"), 1),
+        (("2,3", "2,4"), ("3", "4"), 2),  # vectors
+        (("7,2,3", "2,4"), ("3,5", "4,5"), 2),  # one for seven
+        (("2,3", "2,4"), ("3,5", "7,4,5"), 2),
+    ],
+)
+def test_sums_of_products_that_fit_are_one_product(
+    left: tuple[str, str], right: tuple[str, str], products: int
+) -> None:
+    x, y = left
+    z, w = right
+    source = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 21]>
+      blocks (float[{x}] x, float[{y}] y, float[{z}] z, float[{w}] w) => (float s)
+      {{ a = MatMul(x, z) b = MatMul(y, w) s = Add(a, b) }}""")
+    (rule,) = [r for r in SUBSTITUTIONS if r.name == "product-of-blocks"]
+    after = rewrite(load(source.SerializeToString()), [rule])
+    assert [o.op_type for o in after.operations].count("MatMul") == products
+
+
 @pytest.fixture
 def any_counterexample(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first one will do: a small one takes many more draws."""

@@ -7,25 +7,29 @@ graph's order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from tilewright.base.errors import UnsupportedError
 from tilewright.frontends.torch.aten.importer import nodes
 from tilewright.frontends.torch.aten.operators.random import is_random
 from tilewright.frontends.torch.aten.rules import name_of
+from tilewright.frontends.torch.sized import Numbers, is_open, known, open_places
 
-Draw = Callable[[], Any]
+# Draws for a call, by the numbers of its open extents.
+Draw = Callable[[Numbers], Any]
 
 
 def draws_first(module: Any) -> tuple[Any, Sequence[Draw]]:
     """A graph whose last inputs are its random numbers, and a function that draws them per call.
 
-    A graph that draws nothing is unchanged; a draw in a shape known only at run time stays.
+    A graph that draws nothing is unchanged; a draw in a shape that its inputs do not say stays.
     """
     import torch
 
-    found = [n for n in module.graph.nodes if _draw(n) is not None]
+    said = {expression for _, _, expression in open_places(module)}
+    draws_of = {n: _draw(n, said) for n in module.graph.nodes}
+    found = [n for n, draw in draws_of.items() if draw is not None]
     if not found:
         return module, ()
     graph = torch.fx.Graph()
@@ -45,7 +49,7 @@ def draws_first(module: Any) -> tuple[Any, Sequence[Draw]]:
         placed.meta = dict(node.meta)
         copied.replace_all_uses_with(placed)
         graph.erase_node(copied)
-        draws.append(_draw(node))
+        draws.append(draws_of[node])
         last = [placed]
     return torch.fx.GraphModule(module, graph), [d for d in draws if d is not None]
 
@@ -64,35 +68,50 @@ def check_drawn(module: Any) -> None:
             )
 
 
-def _draw(node: Any) -> Draw | None:
+def _draw(node: Any, said: Collection[Any]) -> Draw | None:
     """A function that draws for a node; None if it does not draw, or in an unknown shape.
 
-    Of its tensors, an operator that draws reads shapes and strides only. A number that the graph
-    computes is unknown before it runs.
+    said: the open extents, as symbols, that the graph's inputs have. Of its tensors, an operator
+    that draws reads shapes and strides only. A number that the graph computes is unknown before it
+    runs.
     """
     import torch
 
     if node.op != "call_function" or not is_random(name_of(node.target)):
         return None
     like = {n: n.meta["val"] for n in node.all_input_nodes}
-    about = [node.meta["val"], *like.values()]
-    if not all(map(_is_placed, about)):
+    if not hasattr(node.meta["val"], "stride"):
+        return None
+    if not all(_is_said(held, said) for held in (node.meta["val"], *like.values())):
         return None
 
-    def draw() -> Any:
-        made = {
-            n: torch.empty_strided(t.shape, t.stride(), dtype=t.dtype)
-            for n, t in like.items()
-        }
+    def draw(numbers: Numbers) -> Any:
+        def numbered(given: Sequence[Any]) -> list[int]:
+            return [known(n, numbers) for n in given]
+
+        made = {}
+        for n, held in like.items():
+            if hasattr(held, "stride"):
+                size = numbered(held.shape)
+                stride = numbered(held.stride())
+                made[n] = torch.empty_strided(size, stride, dtype=held.dtype)
+            else:
+                (made[n],) = numbered([held])
         args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), made.__getitem__)
         return node.target(*args, **kwargs)
 
     return draw
 
 
-def _is_placed(held: Any) -> bool:
-    """Whether it is a tensor of a processor's memory, with known extents."""
+def _is_said(held: Any, said: Collection[Any]) -> bool:
+    """Whether it is a number, or a tensor of a processor's memory, of extents that are known."""
     if not hasattr(held, "stride"):
+        numbers = [held]
+    elif held.device.type == "cpu":
+        numbers = [*held.shape, *held.stride()]
+    else:
         return False
-    numbers = [*held.shape, *held.stride()]
-    return held.device.type == "cpu" and all(type(n) is int for n in numbers)
+    return all(
+        n.node.expr.free_symbols.issubset(said) if is_open(n) else type(n) is int
+        for n in numbers
+    )

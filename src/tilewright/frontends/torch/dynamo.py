@@ -7,6 +7,7 @@ packed, as long as they are the same tensors with the same contents.
 
 from __future__ import annotations
 
+import math
 import threading
 import warnings
 from collections.abc import Callable, Sequence
@@ -26,8 +27,13 @@ from tilewright.frontends.torch.aten.rules import name_of
 from tilewright.frontends.torch.checks import checks_last, passed, token_count
 from tilewright.frontends.torch.complex_edges import real_edges
 from tilewright.frontends.torch.drawn import check_drawn, draws_first
-from tilewright.frontends.torch.parts import DRAWN_BY_TORCH, Parts, left_to_torch
-from tilewright.frontends.torch.shared import distinct
+from tilewright.frontends.torch.parts import (
+    DRAWN_BY_TORCH,
+    Parts,
+    is_ordered,
+    left_to_torch,
+)
+from tilewright.frontends.torch.shared import are_said, distinct
 from tilewright.frontends.torch.sized import is_open, numbers_of, open_places, sized
 from tilewright.graph.nodes import Graph
 
@@ -77,7 +83,7 @@ def _function(
     compile: Compile,
     settings: ImportSettings,
 ) -> Callable[..., Any]:
-    """The function that runs a graph, apart from single operators that PyTorch runs.
+    """The function that runs a graph, apart from single operators that PyTorch runs, and views.
 
     If one has no rule, a warning names it.
     """
@@ -86,7 +92,7 @@ def _function(
         return CapturedGraph(module, frozen, compile, settings)
 
     left = {name_of(n.target) for n in left_to_torch(module)}
-    if not left:
+    if not left and (is_ordered(module) or are_said(module)):
         return make(module, frozen)
     unknown = left.difference(DRAWN_BY_TORCH)
     absent = {name: at for name, at in missing(module).items() if name in unknown}
@@ -168,7 +174,7 @@ class CapturedGraph:
             run = self._compiled(args)
             if not self._draws:
                 return run
-            return lambda *given: run(*given, *(draw() for draw in self._draws))
+            return lambda *given: run(*given, *self._drawn(given))
         except UnsupportedError as error:
             if self._open and not any(map(_of_tensors, missing(self._module))):
                 self._sized = {}
@@ -180,6 +186,11 @@ class CapturedGraph:
             )
             module: Callable[..., Any] = self._whole
             return module
+
+    def _drawn(self, args: Sequence[Any]) -> list[Any]:
+        """The random numbers of a call."""
+        numbers = numbers_of(self._open, args)
+        return [draw(numbers) for draw in self._draws]
 
     def _of_size(
         self, graphs: dict[tuple[int, ...], CapturedGraph], args: Sequence[Any]
@@ -255,7 +266,8 @@ def _unchanged(known: State, given: State) -> bool:
 def _order(held: Any) -> list[int] | None:
     """The axes of a result from the outermost in memory; None if they are in order.
 
-    PyTorch makes views of results with the strides that it predicted.
+    PyTorch makes views of results with the strides that it predicted. Expanded axes, which have
+    none, are the outermost: pairs of complex numbers stay together.
     """
     if not hasattr(held, "stride"):
         return None
@@ -263,9 +275,10 @@ def _order(held: Any) -> list[int] | None:
     if any(n is None for n in strides):
         return None
     axes = [a for a, n in enumerate(held.shape) if type(n) is not int or n != 1]
-    if axes == sorted(axes, key=lambda a: -strides[a]):
+    places = [-n or -math.inf for n in strides]
+    if axes == sorted(axes, key=places.__getitem__):
         return None
-    return sorted(range(len(strides)), key=lambda a: -strides[a])
+    return sorted(range(len(strides)), key=places.__getitem__)
 
 
 def _as_described(found: Any, about: Any, order: list[int] | None) -> Any:

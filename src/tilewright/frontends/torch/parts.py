@@ -1,7 +1,8 @@
 """A captured graph in parts: those that are compiled, and single operators that PyTorch runs.
 
 The latter have no rule, or draw random numbers by PyTorch's own methods from a tensor of the graph,
-as `poisson` does. Parts run in the order of the graph, in which numbers are drawn.
+as `poisson` does. Parts run in the order of the graph, in which numbers are drawn. Results that are
+views of other values are made by PyTorch at the end: they share memory as they do there.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any, Final
 from tilewright.base.dataclass import dataclass
 from tilewright.frontends.torch.aten.importer import has_rule
 from tilewright.frontends.torch.aten.rules import GETITEM, name_of
+from tilewright.frontends.torch.shared import views_of_results
 
 Run = Callable[..., Any]
 # Makes a part run. The sequence: the positions of its inputs that stay the same.
@@ -34,10 +36,18 @@ def left_to_torch(module: Any) -> list[Any]:
 
     None in a graph that is ordered by tokens. What changes tensors in place is not one.
     """
-    nodes = [n for n in module.graph.nodes if n.op == "call_function"]
-    if any(name_of(n.target) in _ORDERED for n in nodes):
+    if is_ordered(module):
         return []
-    return [n for n in nodes if _is_left(n.target)]
+    return [n for n in _called(module) if _is_left(n.target)]
+
+
+def is_ordered(module: Any) -> bool:
+    """Whether tokens order the nodes of a graph."""
+    return any(name_of(n.target) in _ORDERED for n in _called(module))
+
+
+def _called(module: Any) -> list[Any]:
+    return [n for n in module.graph.nodes if n.op == "call_function"]
 
 
 def _is_left(target: Any) -> bool:
@@ -71,9 +81,11 @@ class Parts:
         self._frozen = {self._inputs[n] for n in frozen if n < len(self._inputs)}
         (output,) = [n for n in nodes if n.op == "output"]
         self._results = output.args[0]
-        groups = list(_groups(module))
+        self._views = views_of_results(module)
+        groups = list(_groups(module, _only_results(self._views)))
         last = {n: k for k, group in enumerate(groups) for n in _taken(group)}
-        last |= dict.fromkeys(output.all_input_nodes, len(groups))
+        ends = [*_taken(self._views), *output.all_input_nodes]
+        last |= dict.fromkeys(set(ends).difference(self._views), len(groups))
         self._parts = [self._part(k, g, last) for k, g in enumerate(groups)]
 
     def __call__(self, *args: Any) -> Any:
@@ -83,7 +95,14 @@ class Parts:
             for node in part.ends:
                 del held[node]
             held.update(zip(part.gives, part.run(*given), strict=True))
+        self._apply(self._views, held)
         return tuple(self._valued(self._results, held))
+
+    def _apply(self, nodes: Sequence[Any], held: dict[Any, Any]) -> None:
+        """Run nodes by PyTorch. held: the values of others, to which theirs are added."""
+        for node in nodes:
+            args, kwargs = self._valued((node.args, node.kwargs), held)
+            held[node] = node.target(*args, **kwargs)
 
     def _valued(self, arguments: Any, held: Mapping[Any, Any]) -> Any:
         """Arguments with values in place of nodes."""
@@ -112,9 +131,7 @@ class Parts:
     ) -> Run:
         def run(*given: Any) -> Sequence[Any]:
             held = dict(zip(takes, given, strict=True))
-            for node in group:
-                args, kwargs = self._valued((node.args, node.kwargs), held)
-                held[node] = node.target(*args, **kwargs)
+            self._apply(group, held)
             return [held[n] for n in gives]
 
         return run
@@ -146,11 +163,24 @@ class Parts:
         return self._make(module, frozen)
 
 
-def _groups(module: Any) -> Iterator[list[Any]]:
-    """The nodes of each part, in order. A result of several is taken apart where it is made."""
+def _only_results(views: Sequence[Any]) -> set[Any]:
+    """Those of the views that only the output and others of these take."""
+    found: set[Any] = set()
+    for node in reversed(views):
+        users = [n for n in node.users if n.op != "output"]
+        if found.issuperset(users):
+            found.add(node)
+    return found
+
+
+def _groups(module: Any, without: set[Any]) -> Iterator[list[Any]]:
+    """The nodes of each part, in order, apart from some.
+
+    A result of several is taken apart where it is made.
+    """
     group: list[Any] = []
     for node in module.graph.nodes:
-        if node.op != "call_function" or _takes_apart(node):
+        if node.op != "call_function" or _takes_apart(node) or node in without:
             continue
         whole = [node, *_results_of(node)]
         if _is_left(node.target):

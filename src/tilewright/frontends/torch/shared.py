@@ -100,16 +100,16 @@ def distinct(module: Any) -> Results:
         for n, root in zip(given, roots, strict=True)
     ]
     symbols = {expression: 0 for _, _, expression in places}
+    said = [v is None or v.says(symbols) for v in views]
     inputs = [
-        placed.index(root)
-        if root in placed and (v is None or v.says(symbols))
-        else None
-        for root, v in zip(roots, views, strict=True)
+        placed.index(root) if root in placed and is_said else None
+        for root, is_said in zip(roots, said, strict=True)
     ]
     whole = []
     for n, (node, root, held) in enumerate(zip(given, roots, inputs, strict=True)):
         made = node if held is None else None
-        if made is not None and (roots.count(root) == 1 or root in placed):
+        alone = roots.count(root) == 1 or root in placed or not said[n]
+        if made is not None and alone:
             views[n] = None  # it is computed itself
         elif made is not None:
             made = root
@@ -124,6 +124,37 @@ def distinct(module: Any) -> Results:
         graph.output(tuple(copies[n] for n in kept))
         module = torch.fx.GraphModule(module, graph)
     return Results(module, about, where, inputs, views, places)
+
+
+def views_of_results(module: Any) -> list[Any]:
+    """The nodes that make views of others' memory that are results, in order."""
+    (output,) = [n for n in module.graph.nodes if n.op == "output"]
+    found = set()
+    for node in output.args[0]:
+        source = None if node is None else _viewed(node)
+        while source is not None:
+            found.add(node)
+            if node.target is getitem:
+                found.add(node.args[0])
+            node = source
+            source = _viewed(node)
+    return [n for n in module.graph.nodes if n in found]
+
+
+def are_said(module: Any) -> bool:
+    """Whether the inputs' extents say those of all views that are results."""
+    (output,) = [n for n in module.graph.nodes if n.op == "output"]
+    symbols = {expression: 0 for _, _, expression in open_places(module)}
+    for node in output.args[0]:
+        if node is None:
+            continue
+        root = _root(node)
+        if root is node:
+            continue
+        view = ViewOf.between(node.meta["val"], root.meta["val"])
+        if not view.says(symbols):
+            return False
+    return True
 
 
 def _root(node: Any) -> Any:

@@ -22,18 +22,34 @@ class Complex:
     imag: Value
 
 
-ComplexResult = Complex | Value
+ComplexResult = Complex | Value | list[Complex] | None
 ComplexRule = Callable[[AtenCall], ComplexResult]
 
 _RULES: Final[dict[str, ComplexRule]] = {}
-# Operators that move elements of `self` without looking at them.
-_MOVES: Final = frozenset(
-    f"aten.{name}"
-    for name in (
+# Operators that treat real and imaginary parts alike, and which of their arguments have both.
+_LINEAR: Final[dict[tuple[str, ...], str]] = {
+    ("self",): (
         "view reshape _unsafe_view flatten unflatten unsqueeze squeeze permute transpose t "
-        "expand select slice clone contiguous alias detach lift_fresh_copy flip roll"
-    ).split()
-)
+        "expand select slice clone contiguous alias detach lift_fresh_copy flip roll unfold "
+        "diagonal index index_select gather sum mean cumsum split split_with_sizes unbind repeat "
+        "tril triu zero zeros zeros_like new_zeros empty empty_like new_empty "
+        "empty_strided new_empty_strided"
+    ),
+    ("self", "src"): "slice_scatter select_scatter diagonal_scatter scatter_add copy",
+    ("self", "src", "value"): "scatter",
+    ("self", "values"): "index_put _unsafe_index_put",
+    ("self", "source"): "put",
+    ("self", "other"): "where",
+    ("self", "value"): "constant_pad_nd masked_fill fill",
+    ("tensors",): "cat stack",
+    ("fill_value",): "full full_like new_full",
+    ("s",): "scalar_tensor",
+}
+_WHOLE: Final = {
+    f"aten.{name}": arguments
+    for arguments, names in _LINEAR.items()
+    for name in names.split()
+}
 
 
 def complex_rule(*names: str) -> Callable[[ComplexRule], ComplexRule]:
@@ -50,7 +66,7 @@ def complex_rule_of(target: Any) -> ComplexRule | None:
     """The rule for complex operands of the operator that a node calls; None if there is none."""
     rule_of(target)  # loads all rules
     packet = str(target).rpartition(".")[0]
-    if packet in _MOVES:
+    if packet in _WHOLE:
         return _by_parts
     return _RULES.get(packet)
 
@@ -75,14 +91,19 @@ def apply_complex(call: AtenCall) -> ComplexResult:
     return apply(call)
 
 
-def _by_parts(c: AtenCall) -> Complex:
+def _by_parts(c: AtenCall) -> Complex | list[Complex]:
     """The rule for real tensors applied to each part."""
     apply = rule_of(c.target)
-    whole = c["self"]
+    packet = c.name.rpartition(".")[0]
     assert apply is not None
+    if c.has("reduce"):
+        raise c.refuse("it multiplies complex numbers")
 
-    def part(x: Value) -> Value:
-        arguments = {**c.arguments, "self": x}
+    def part(imaginary: bool) -> list[Value]:
+        arguments = {
+            name: _part(c, x, imaginary and name in _WHOLE[packet])
+            for name, x in c.arguments.items()
+        }
         found: Result = apply(
             AtenCall(
                 c.build,
@@ -92,15 +113,33 @@ def _by_parts(c: AtenCall) -> Complex:
                 c.given,
             )
         )
-        assert isinstance(found, Value)
-        return found
+        values = found if isinstance(found, list | tuple) else [found]
+        return [v for v in values if isinstance(v, Value)]
 
-    real = part(whole.real)
-    imag = part(whole.imag)
-    return Complex(
-        real,
-        imag,
-    )
+    real = part(imaginary=False)
+    imag = part(imaginary=True)
+    found = list(map(Complex, real, imag))
+    return found if isinstance(c.node.meta["val"], list | tuple) else found[0]
+
+
+def _part(c: AtenCall, x: Any, imaginary: bool) -> Any:
+    """One part of an argument: of real tensors and numbers, the imaginary one is zero."""
+    if isinstance(x, list | tuple):
+        return [_part(c, e, imaginary) for e in x]
+    if isinstance(x, Complex | complex):
+        return x.imag if imaginary else x.real
+    if not imaginary or x is None:
+        return x
+    if isinstance(x, Value):
+        return zeros(c, x)
+    return 0
+
+
+def zeros(c: AtenCall, like: Value) -> Value:
+    """Zeros in a tensor's shape, whatever it holds."""
+    none = c.number(0, like.dtype)
+    shape = c.op("Shape", like)
+    return c.op("Expand", none, shape)
 
 
 @complex_rule("aten.sym_size")
@@ -112,6 +151,11 @@ def _extent(c: AtenCall) -> Value:
     found = apply(AtenCall(c.build, c.node, c.target, real, c.given))
     assert isinstance(found, Value)
     return found
+
+
+@complex_rule("aten._assert_tensor_metadata")
+def _checked(c: AtenCall) -> None:
+    """An assertion of PyTorch about a program; computes nothing."""
 
 
 def in_pairs(c: AtenCall, x: Complex) -> Value:

@@ -98,8 +98,8 @@ class AtenCall:
 
     @property
     def dtype(self) -> DType:
-        """The element type of the result."""
-        return dtype_of_torch(self.result.dtype)
+        """The element type of the result; of its parts if it is complex."""
+        return dtype_of_torch(self.result.dtype.to_real())
 
     def fixed(self) -> list[int] | None:
         """The extents of the result; None if one is known only at run time."""
@@ -125,11 +125,11 @@ class AtenCall:
         return found if type(found) is int else None
 
     def promoted(self, a: str, b: str) -> DType:
-        """The type in which PyTorch compares two arguments."""
+        """The type in which PyTorch compares two arguments; of its parts if it is complex."""
         import torch
 
         dtype = torch.result_type(self.of(a), self.of(b))
-        return dtype_of_torch(dtype)
+        return dtype_of_torch(dtype.to_real())
 
     # -- operands
 

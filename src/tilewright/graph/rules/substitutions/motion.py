@@ -198,16 +198,17 @@ def _one_shape_each(m: Match) -> bool:
     return m[x].shape == m[z].shape and m[y].shape == m[w].shape
 
 
-def _alike_but(place: int) -> Condition:
-    """The condition that x and y have the same shape except along an axis."""
+def _alike_but(place: int, first: Tensor = x, second: Tensor = y) -> Condition:
+    """The condition that two tensors have the same shape except along an axis."""
 
     def condition(m: Match) -> bool:
-        shapes = [list(m[t].extents) for t in (x, y)]
+        shapes = [list(m[t].extents) for t in (first, second)]
         for shape in shapes:
             shape[place:] = [0, *shape[place:][1:]]
         return shapes[0] == shapes[1]
 
-    condition.__doc__ = f"x and y differ only along axis {place}"
+    names = f"{first.name} and {second.name}"
+    condition.__doc__ = f"{names} differ only along axis {place}"
     return condition
 
 
@@ -275,7 +276,12 @@ def _blocks(draw: RandomGraph) -> Drawn:
     right = [(first, columns), (second_depth, columns)]
     if draw.maybe(0.3):
         right = right[::-1]
-    return dict(zip((x, y, z, w), (*left, *right), strict=True))
+    shapes: list[tuple[int, ...]] = [*left, *right]
+    if draw.maybe(0.3):
+        shapes[2:] = [shape[:1] for shape in right]
+    elif draw.maybe(0.5):
+        shapes = [(2, *shape) if draw.maybe() else shape for shape in shapes]
+    return dict(zip((x, y, z, w), shapes, strict=True))
 
 
 def _fitting_blocks(m: Match) -> bool:
@@ -374,6 +380,7 @@ CONCATENATIONS = (
         "product-of-blocks",
         x @ z + y @ w,
         joined(x, y, at=-1) @ joined(z, w, at=-2),
+        [_alike_but(-1), _alike_but(-2, z, w), no_vector(z, w)],
         samples=typed(_blocks),
         **ROUNDED,
     ),

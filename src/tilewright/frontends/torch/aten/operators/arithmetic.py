@@ -31,6 +31,7 @@ _UNARY: Final = {
     "exp": "Exp",
     "floor": "Floor",
     "log": "Log",
+    "_neg_view": "Neg",
     "neg": "Neg",
     "reciprocal": "Reciprocal",
     "round": "Round",
@@ -319,8 +320,8 @@ def _atan2(c: AtenCall) -> Value:
     slope = same.chosen(1, high / wide)
     none = same & high.equals(0)
     angle = none.chosen(0, slope).op("Atan")
-    angle = _negative(x).chosen(math.pi - angle, angle)
-    return _negative(y).chosen(-angle, angle).value
+    angle = is_negative(x).chosen(math.pi - angle, angle)
+    return is_negative(y).chosen(-angle, angle).value
 
 
 @rule("aten.hypot")
@@ -334,7 +335,7 @@ def _hypotenuse(c: AtenCall) -> Value:
     return endless.chosen(math.inf, found).value
 
 
-def _negative(x: TensorTerm) -> TensorTerm:
+def is_negative(x: TensorTerm) -> TensorTerm:
     """Whether the sign is set; a zero has the sign of its reciprocal."""
     signed = x.equals(0).chosen(x.op("Reciprocal"), x)
     return signed < 0

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tilewright.base.dtypes import DType, float32, float64
+from tilewright.base.dtypes import DType
 from tilewright.frontends.torch.aten.complex_numbers import (
     Complex,
     complex_rule,
     in_pairs,
     in_parts,
+    zeros,
 )
 from tilewright.frontends.torch.aten.rules import AtenCall
 from tilewright.graph.nodes import Value
@@ -18,37 +19,24 @@ from tilewright.graph.ops.dtype_numbers import number_of
 from tilewright.graph.ops.terms import TensorTerm
 
 
-def _zeros(c: AtenCall, like: Value) -> Value:
-    """Zeros in a tensor's shape, whatever it holds."""
-    return c.op("Expand", c.number(0, like.dtype), c.op("Shape", like))
-
-
-def _as_complex(c: AtenCall, x: Any, part: DType) -> Complex:
+def as_complex(c: AtenCall, x: Any, part: DType) -> Complex:
     """An operand (a complex or real tensor, or a number) as a complex one with such parts."""
     if isinstance(x, Complex):
         return Complex(c.cast(x.real, part), c.cast(x.imag, part))
     if isinstance(x, Value):
         real = c.cast(x, part)
-        imag = _zeros(c, real)
+        imag = zeros(c, real)
         return Complex(real, imag)
     number = complex(x)
-    return Complex(c.number(number.real, part), c.number(number.imag, part))
+    return Complex(
+        c.number(number.real, part),
+        c.number(number.imag, part),
+    )
 
 
-def _operands(c: AtenCall) -> tuple[Complex, Complex]:
-    """Both operands with parts of the result's type: a real one may be wider than a complex one."""
-    part = _part_of(c)
-    return _as_complex(c, c["self"], part), _as_complex(c, c["other"], part)
-
-
-def _part_of(c: AtenCall) -> DType:
-    """The type of the parts of a complex result."""
-    import torch
-
-    parts = {torch.complex64: float32, torch.complex128: float64}
-    if c.result.dtype not in parts:
-        raise c.refuse(f"its result is {c.result.dtype}")
-    return parts[c.result.dtype]
+def operands(c: AtenCall, *names: str) -> list[Complex]:
+    """Operands with parts of the result's type: a real one may be wider than a complex one."""
+    return [as_complex(c, c[name], c.dtype) for name in names]
 
 
 @complex_rule("aten._to_copy", "aten.to", "prims.convert_element_type")
@@ -60,11 +48,11 @@ def _converted(c: AtenCall) -> Complex | Value:
         x = c["a"]
     if not c.result.dtype.is_complex:
         return c.cast(x.real, c.dtype)
-    dtype = _part_of(c)
+    dtype = c.dtype
     if isinstance(x, Complex):
         return Complex(c.cast(x.real, dtype), c.cast(x.imag, dtype))
     real = c.cast(x, dtype)
-    imag = _zeros(c, real)
+    imag = zeros(c, real)
     return Complex(real, imag)
 
 
@@ -72,8 +60,8 @@ def _converted(c: AtenCall) -> Complex | Value:
 def _joined(c: AtenCall) -> Complex:
     real = c.tensor("real")
     imag = c.tensor("imag")
-    zero_real = _zeros(c, real)
-    zero_imag = _zeros(c, imag)
+    zero_real = zeros(c, real)
+    zero_imag = zeros(c, imag)
     # Broadcast each part to the common shape; adding zeros would lose signs.
     shape = c.op("Shape", c.op("Add", zero_real, zero_imag))
     return Complex(c.op("Expand", real, shape), c.op("Expand", imag, shape))
@@ -99,32 +87,53 @@ def _as_pairs(c: AtenCall) -> Value:
     return in_pairs(c, c["self"])
 
 
-@complex_rule("aten.add", "aten.sub")
+@complex_rule("aten.add", "aten.sub", "aten.rsub")
 def _sum(c: AtenCall) -> Complex:
-    a, b = _operands(c)
+    a, b = operands(c, "self", "other")
+    packet = c.name.rpartition(".")[0]
+    if packet == "aten.rsub":
+        a, b = b, a
     if c["alpha"] not in (None, 1):
-        raise c.refuse("one of its complex operands is scaled")
-    op_type = "Add" if ".add." in f"{c.name}." else "Sub"
+        (alpha,) = operands(c, "alpha")
+        b = times(c, b, alpha)
+    op_type = "Add" if packet == "aten.add" else "Sub"
     real = c.op(op_type, a.real, b.real)
     imag = c.op(op_type, a.imag, b.imag)
     return Complex(real, imag)
 
 
+def plus(c: AtenCall, a: Complex, b: Complex) -> Complex:
+    return Complex(
+        c.op("Add", a.real, b.real),
+        c.op("Add", a.imag, b.imag),
+    )
+
+
 @complex_rule("aten.mul")
 def _product(c: AtenCall) -> Complex:
-    a, b = _operands(c)
+    a, b = operands(c, "self", "other")
+    return times(c, a, b)
+
+
+def times(c: AtenCall, a: Complex, b: Complex, op_type: str = "Mul") -> Complex:
+    """The product by an operator that is linear in both."""
 
     def mul(x: Value, y: Value) -> Value:
-        return c.op("Mul", x, y)
+        return c.op(op_type, x, y)
 
-    real = c.op("Sub", mul(a.real, b.real), mul(a.imag, b.imag))
-    imag = c.op("Add", mul(a.real, b.imag), mul(a.imag, b.real))
-    return Complex(real, imag)
+    real_parts = mul(a.real, b.real)
+    imag_parts = mul(a.imag, b.imag)
+    right = mul(a.real, b.imag)
+    left = mul(a.imag, b.real)
+    return Complex(
+        c.op("Sub", real_parts, imag_parts),
+        c.op("Add", right, left),
+    )
 
 
 @complex_rule("aten.neg")
 def _negated(c: AtenCall) -> Complex:
-    x = c["self"]
+    (x,) = operands(c, "self")
     real = c.op("Neg", x.real)
     imag = c.op("Neg", x.imag)
     return Complex(real, imag)
@@ -132,8 +141,8 @@ def _negated(c: AtenCall) -> Complex:
 
 @complex_rule("aten._conj", "aten._conj_physical", "aten.conj_physical")
 def _conjugated(c: AtenCall) -> Complex:
-    imag = c.op("Neg", c["self"].imag)
-    return Complex(c["self"].real, imag)
+    (x,) = operands(c, "self")
+    return Complex(x.real, c.op("Neg", x.imag))
 
 
 @complex_rule("aten.resolve_conj", "aten.resolve_neg")
@@ -158,17 +167,17 @@ def _imaginary(c: AtenCall) -> Value:
 def _direction(c: AtenCall) -> Complex:
     """The number over its size; zero of zero."""
     x = c["self"]
-    size = TensorTerm(c, _magnitude(c, x))
+    size = TensorTerm(c, magnitude(c, x))
     divisor = size.equals(0).chosen(1, size).value
     return Complex(c.op("Div", x.real, divisor), c.op("Div", x.imag, divisor))
 
 
 @complex_rule("aten.abs")
 def _size(c: AtenCall) -> Value:
-    return _magnitude(c, c["self"])
+    return magnitude(c, c["self"])
 
 
-def _magnitude(c: AtenCall, x: Complex) -> Value:
+def magnitude(c: AtenCall, x: Complex) -> Value:
     """Scaled by the larger part, so that squares do not overflow."""
     pairs = in_pairs(c, x)
     sizes = c.op("Abs", pairs)

@@ -132,6 +132,25 @@ def _ramps(c: AtenCall, up: Places, down: Places) -> Value:
     return c.cast(c.op("Concat", *parts, axis=0), c.dtype)
 
 
+@rule(
+    "aten.bartlett_window",
+    "aten.hamming_window",
+    "aten.kaiser_window",
+    "aten.fft_fftfreq",
+    "aten.fft_rfftfreq",
+)
+def _of_numbers(c: AtenCall) -> Value:
+    """What only depends on numbers, by PyTorch itself."""
+    import torch
+
+    if c.open_numbers:
+        raise c.refuse("its extents are known only at run time")
+    with torch._subclasses.fake_tensor.unset_fake_temporarily():
+        found = c.target(**c.arguments)
+    as_wide = found.double().numpy()
+    return c.build.constant(as_wide.astype(c.dtype.numpy))
+
+
 @rule("aten.sym_size", "aten.size")
 def _size(c: AtenCall) -> Value:
     axis = c.axis()

@@ -23,7 +23,7 @@ def _fft(c: AtenCall) -> Complex:
     count = math.prod(_extents(c, axes))
     for axis in axes:
         x = _transformed(c, x, axis, inverse=not c["forward"])
-    found = _scaled(c, x, count, inverse=not c["forward"])
+    found = _scaled(c, x, count)
     return in_parts(c, found)
 
 
@@ -43,7 +43,7 @@ def _fft_of_real(c: AtenCall) -> Complex:
 
 @complex_rule("aten._fft_c2r")
 def _fft_to_real(c: AtenCall) -> Value:
-    """The other axes first; the missing half of the last one is the conjugate of the other half."""
+    """The other axes first; of the last one, half of the numbers say the others."""
     axes = c.axes()
     size = c["last_dim_size"]
     if isinstance(size, Value):
@@ -55,16 +55,12 @@ def _fft_to_real(c: AtenCall) -> Value:
     last = axes[-1]
     start = c.ints(0), c.ints(size // 2 + 1), c.ints(last)
     half = c.op("Slice", x, *start)
-    rest = size - (size // 2 + 1)
-    if rest > 0:
-        # Its elements rest, rest - 1, ..., 1.
-        bounds = c.ints(rest), c.ints(0), c.ints(last), c.ints(-1)
-        other = c.op("Slice", half, *bounds)
-        signs = c.build.constant(_signs(half))
-        half = c.op("Concat", half, c.op("Mul", other, signs), axis=last)
-    found = _transformed(c, half, last, inverse=True)
-    pairs = _scaled(c, found, count, inverse=True)
-    return in_parts(c, pairs).real
+    length = c.value(size, int64)
+    where = c.value(last, int64)
+    # The graph's transform of halves divides by its length.
+    mean = c.op("DFT", half, length, where, inverse=1, onesided=1)
+    found = c.op("Mul", mean, c.number(size, mean.dtype))
+    return c.squeeze(_scaled(c, found, count), -1)
 
 
 def _signs(like: Value) -> Any:
@@ -81,9 +77,18 @@ def _transformed(
     inverse: bool = False,
     onesided: int = 0,
 ) -> Value:
-    """The transform along one axis, with pairs along the last axis."""
+    """The transform along one axis, with pairs along the last axis; an inverse is not divided.
+
+    An inverse transform is the conjugate of the conjugate's transform: this one is a product with
+    a matrix, where the graph's own inverse runs on the host.
+    """
     where = c.value(axis, int64)
-    return c.op("DFT", x, None, where, inverse=int(inverse), onesided=onesided)
+    if not inverse:
+        return c.op("DFT", x, None, where, onesided=onesided)
+    signs = c.build.constant(_signs(x))
+    conjugate = c.op("Mul", x, signs)
+    found = c.op("DFT", conjugate, None, where)
+    return c.op("Mul", found, signs)
 
 
 def _extents(c: AtenCall, axes: list[int]) -> list[int]:
@@ -94,17 +99,14 @@ def _extents(c: AtenCall, axes: list[int]) -> list[int]:
     return known
 
 
-def _scaled(c: AtenCall, x: Value, count: int, inverse: bool = False) -> Value:
-    """Normalization by mode: 0 none, 1 the root of the count, 2 the count.
-
-    The graph's inverse transform already divides by the count.
-    """
+def _scaled(c: AtenCall, x: Value, count: int) -> Value:
+    """Normalization by mode: 0 none, 1 the root of the count, 2 the count."""
     powers = {
         0: 0.0,
         1: -0.5,
         2: -1.0,
     }
-    factor = float(max(count, 1)) ** (powers[int(c["normalization"])] + int(inverse))
+    factor = float(max(count, 1)) ** powers[int(c["normalization"])]
     if factor == 1:
         return x
     return c.op("Mul", x, c.number(factor, x.dtype))

@@ -2,29 +2,59 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from tilewright.frontends.torch.aten.own.table import decomposes
 
-_MEAN: Final = 1
-_BAGS: Final = (0, _MEAN)  # modes of bags of embeddings that have a derivative here
+_SUM, _MEAN, _MAX = range(3)
 
 
 @decomposes("aten._embedding_bag.default")
 def _embedding_bag(weight: Any, indices: Any, offsets: Any, *how: Any) -> Any:
-    """Sums and means of rows of a table, which are trained; their gradient needs nothing else.
+    """Rows of a table by bags, which are trained. Gradients of sums and means need nothing else.
 
-    Maxima, sparse gradients, and gradients by frequency keep PyTorch's kernels.
+    Sparse gradients, and gradients by frequency, keep PyTorch's kernels.
     """
     import torch
 
-    # mode, sparse, per_sample_weights, include_last_offset and padding_idx follow.
-    by_frequency, mode, sparse = [*how, *(False, 0, False)[len(how) :]][:3]
-    if mode not in _BAGS or sparse or by_frequency:
+    default = (False, _SUM, False, None, False, -1)
+    given = [*how, *default[len(how) :]]
+    by_frequency, mode, sparse, _, with_end, padding = given
+    if sparse or by_frequency:
         return NotImplemented
-    found = torch.ops.aten._embedding_bag_forward_only(weight, indices, offsets, *how)
+    whole = torch.ops.aten._embedding_bag_forward_only(weight, indices, offsets, *how)
+    found = whole[0]
     nothing = indices.new_zeros(0)
-    return found[0], nothing, nothing, nothing
+    if mode != _MAX:
+        return found, nothing, nothing, nothing
+    bag = _bag_of_each(indices, offsets[:-1] if with_end else offsets)
+    counted = indices != padding
+    sizes = indices.new_zeros(found.shape[0]).index_add(0, bag, counted.long())
+    rows = _rows_of_maxima(weight, indices, bag, counted, found)
+    return found, nothing, sizes, rows
+
+
+def _rows_of_maxima(
+    weight: Any,
+    indices: Any,
+    bag: Any,
+    counted: Any,
+    maxima: Any,
+) -> Any:
+    """For each maximum the row of the table that it is of: the first one of the bag's."""
+    import torch
+
+    count = indices.shape[0]
+    if count == 0:
+        return torch.zeros_like(maxima, dtype=indices.dtype)
+    same = weight[indices] == maxima[bag]
+    there = same & counted[:, None]
+    numbers = torch.arange(count)[:, None]
+    places = torch.where(there, numbers, count - 1)
+    last = torch.full_like(maxima, count - 1, dtype=torch.int64)
+    beside = bag[:, None].expand(places.shape)
+    first = last.scatter_reduce(0, beside, places, "amin")
+    return indices[first]
 
 
 @decomposes("aten._embedding_bag_backward.default")
@@ -43,8 +73,12 @@ def _embedding_bag_gradient(
     padding: int = -1,
 ) -> Any:
     """Each row of the table gets the gradients of the bags it is in; `padding` is in none."""
-    if mode not in _BAGS or sparse or by_frequency:
+    if sparse or by_frequency:
         return NotImplemented
+    table = gradient.new_zeros(rows, gradient.shape[1])
+    if mode == _MAX:
+        given = gradient * (sizes > 0)[:, None]
+        return table.scatter_add(0, places, given)
     bag = _bag_of_each(indices, offsets)
     share = (indices != padding).to(gradient.dtype)
     if mode == _MEAN:
@@ -53,7 +87,6 @@ def _embedding_bag_gradient(
     if factors is not None:
         share = share * factors
     parts = gradient[bag] * share[:, None]
-    table = gradient.new_zeros(rows, gradient.shape[1])
     return table.index_add(0, indices, parts)
 
 
