@@ -16,6 +16,7 @@ __all__ = [
     "ScheduleError",
     "TilewrightError",
     "TilewrightWarning",
+    "UnprovenError",
     "UnsupportedError",
     "VerifyError",
     "placed",
@@ -122,6 +123,10 @@ class VerifyError(TilewrightError):
     """An invariant of an IR is broken: an internal error, unless the IR was written by hand."""
 
     code = "TW-VERIFY"
+
+
+class UnprovenError(VerifyError):
+    """An invariant of an IR is not proven, and may hold all the same: no internal error."""
 
 
 class ScheduleError(TilewrightError):

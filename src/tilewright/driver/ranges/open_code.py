@@ -18,7 +18,11 @@ from tilewright.driver.compiled import CompiledGroup
 from tilewright.driver.prepare import PreparationCompiler
 from tilewright.driver.processes import share, workers
 from tilewright.driver.ranges.open_work import flops_formula
-from tilewright.driver.ranges.part_assembly import PartedWork, of_one_size
+from tilewright.driver.ranges.part_assembly import (
+    PartedWork,
+    of_one_size,
+    tell_fault,
+)
 from tilewright.driver.ranges.positions import by_positions
 from tilewright.driver.ranges.row_blocks import by_rows
 from tilewright.driver.ranges.units import by_units
@@ -138,16 +142,20 @@ def _code(
     sanitize: bool,
     tiles: Sequence[int],
 ) -> OpenCode:
+    forms = forms_of(plan, group, tiles)
+    unscheduled, joined = kernel_of(plan, group, len(forms) == 1)
     try:
-        forms = forms_of(plan, group, tiles)
-        unscheduled, joined = kernel_of(plan, group, len(forms) == 1)
         kernel = _proven(unscheduled, plan)
+    except VerifyError as error:  # the plan holds at some sizes alone
+        raise refused(f"{group.name}: {error}", plan) from error
+    try:
         work = _scheduled(kernel, [*forms[:-1], joined], plan, target)
         if flags.DEBUG.get():
             verify(work.kernel)
         symbol = f"{kernel.name}_{number}"
         made = target.emit(work.kernel, symbol, {} if sanitize else None)
     except VerifyError as error:
+        tell_fault(error)
         raise refused(f"{group.name}: {error}", plan) from error
     # By name: a schedule may reshape a tensor and back.
     position = {b.name: n for n, b in enumerate(kernel.params)}
