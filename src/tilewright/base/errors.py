@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 __all__ = [
+    "ArgumentError",
     "ArtifactError",
     "CompileError",
     "ExecutionError",
@@ -117,6 +118,10 @@ class InputError(TilewrightError):
     """A caller gave a wrong name, shape, dtype or value."""
 
     code = "TW-INPUT"
+
+
+class ArgumentError(InputError):
+    """An argument other than the data has a value that it cannot have, or not for this model."""
 
 
 class VerifyError(TilewrightError):

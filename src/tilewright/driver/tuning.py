@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
-from tilewright.base.errors import InputError
+from tilewright.base.errors import ArgumentError, InputError
 from tilewright.base.text import listing
 from tilewright.driver.in_network import kept
 from tilewright.driver.options import Options
@@ -101,7 +101,7 @@ def _wanted(found: list[Task], kernels: Sequence[str]) -> list[Task]:
     names = {name: task for task in found for name in (task.name, *task.kernels)}
     for name in kernels:
         if name not in names:
-            raise InputError(
+            raise ArgumentError(
                 f"there is no kernel {name!r}",
                 where="tune",
                 hint=f"the kernels are {listing(list(names))}",
