@@ -70,11 +70,14 @@ def open_codes(
     tiles: of Winograd's forms that convolutions may take.
     """
     groups = list(plan.groups)
+    forms = [forms_of(plan, group, tiles) for group in groups]
     firsts = list(range(len(groups)))
     if not sanitize:  # such code names tensors, those of the first group that it is for
-        firsts = _firsts([_key(plan, group, tiles) for group in groups])
+        firsts = _firsts(
+            [_key(plan, *each) for each in zip(groups, forms, strict=True)]
+        )
     jobs = {
-        n: partial(_code, plan, groups[n], n, target, sanitize, tiles)
+        n: partial(_code, plan, groups[n], forms[n], n, target, sanitize)
         for n in sorted(set(firsts))
     }
     # The longest first, so that no process starts it last.
@@ -101,20 +104,20 @@ def _firsts(keys: Sequence[Hashable]) -> list[int]:
     return [known.setdefault(key, n) for n, key in enumerate(keys)]
 
 
-def _key(plan: Plan, group: FusionGroup, tiles: Sequence[int]) -> Hashable:
+def _key(plan: Plan, group: FusionGroup, forms: Sequence[FusionGroup]) -> Hashable:
     """Equal for groups of a plan that run the same code on other tensors.
 
     The code knows the tensors that a group touches by their places: first those that it reads.
+    forms: in which it may be computed.
     """
     if group.kernel is not None:
         return group.name, id(group)
     tensors = plan.touched(group)
-    forms = [form.computations for form in forms_of(plan, group, tiles)]
     # First the sizes: two groups may be equal but for their order.
     nodes: list[Computation | Node] = [e.size for e in plan.open]
-    nodes += [c for form in forms for c in form]
+    nodes += [c for form in forms for c in form.computations]
     return (
-        *(group.flops, len(group.reads), tuple(map(len, forms))),
+        *(group.flops, len(group.reads), tuple(len(f.computations) for f in forms)),
         tuple(b in plan.data for b in tensors),
         canonical(nodes, tensors),
     )
@@ -137,12 +140,11 @@ def _bytes(job: partial[OpenCode]) -> bytes:
 def _code(
     plan: Plan,
     group: FusionGroup,
+    forms: Sequence[FusionGroup],
     number: int,
     target: Target,
     sanitize: bool,
-    tiles: Sequence[int],
 ) -> OpenCode:
-    forms = forms_of(plan, group, tiles)
     unscheduled, joined = kernel_of(plan, group, len(forms) == 1)
     try:
         kernel = _proven(unscheduled, plan)
