@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import click
 
-from benchmarks import harness, models
+from benchmarks import harness
 from tilewright.driver.options import Options
 from tilewright.driver.steps import planned
 from tilewright.plan.memory_report import MemoryUse, memory_use
@@ -29,8 +30,10 @@ def use_of(source: Any) -> MemoryUse:
     return memory_use(plan)
 
 
-def sources(networks: list[str], small: bool, count: int) -> Iterator[tuple[str, Any]]:
-    """The names and models that were asked for."""
+def sources(
+    networks: list[str], small: bool, count: int, directory: Path
+) -> Iterator[tuple[str, Any]]:
+    """The names and models that were asked for; directory: of the networks' files."""
     if small:
         from tilewright.testing.networks import NETWORKS
 
@@ -42,7 +45,6 @@ def sources(networks: list[str], small: bool, count: int) -> Iterator[tuple[str,
             (f"random {seed}", random_case(seed).graph) for seed in range(count)
         )
     if not small and not count:
-        directory = models.default_directory()
         yield from ((n, str(harness.prepare(n, directory)[0])) for n in networks)
 
 
@@ -50,11 +52,12 @@ def sources(networks: list[str], small: bool, count: int) -> Iterator[tuple[str,
 @harness.networks_option
 @click.option("--small", is_flag=True, help="The small networks of the tests.")
 @click.option("--random", "count", default=0, help="So many random graphs.")
-def main(networks: list[str], small: bool, count: int) -> None:
+@harness.directory_option
+def main(networks: list[str], small: bool, count: int, directory: Path) -> None:
     """Compare the arenas of networks with the most bytes alive at once."""
     worst = 1.0
     optimal = total = 0
-    for name, source in sources(networks, small, count):
+    for name, source in sources(networks, small, count, directory):
         use = use_of(source)
         ratio = use.arena / use.peak if use.peak else 1.0
         worst = max(worst, ratio)

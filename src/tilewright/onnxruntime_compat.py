@@ -258,9 +258,7 @@ class InferenceSession:
         self._inputs = _arguments(
             self._executable.inputs, getattr(self._executable, "given", None)
         )
-        self._outputs = _arguments(
-            self._executable.outputs, getattr(self._executable, "made", None)
-        )
+        self._outputs = _arguments(self._executable.outputs, self._executable.made)
 
     def get_inputs(self) -> list[NodeArg]:
         """Name, type and shape of each input."""

@@ -49,6 +49,25 @@ def test_what_cannot_be_explained_is_refused(command, arguments, said):
     assert found.code == 1 and said in found.err and "Traceback" not in found.err
 
 
+def test_a_page_is_of_the_named_processor(command, perceptron, tmp_path):
+    page = tmp_path / "page.html"
+    found = command("explain", perceptron, "-o", page, *FEW, "--mcpu", "x86-64-v2")
+    assert found.code == 0 and "xmm" in page.read_text(), found.err
+    assert "ymm" not in page.read_text()
+
+
+@pytest.mark.parametrize("target", ["vta", "opencl"])
+def test_a_device_is_refused_with_what_explains_it(command, perceptron, target):
+    found = command("explain", perceptron, "--target", target)
+    assert (found.code, found.out) == (2, "")
+    assert (
+        f"--target: a page explains the kernels of a processor, and none of {target!r}"
+        in (found.err)
+    )
+    found = command("compile", perceptron, "--target", target, "--emit", "schedule")
+    assert found.code == 0 and "chosen: " in found.out
+
+
 def test_a_report_is_a_page(command, perceptron, tmp_path):
     found = command("explain", perceptron, "-o", tmp_path / "page.pdf")
     assert found.code == 1 and "HTML page, not .pdf" in found.err

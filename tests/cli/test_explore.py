@@ -156,7 +156,6 @@ def test_a_later_run_goes_on_with_the_results(command, perceptron, tmp_path):
             "the sizes of a conv2d are malformed: 1x9x9,4x3x3x3",
         ),
         (["matmul:4x,4x4"], "the sizes of a matmul are malformed"),
-        (["matmul", "--pes", "0"], "processing elements [0]"),
         (["matmul", "--graph", "graph.png"], "a task graph cannot be written as .png"),
         (["matmul", "--report", "report.pdf"], "a report is an HTML page, not .pdf"),
         (["matmul", "--expand", "conv=mv"], "which is not in the network"),

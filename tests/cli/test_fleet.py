@@ -24,7 +24,7 @@ def test_keys(command, tmp_path):
         (("worker", "127.0.0.1:1", "--device", "cpu"), 2, "expected NAME=COUNT"),
         (("worker", "127.0.0.1:1", "--device", "cpu=0"), 2, "expected NAME=COUNT"),
         (("worker", "127.0.0.1:1", "--device", "c|u=1"), 1, "not a valid device name"),
-        (("worker", "127.0.0.1"), 1, "not a scheduler address"),
+        (("worker", "127.0.0.1"), 2, "not a scheduler address"),
         (("worker", "10.0.0.1:8786"), 1, "there are no keys"),
         (("scheduler", "--host", "0.0.0.0"), 1, "there are no keys"),
         (("scheduler", "--keys", "nowhere"), 1, "there is no authority.pem"),

@@ -51,7 +51,7 @@ def test_an_artifact_whose_calls_give_it(command, scaled):
     ran = command("run", made, "--no-default", "k")
     assert ran.code == 2 and "--no-default: an artifact is already compiled" in ran.err
     ran = command("compile", scaled, "--no-default", "x")
-    assert ran.code == 1 and "the model has: 'k'" in ran.err
+    assert ran.code == 2 and "the model has: 'k'" in ran.err
 
 
 def test_weights_with_hard_links(command, scaled):

@@ -104,13 +104,13 @@ def test_generate_fills_in_the_chat_template(command, folder):
 
 
 def test_generate_names_what_is_wrong(command, folder, tmp_path):
-    for more, said in (
-        (["--prompt", "x" * 16], "17 tokens after 0 exceed the context of 16"),
-        (["--prompt", "a", "--top-p", "2"], "top_p=2.0"),
-        (["--prompt", "a", "--context", "65"], "a context of 65 positions"),
+    for code, more, said in (
+        (1, ["--prompt", "x" * 16], "17 tokens after 0 exceed the context of 16"),
+        (2, ["--prompt", "a", "--top-p", "nan"], "top_p=nan"),
+        (2, ["--prompt", "a", "--context", "65"], "a context of 65 positions"),
     ):
         found = generate(command, folder, *more)
-        assert (found.code, found.out) == (1, "")
+        assert (found.code, found.out) == (code, "")
         assert said in found.err
         assert len(found.err.splitlines()) == 1
     missing = command("generate", tmp_path / "none", "--prompt", "a")

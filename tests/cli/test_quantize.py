@@ -129,11 +129,11 @@ def test_bad_options_are_refused(command, perceptron, data, tmp_path):
     found = command(*given, "--max-drop", "half")
     assert found.code == 2 and "expected a share, such as 0.5%" in found.err
     found = command(*given, "--smooth", "3")
-    assert found.code == 1 and "strength of smoothing" in found.err
+    assert found.code == 2 and "strength of smoothing" in found.err
     found = command(*given, "--percentile", "99")
-    assert found.code == 1 and "leave it out, or choose the method" in found.err
+    assert found.code == 2 and "leave it out, or choose the method" in found.err
     found = command(*given, "--keep", "haed")
-    assert found.code == 1 and "head" in found.err
+    assert found.code == 2 and "head" in found.err
     found = command("quantize", perceptron, "--calibrate", tmp_path / "none.npz")
     assert found.code == 1 and "none.npz" in found.err
 

@@ -92,8 +92,8 @@ def test_quantize_by_a_multiplier(command, perceptron, tmp_path):
     )
     assert "ALU.MUL" in found.out
     found = command("quantize", perceptron, "--for", "vta", "--by", "luck")
-    assert found.code == 1
-    assert "one of shift, multiplier" in found.err
+    assert found.code == 2
+    assert "'shift', 'multiplier', 'channel'" in found.err
 
 
 def test_quantize_refuses(command, perceptron, tmp_path):
@@ -145,7 +145,7 @@ def test_the_npu_s_machine_is_the_user_s(command, perceptron, tmp_path):
     found = command(
         "compile", perceptron, "--target", "npu", "--machine", "five", "--emit", "asm"
     )
-    assert found.code == 1
+    assert found.code == 2
     assert (
         "no machine and no file 'five'" in found.err
         and "one of full, wide" in found.err

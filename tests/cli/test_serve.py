@@ -11,6 +11,7 @@ from urllib.request import urlopen
 import pytest
 
 from tests.llm.folders import llama
+from tests.waiting import PATIENCE
 
 pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
@@ -28,16 +29,19 @@ def test_a_server_says_where_it_is_and_stops_at_an_interrupt(tmp_path, sent):
     with subprocess.Popen([*COMMAND, folder, *options], **pipes) as process:
         try:
             address = json.loads(process.stdout.readline())["address"]
-            with urlopen(f"{address}/health", timeout=20) as found:
+            with urlopen(f"{address}/health", timeout=PATIENCE) as found:
                 assert json.load(found)["status"] == "ok"
             process.send_signal(sent)
-            _, said = process.communicate(timeout=60)
+            _, said = process.communicate(timeout=PATIENCE)
         finally:
             process.kill()
     # The other signal is sent again once everything is ended.
     interrupted = sent == signal.SIGINT
     assert process.returncode == (0 if interrupted else -signal.SIGTERM)
-    assert said.decode() == ("tilewright: stopped\n" if interrupted else "")
+    # What takes long, as on a busy machine, is told while it lasts.
+    lines = said.decode().splitlines()
+    told = [line for line in lines if not line.startswith("tilewright: compiling ")]
+    assert told == (["tilewright: stopped"] if interrupted else [])
 
 
 def test_a_key_that_cannot_be_read_is_refused_by_its_option(tmp_path):

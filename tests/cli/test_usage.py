@@ -96,10 +96,11 @@ def test_a_missing_model_brings_the_nearest_of_its_folder(command, perceptron, v
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device of Linux")
-def test_a_full_disk_is_said_of_stdout(perceptron):
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_a_full_disk_is_said_of_stdout(perceptron, more):
     with open("/dev/full", "w") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "tilewright", "check", str(perceptron)],
+            [sys.executable, "-m", "tilewright", "check", str(perceptron), *more],
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
@@ -180,7 +181,7 @@ def test_emit_of_one_kernel(command, perceptron):
             "--kernel: it chooses what --emit prints. Add --emit kernel",
         ),
         ("--emit graph --kernel head", 1, "the stage 'graph' is about the whole model"),
-        ("--emit kernel --kernel heed", 1, "there is no kernel 'heed'"),
+        ("--emit kernel --kernel heed", 2, "there is no kernel 'heed'"),
     ],
 )
 def test_emit_of_no_kernel(command, perceptron, line, code, said):

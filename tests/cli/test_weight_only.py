@@ -30,7 +30,7 @@ def test_quantize_weights_says_what_is_wrong(command, tmp_path):
     onnx.save(network(), model)
     small = ["-o", tmp_path / "q.onnx"]
     for code, arguments, said in (
-        (1, ["--weights", "int4", "--group", "5", *small], "group is 5"),
+        (2, ["--weights", "int4", "--group", "5", *small], "group is 5"),
         (2, ["--group", "64", *small], "--group: it is for --weights"),
         (2, ["--weights", "int4", "--smooth", "0.5", *small], "--smooth: not with"),
         (2, ["--weights", "int8", "--for", "vta", *small], "--for: not with"),

@@ -39,6 +39,11 @@ def test_no_window_fits_into_an_image_without_columns() -> None:
     assert run(1777, native=False) is None
 
 
+def test_a_tensor_without_elements_is_written_by_no_step() -> None:
+    """This list convolves one, which its arena has a place for."""
+    assert run(1779) is None
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("start", range(SLOW.start, SLOW.stop, 50))
 def test_many(start: int) -> None:

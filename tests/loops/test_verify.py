@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tilewright.base import dtypes as d
-from tilewright.base.errors import VerifyError
+from tilewright.base.errors import UnprovenError, VerifyError
+from tilewright.compute.isl import IslLimitReached
 from tilewright.compute.reducer import arg_reducer, reducer
 from tilewright.expr.nodes import (
     And,
@@ -235,7 +236,38 @@ def test_rejects(make, code: str, message: str) -> None:
     with pytest.raises(VerifyError, match=message) as caught:
         verify(make())
     assert caught.value.code == code
+    assert not isinstance(caught.value, UnprovenError)
     assert str(caught.value).startswith("kernel k: ")
+
+
+def product_of_a_variable() -> Kernel:
+    """Inside, as i * i - i is 0, 0, 2 and 6, but nothing proves it."""
+    a, i = Buffer("x", (7,), F), var("i")
+    return kernel(loop(i, 4, Store(a, (i * i - i,), ZERO)), a)
+
+
+def squares_apart() -> Kernel:
+    """No two iterations touch one element, but nothing proves it."""
+    a, i = x(), var("i")
+    return kernel(loop(i, 3, Store(a, (i * i % 8,), ZERO), "vector"), a)
+
+
+def test_what_is_not_proven_is_not_said_to_be_broken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(UnprovenError, match=r"is not proven inside 0\.\.6") as caught:
+        verify(product_of_a_variable())
+    assert caught.value.code == "TW-BOUNDS"
+    with pytest.raises(UnprovenError, match="vector loop i depend") as caught:
+        verify(squares_apart())
+    assert caught.value.code == "TW-LOOP-DEPENDENCE"
+
+    def limited(*_: object) -> None:
+        raise IslLimitReached
+
+    monkeypatch.setattr("tilewright.loops.verify.sample", limited)
+    with pytest.raises(UnprovenError, match="within the operation limit"):
+        verify(beyond())
 
 
 def triangle(i: Var, j: Var, a: Buffer) -> Stmt:

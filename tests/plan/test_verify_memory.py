@@ -77,3 +77,11 @@ def test_what_nobody_wrote_is_not_read() -> None:
         CHAIN[1:],
         {A: 0, B: 16},
     )
+
+
+def test_a_buffer_without_elements_need_not_be_written() -> None:
+    """No step computes it. One with an element is lost."""
+    empty, one = Buffer("e", (4, 0), float32), Buffer("e", (1,), float32)
+    verify_memory([StepAccess("p", (empty,), (B,))], {empty: 0, B: 0}, 16)
+    read = StepAccess("p", (one,), (B,))
+    broken("TW-MEMORY-LOST", "never written", [read], {one: 16, B: 0})

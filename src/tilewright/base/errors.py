@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 __all__ = [
+    "ArgumentError",
     "ArtifactError",
     "CompileError",
     "ExecutionError",
@@ -16,6 +17,7 @@ __all__ = [
     "ScheduleError",
     "TilewrightError",
     "TilewrightWarning",
+    "UnprovenError",
     "UnsupportedError",
     "VerifyError",
     "placed",
@@ -118,10 +120,18 @@ class InputError(TilewrightError):
     code = "TW-INPUT"
 
 
+class ArgumentError(InputError):
+    """An argument other than the data has a value that it cannot have, or not for this model."""
+
+
 class VerifyError(TilewrightError):
     """An invariant of an IR is broken: an internal error, unless the IR was written by hand."""
 
     code = "TW-VERIFY"
+
+
+class UnprovenError(VerifyError):
+    """An invariant of an IR is not proven, and may hold all the same: no internal error."""
 
 
 class ScheduleError(TilewrightError):

@@ -9,18 +9,18 @@ import sys
 import warnings
 from collections.abc import Sequence
 from importlib import import_module
+from traceback import walk_tb
 from typing import Any, Final
 
 import click
 
 from tilewright.base import flags, modes
 from tilewright.base.dims_hint import DimsHint
-from tilewright.base.errors import TilewrightError, TilewrightWarning
+from tilewright.base.errors import ArgumentError, TilewrightError, TilewrightWarning
 from tilewright.base.idle_threads import soon_asleep
 from tilewright.base.text import did_you_mean, visible
 from tilewright.cli import interrupt
 from tilewright.cli.groups import CommandGroup
-from tilewright.cli.wrong_option import OptionError
 
 # Name -> the module of this package whose ``command`` it is. Loaded when it is used.
 VERBS: Final[dict[str, str]] = {
@@ -118,9 +118,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
             raise
         if isinstance(error, TilewrightError) and isinstance(error.hint, DimsHint):
             error.hint = error.hint.flags or error.hint
-        if as_json:
+        if as_json and not _is_of_printing(error):
             click.echo(json.dumps({"error": _as_dict(error)}, indent=2))
-        return _fail(_described(error), 2 if isinstance(error, OptionError) else 1)
+        return _fail(_described(error), 2 if isinstance(error, ArgumentError) else 1)
 
 
 def _present(error: click.ClickException) -> click.ClickException:
@@ -151,7 +151,7 @@ def _usage(error: click.ClickException) -> dict[str, object]:
 def _described(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{os.fsdecode(error.filename)}: {error.strerror}"
-    if isinstance(error, OSError) and error.strerror and _of_stdout(error):
+    if isinstance(error, OSError) and error.strerror and _is_of_printing(error):
         return f"stdout: {error.strerror}"
     if isinstance(error, TilewrightError | OSError):
         return str(error)
@@ -163,12 +163,10 @@ def _described(error: Exception) -> str:
     return f"internal error: {name}: {text}. {flags.DEBUG.name}=1 shows where; please report it"
 
 
-def _of_stdout(error: OSError) -> bool:
-    """Whether the output could not be printed: the error comes from click's `echo`."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return trace is not None and trace.tb_frame.f_globals["__name__"] == "click.utils"
+def _is_of_printing(error: Exception) -> bool:
+    """Whether the output could not be printed: the error comes from `click.echo`."""
+    *_, (frame, _) = walk_tb(error.__traceback__)
+    return frame.f_code is click.echo.__code__
 
 
 def _as_dict(error: Exception) -> dict[str, object]:

@@ -21,14 +21,14 @@ from tilewright.cli.options import (
     json_option,
 )
 from tilewright.cli.output import dump, expect_suffix, progress, say
+from tilewright.cli.wrong_option import OptionError
 
 _PAGES: Final = (".html", ".htm")
 # A page is of a model on this machine's processor, compiled as usual.
 _OPTIONS: Final = [
-    name
-    for name in COMPILE
-    if name not in ("target", "mcpu", "sanitize", "scales", "use_cache")
+    name for name in COMPILE if name not in ("sanitize", "scales", "use_cache")
 ]
+_TARGET: Final = "cpu"
 
 
 @click.command()
@@ -74,6 +74,7 @@ def command(
     from tilewright.report.explain import difference, page
 
     _expect_page(output)
+    _expect_processor(options.target)
     before = None if older is None else difference.read(older)
     if newer is not None:
         found = difference.compared(difference.read(model), difference.read(newer))
@@ -98,6 +99,16 @@ def command(
 def _expect_page(output: Path | None) -> None:
     if output is not None:
         expect_suffix(output, _PAGES, "a report is an HTML page")
+
+
+def _expect_processor(target: str) -> None:
+    """Raise OptionError for a target other than a processor."""
+    if target != _TARGET:
+        raise OptionError(
+            f"a page explains the kernels of a processor, and none of {target!r}",
+            where="--target",
+            hint=f"see compile --target {target} --emit schedule",
+        )
 
 
 def _facts(

@@ -10,6 +10,7 @@ import click
 
 from tilewright.base.errors import InputError
 from tilewright.base.files import write_whole
+from tilewright.base.flags import parse_count
 from tilewright.base.text import plural
 from tilewright.cli.model import load_graph, specialized
 from tilewright.cli.one_operator import is_operator, operator_graph
@@ -46,7 +47,7 @@ _LINES: Final = 24  # combinations that are all shown
 
 
 def _counts(text: str) -> list[int]:
-    return [int(part) for part in text.split(",")]
+    return [parse_count(part) for part in text.split(",")]
 
 
 def _methods(text: str) -> list[str]:

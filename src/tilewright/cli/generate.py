@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilewright.base.text import plural, visible
-from tilewright.cli.options import IDS, PATH, json_option, refuse, threads_option
+from tilewright.cli.options import (
+    AMOUNT,
+    IDS,
+    PATH,
+    json_option,
+    refuse,
+    threads_option,
+)
 from tilewright.cli.output import dump, note, progress, say
 
 if TYPE_CHECKING:
@@ -40,27 +47,31 @@ PRECISIONS = ("float32", "bfloat16", "float16", "int8", "int4")
 )
 @click.option(
     "--temperature",
-    type=float,
+    type=AMOUNT,
     default=0.0,
     show_default=True,
     help="0 selects the most likely token; 1 samples from the model's probabilities.",
 )
 @click.option(
     "--top-k",
-    type=int,
+    type=click.IntRange(0),
     default=0,
     show_default=True,
     help="Sample from this many tokens; 0: from all.",
 )
 @click.option(
     "--top-p",
-    type=float,
+    type=click.FloatRange(0, 1, min_open=True),
     default=1.0,
     show_default=True,
     help="Sample from the most likely tokens with this total probability.",
 )
 @click.option(
-    "--seed", type=int, default=0, show_default=True, help="Seed of the sampling."
+    "--seed",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Seed of the sampling.",
 )
 @click.option("--stop", multiple=True, help="Stop before this text; may be repeated.")
 @click.option(
@@ -72,7 +83,7 @@ PRECISIONS = ("float32", "bfloat16", "float16", "int8", "int4")
 )
 @click.option(
     "--context",
-    type=int,
+    type=click.IntRange(2),
     help="Maximum tokens of prompt and answer; default: up to 2048.",
 )
 @threads_option("Default: physical cores.")

@@ -13,6 +13,7 @@ from tilewright.cli.options import PATH, refuse
 
 BITS: Final = {"int4": 4, "int8": 8}
 _METHODS: Final = ("min-max", "percentile", "entropy", "mse")
+_SUMS: Final = ("shift", "multiplier", "channel")
 
 
 class QuantizeUse(Enum):
@@ -169,6 +170,7 @@ OPTIONS: Final = (
     _row(
         {QuantizeUse.ACCELERATOR},
         "--by",
+        type=click.Choice(_SUMS),
         help="With --for vta, how sums are rescaled: shift (scales are powers of two; default), "
         "multiplier, or channel (one multiplier per output channel).",
     ),

@@ -49,7 +49,7 @@ from tilewright.cli.wrong_option import OptionError
 )
 @click.option(
     "--context",
-    type=int,
+    type=click.IntRange(2),
     help="Maximum tokens of prompt and answer; default: up to 2048.",
 )
 @click.option(

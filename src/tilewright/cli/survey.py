@@ -77,7 +77,7 @@ def survey(
         hazards += _bad_constants(graph.constants)
     return Survey(
         inputs=tuple(map(str, graph.inputs)),
-        outputs=tuple(map(str, graph.outputs)),
+        outputs=tuple(map(str, graph.shown_outputs)),
         operations=len(everything),
         native=dict(sorted((counts - host).items())),
         host=dict(sorted(host.items())),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ from tilewright.cli.options import (
     input_options,
     json_option,
     model_argument,
+    refuse,
 )
 from tilewright.cli.output import dump, note, say
 from tilewright.cli.tune_progress import shown
@@ -114,10 +116,9 @@ def command(
       tilewright tune model.onnx --trials 500 --threads 1 --report tuned.html
       tilewright tune model.onnx --fleet local:2
     """
-    from dataclasses import replace
-
     from tilewright.driver.tuning import How, tune
 
+    _check_fleet(fleet)
     how = How(method, cost_model, fleet, device, keys, seed, realtime=realtime)
     graph, options = load_given(model, options, files, archive)
     feeds = gather(of_graph(graph), files, archive, seed, options.dims)
@@ -144,6 +145,12 @@ def command(
         dump(found.to_dict())
     else:
         say(f"{found}\nrecords: {found.records}")
+
+
+def _check_fleet(address: str | None) -> None:
+    """Raise OptionError for options of a fleet without one."""
+    if address is None:
+        refuse(["device", "keys"], "it is of a fleet", "Add --fleet ADDRESS")
 
 
 def _records(given: dict[str, Any]) -> Any:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tilewright.base.errors import InputError, TilewrightError
+from tilewright.base.errors import ArgumentError, TilewrightError
 
 
-class OptionError(InputError):
+class OptionError(ArgumentError):
     """An option has a value that it cannot have, or does not go with the others or the file."""
 
 

@@ -46,7 +46,7 @@ class DynamicExecutable(ShapeDispatch):
         layouts = {v.name: v.type_text for v in graph.defaults}
         super().__init__(
             [symbolic(v) for v in graph.inputs],
-            [symbolic(v) for v in graph.outputs],
+            [symbolic(v) for v in graph.shown_outputs],
             graph.nesting,
             Overrides(layouts, graph.origin),
             allowed,
@@ -118,7 +118,7 @@ class DynamicExecutable(ShapeDispatch):
         """Inputs and outputs with their symbolic extents, and the number of compiled shapes."""
         ends = (
             ", ".join(f"{v.name}: {v.type_text}" for v in vs)
-            for vs in (self._graph.inputs, self._graph.outputs)
+            for vs in (self._graph.inputs, self._graph.shown_outputs)
         )
         kept = plural(len(self._kept.values()), "compiled shape")
         signature = " -> ".join(f"({e})" for e in ends)

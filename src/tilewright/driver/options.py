@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.base import flags, modes
 from tilewright.base.dataclass import dataclass
-from tilewright.base.errors import InputError, UnsupportedError
+from tilewright.base.errors import ArgumentError, InputError, UnsupportedError
 from tilewright.base.memory import machine_memory, memory_limit
 from tilewright.base.numbers import whole
 from tilewright.base.store import FileStore, default_store
@@ -260,7 +260,7 @@ def _check_mode(name: str, value: Any, known: Sequence[str]) -> None:
     """Raise InputError for a value that is not one of `known`."""
     if value not in known:
         hint = _replaced(name, value) or f"choose one of {', '.join(known)}"
-        raise InputError(f"{name}={value!r}", hint=hint)
+        raise ArgumentError(f"{name}={value!r}", hint=hint)
 
 
 def _replaced(name: str, value: Any) -> str:

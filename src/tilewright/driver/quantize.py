@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 
 from tilewright.base import events
-from tilewright.base.errors import InputError
+from tilewright.base.errors import ArgumentError, InputError
 from tilewright.driver.compilation import onnx_fallback
 from tilewright.driver.compile import compile as compiled
 from tilewright.driver.options import Options
@@ -108,7 +108,7 @@ def runner(graph: Graph, threads: int | None = None) -> Run:
 def _known(reading: Mapping[str, Any]) -> Mapping[str, Any]:
     unknown = sorted(set(reading) - set(_READING))
     if unknown:
-        raise InputError(
+        raise ArgumentError(
             f"reading: unknown option {', '.join(unknown)}",
             hint=f"choose from {', '.join(_READING)}",
         )

@@ -11,7 +11,7 @@ from typing import Final
 
 from tilewright.base import modes
 from tilewright.base.dataclass import dataclass
-from tilewright.base.errors import FlagError, InputError, UnsupportedError
+from tilewright.base.errors import ArgumentError, FlagError, UnsupportedError
 from tilewright.base.text import did_you_mean, plural
 from tilewright.driver.chosen_schedules import ChosenSchedules, chosen_schedules
 from tilewright.driver.compilation import Compilation
@@ -79,7 +79,7 @@ def _named(plan: Plan, wanted: str) -> list[Step]:
         if any(fnmatchcase(n, pattern) for n in (s.name, *getattr(s, "sources", ())))
     ]
     if not found:
-        raise InputError(
+        raise ArgumentError(
             f"there is no kernel {wanted!r}",
             where=f"graph {plan.graph.name!r}",
             hint=did_you_mean(wanted, [s.name for s in kernels]),

@@ -116,6 +116,7 @@ def facts(graph: Graph) -> dict[str, Any]:
         "defaults": {v.name: v.type_text for v in graph.defaults},
         "nesting": _nesting(graph),
         "warnings": list(graph.warnings),
+        "declared": {name: list(axes) for name, axes in graph.declared.items()},
     }
 
 

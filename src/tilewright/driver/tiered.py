@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from tilewright.base.errors import TilewrightWarning
 from tilewright.driver.background import BackgroundCompilation
 from tilewright.runtime.executable import Executable
-from tilewright.runtime.model import CompiledModel, Tensor, listed
+from tilewright.runtime.model import CompiledModel, SymbolicType, Tensor, listed
 from tilewright.runtime.overrides import Overrides
 
 if TYPE_CHECKING:
@@ -124,6 +124,11 @@ class TieredExecutable:
         return self._now.outputs
 
     @property
+    def made(self) -> tuple[SymbolicType, ...]:
+        """As `Executable.made`."""
+        return self._now.made
+
+    @property
     def overrides(self) -> Overrides:
         """The variants for calls that pass inputs with defaults."""
         return self._now.overrides
@@ -175,7 +180,7 @@ class TieredExecutable:
 
     def __repr__(self) -> str:
         tier = "compiled" if self._compiled is None else "interpreted"
-        ends = f"({listed(self.inputs)}) -> ({listed(self.outputs)})"
+        ends = f"({listed(self.inputs)}) -> ({listed(self.made)})"
         return f"TieredExecutable({ends}, {tier})"
 
     def _best(self) -> Executable:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from tilewright.base.dataclass import dataclass
-from tilewright.base.errors import InputError
+from tilewright.base.errors import ArgumentError, InputError
 from tilewright.base.text import listing
 from tilewright.driver.form_tasks import form_tasks
 from tilewright.driver.in_network import (
@@ -251,7 +251,7 @@ def _wanted(found: list[Task], kernels: Sequence[str]) -> list[Task]:
     names = {name: task for task in found for name in (task.name, *task.kernels)}
     for name in kernels:
         if name not in names:
-            raise InputError(
+            raise ArgumentError(
                 f"there is no kernel {name!r}",
                 where="tune",
                 hint=f"the kernels are {listing(list(names))}",

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from tilewright.base import events
 from tilewright.base.dataclass import dataclass
-from tilewright.base.errors import InputError, TilewrightWarning
+from tilewright.base.errors import ArgumentError, InputError, TilewrightWarning
 from tilewright.base.text import listing
 from tilewright.driver.compilation import target_of
 from tilewright.driver.in_network import NetworkTimes
@@ -92,13 +92,13 @@ class How:
             ("cost_model", self.cost_model, list(MODELS)),
         ):
             if given is not None and given not in known:
-                raise InputError(
+                raise ArgumentError(
                     f"{what}={given!r}", hint=f"choose from {listing(known)}"
                 )
         if self.fleet is not None and self.fleet.startswith(_LOCAL):
             count = self.fleet.removeprefix(_LOCAL)
             if not count.isdecimal() or not int(count):
-                raise InputError(
+                raise ArgumentError(
                     f"fleet={self.fleet!r}", hint="give a number, such as local:2"
                 )
 
@@ -113,7 +113,7 @@ def budget_of(
     for name, value in (("trials", trials), ("seconds", seconds)):
         right = isinstance(value, int | float) and value > 0
         if value is not None and not right:
-            raise InputError(f"{name}={value!r}", hint="give a number above 0")
+            raise ArgumentError(f"{name}={value!r}", hint="give a number above 0")
     limited = trials is not None or seconds is not None
     return Budget(trials, seconds if limited else SECONDS, expected_gain)
 

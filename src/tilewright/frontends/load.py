@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from tilewright.base.errors import InputError, ModelError
+from tilewright.base.errors import ArgumentError, ModelError
 from tilewright.base.memory import memory_limit as memory_limit_of
 from tilewright.frontends import onnx, torch
 from tilewright.frontends.files import checked
@@ -101,7 +101,7 @@ def of_torch(
         trained=trained,
     )
     for name in inputs:
-        raise InputError(
+        raise ArgumentError(
             f"inputs: there is no input with a default named {name!r}",
             hint="a PyTorch program has none",
         )

@@ -22,6 +22,7 @@ from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import DType, dtype_of
 from tilewright.base.text import plural
 from tilewright.runtime.conditions import ExtentCondition
+from tilewright.runtime.model import known_or_named
 from tilewright.runtime.nesting import ArgumentNesting
 
 Dim = int | str | None
@@ -168,7 +169,8 @@ class Graph:
     which the model has values, which are constants here. origin: a digest of what was read, if
     available. nesting: how the caller sees inputs and outputs nested; valid for exactly these
     inputs and outputs. ranges: of symbolic dimensions that the model limits. conditions: what else
-    holds of these where the model is right. warnings: what its import warned of.
+    holds of these where the model is right. warnings: what its import warned of. declared: by
+    output, the names that the model gives its extents; they are shown, and mean nothing.
     """
 
     name: str
@@ -183,6 +185,7 @@ class Graph:
     ranges: Mapping[str, ExtentRange] = field(default_factory=dict)
     conditions: tuple[ExtentCondition, ...] = ()
     warnings: tuple[str, ...] = ()
+    declared: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
 
     @cached_property
     def producers(self) -> Mapping[Value, Operation]:
@@ -210,6 +213,14 @@ class Graph:
     def values(self) -> tuple[Value, ...]:
         """Every value defined here: inputs, constants, results."""
         return (*self.inputs, *self.constants, *self.producers)
+
+    @property
+    def shown_outputs(self) -> tuple[Value, ...]:
+        """The outputs to be shown: unknown extents have the names that the model gives them."""
+        return tuple(
+            replace(v, shape=known_or_named(v.shape, self.declared.get(v.name)))
+            for v in self.outputs
+        )
 
     def producer(self, value: Value) -> Operation | None:
         """The operation that writes `value`; None for inputs and constants."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 import numpy as np
 
 from tilewright.base.dataclass import dataclass
-from tilewright.base.errors import InputError
+from tilewright.base.errors import ArgumentError, InputError
 from tilewright.driver.compile import compile
 from tilewright.driver.recipe import ModelRecipe
 from tilewright.frontends.hf.decoder import Decoder, decoder_of
@@ -261,9 +261,9 @@ class LanguageModel:
         """The answer to a prompt, not yet generated. Raises InputError as `generate`."""
         stops = (stop,) if isinstance(stop, str) else tuple(stop)
         if not all(stops):
-            raise InputError("stop: a text is empty", hint="leave it out")
+            raise ArgumentError("stop: a text is empty", hint="leave it out")
         if type(max_tokens) is not int or max_tokens < 1:
-            raise InputError(f"max_tokens={max_tokens!r}", hint="give at least 1")
+            raise ArgumentError(f"max_tokens={max_tokens!r}", hint="give at least 1")
         ids = self.encode(prompt)
         self._check(0, ids)
         room = min(max_tokens, self.decoder.positions - len(ids) + 1)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.base.dataclass import dataclass
-from tilewright.base.errors import ExecutionError, InputError
+from tilewright.base.errors import ArgumentError, ExecutionError
 
 Array = np.ndarray[Any, Any]
 
@@ -41,7 +41,7 @@ class Sampling:
         )
         for name, right, expected in checks:
             if not right:
-                raise InputError(
+                raise ArgumentError(
                     f"{name}={getattr(self, name)!r}", hint=f"give {expected}"
                 )
 

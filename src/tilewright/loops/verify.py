@@ -7,7 +7,7 @@ from dataclasses import field
 
 from tilewright.base import dtypes
 from tilewright.base.dataclass import dataclass
-from tilewright.base.errors import VerifyError
+from tilewright.base.errors import UnprovenError, VerifyError
 from tilewright.compute.isl import Domain, IslLimitReached, sample
 from tilewright.expr.affine import affine, to_expr
 from tilewright.expr.mixed_radix import inside
@@ -27,6 +27,7 @@ from tilewright.ir.node import postorder
 from tilewright.loops.analysis.access import Access, expressions, guarded_accesses
 from tilewright.loops.analysis.dependence import can_parallelize
 from tilewright.loops.analysis.isl import iteration
+from tilewright.loops.analysis.verdict import Unknown
 from tilewright.loops.match import match
 from tilewright.loops.nodes import (
     GPU_AXES,
@@ -61,8 +62,8 @@ def verify(kernel: Kernel, dependences: bool = True) -> None:
     """Check every invariant of `kernel`.
 
     dependences: whether loops that promise to run together are proven to be able to (the one
-    costly check). Raises VerifyError with the code of the broken invariant; the message names the
-    loop, buffer or statement.
+    costly check). Raises VerifyError with the code of the broken invariant, UnprovenError if it is
+    only not proven; the message names the loop, buffer or statement.
     """
     scope = _Scope(kernel)
     for code, check in _OF_KERNEL.items():
@@ -75,9 +76,14 @@ def verify(kernel: Kernel, dependences: bool = True) -> None:
         _raise_first("TW-LOOP-DEPENDENCE", kernel, _together(scope, place))
 
 
+class _Unproven(str):
+    """The message of an invariant that is not proven, and not known to be broken."""
+
+
 def _raise_first(code: str, kernel: Kernel, messages: Iterator[str]) -> None:
     for message in messages:
-        raise VerifyError(message, code=code, where=f"kernel {kernel.name}")
+        kind = UnprovenError if isinstance(message, _Unproven) else VerifyError
+        raise kind(message, code=code, where=f"kernel {kernel.name}")
 
 
 # -- the kernel as a whole
@@ -280,7 +286,8 @@ def _outside(access: Access) -> Iterator[str]:
         problem = outside(access, axis)
         if problem is not None:
             place = show_place(access.buffer, access.index)
-            yield f"dimension {axis} of {place} {problem}, in {_brief(access.place)}"
+            said = f"dimension {axis} of {place} {problem}, in {_brief(access.place)}"
+            yield type(problem)(said)
 
 
 def outside(access: Access, axis: int) -> str | None:
@@ -294,11 +301,11 @@ def outside(access: Access, axis: int) -> str | None:
     try:
         point = sample(domain, [f"{text} < 0 or {text} >= {past}"])
     except IslLimitReached:
-        return f"is not proven inside 0..{last!r} within the operation limit"
+        return _Unproven(f"is not proven inside 0..{last!r} within the operation limit")
     if point is None:
         return None
     if not domain.exact:
-        return f"is not proven inside 0..{last!r}"
+        return _Unproven(f"is not proven inside 0..{last!r}")
     values = dict(zip(domain.names, point, strict=True))
     at = ", ".join(
         f"{p.var.name} = {values[translate.names[p.var]]}" for p in access.loops
@@ -311,7 +318,8 @@ def _together(scope: _Scope, at: StatementPlace) -> Iterator[str]:
         verdict = can_parallelize(scope.kernel, at.stmt, halos=True)
         if not verdict:
             name = f"{at.stmt.kind} loop {at.stmt.var.name}"
-            yield f"the iterations of {name} depend on one another: {verdict.reason}"
+            said = f"the iterations of {name} depend on one another: {verdict.reason}"
+            yield _Unproven(said) if isinstance(verdict, Unknown) else said
 
 
 # -- units

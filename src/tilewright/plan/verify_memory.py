@@ -113,8 +113,8 @@ class _Arena:
         return bool(start < stop)
 
     def check(self, b: Buffer, where: str) -> None:
-        """Raise unless a buffer is completely written and intact."""
-        if b not in self.places:
+        """Raise unless a buffer is completely written and intact; one without elements is."""
+        if b not in self.places or not b.size:
             return
         if b not in self.numbers:
             raise VerifyError(

@@ -8,13 +8,12 @@ from typing import Any, Final, NoReturn
 
 import numpy as np
 
-from tilewright.base.dataclass import dataclass
 from tilewright.base.dims_hint import DimsHint
 from tilewright.base.errors import InputError
 from tilewright.base.text import plural
 from tilewright.runtime.conditions import ExtentCondition, check_conditions
 from tilewright.runtime.executable import Executable
-from tilewright.runtime.model import OBJECT, Tensor, listed
+from tilewright.runtime.model import SymbolicType, Tensor, listed
 from tilewright.runtime.nesting import ArgumentNesting
 from tilewright.runtime.overrides import Overrides
 
@@ -25,39 +24,6 @@ Allowed = Mapping[str, Collection[int]]  # extents that a dimension may have, in
 _RENAME: Final = (
     "dimensions that may differ, or are broadcast, need different names in the model"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class SymbolicType:
-    """A value whose extents may be names, or None where they have none; a dtype's name."""
-
-    name: str
-    dtype: str
-    shape: tuple[int | str | None, ...] | None
-
-    @property
-    def tensor(self) -> Tensor:
-        """It with None for each extent known only at a call."""
-        if self.shape is None:
-            return Tensor(self.name, self.dtype, None)
-        shape = tuple(d if isinstance(d, int) else None for d in self.shape)
-        return Tensor(self.name, self.dtype, shape)
-
-    @property
-    def is_open(self) -> bool:
-        """Whether its shape is a tensor's and not all of it is numbers."""
-        shape = (None,) if self.shape is None else self.shape
-        return self.dtype != OBJECT and not all(isinstance(d, int) for d in shape)
-
-    def __str__(self) -> str:
-        return f"{self.name}: {self.dtype}{self.layout}"
-
-    @property
-    def layout(self) -> str:
-        """`[n, 3]`, with ? for an extent without a name."""
-        if self.shape is None:
-            return "[...]"
-        return f"[{', '.join('?' if d is None else str(d) for d in self.shape)}]"
 
 
 def show(extents: Collection[int]) -> str:

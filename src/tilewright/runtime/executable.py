@@ -19,7 +19,14 @@ from tilewright.runtime.call import CallFrame, CallPlan, run
 from tilewright.runtime.device import HOST
 from tilewright.runtime.fast_call import InPlace, bound, in_place, shortest
 from tilewright.runtime.loader import CodeImage, link
-from tilewright.runtime.model import CompiledModel, NativeStep, Tensor, check, listed
+from tilewright.runtime.model import (
+    CompiledModel,
+    NativeStep,
+    SymbolicType,
+    Tensor,
+    check,
+    listed,
+)
 from tilewright.runtime.nesting import ArgumentNesting
 from tilewright.runtime.overrides import Overrides
 from tilewright.runtime.pool import Pool, shared
@@ -86,6 +93,11 @@ class Executable:
     def outputs(self) -> tuple[Tensor, ...]:
         """Name, dtype and shape of each output, in order."""
         return self.model.outputs
+
+    @property
+    def made(self) -> tuple[SymbolicType, ...]:
+        """The outputs, with the model's names for extents that are known only after a call."""
+        return self.model.shown_outputs
 
     @property
     def defaults(self) -> Mapping[str, str]:
@@ -249,7 +261,7 @@ class Executable:
         )
 
     def __repr__(self) -> str:
-        ends = (", ".join(map(str, t)) for t in (self.inputs, self.outputs))
+        ends = (", ".join(map(str, t)) for t in (self.inputs, self.made))
         more = f", defaults=({self.overrides})" if self.defaults else ""
         return f"Executable({' -> '.join(f'({e})' for e in ends)}, threads={self.threads}{more})"
 
@@ -259,7 +271,7 @@ class Executable:
 
         ends = [
             (kind, t.name, str(t).removeprefix(f"{t.name}: "))
-            for kind, tensors in (("input", self.inputs), ("output", self.outputs))
+            for kind, tensors in (("input", self.inputs), ("output", self.made))
             for t in tensors
         ]
         kernels = plural(len(self.model.kernels), "kernel")

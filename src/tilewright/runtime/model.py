@@ -8,7 +8,7 @@ the device that the step is for.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any, Literal
 
@@ -66,6 +66,48 @@ class Tensor:
 
     def __str__(self) -> str:
         return f"{self.name}: {self.layout}"
+
+
+@dataclass(frozen=True, slots=True)
+class SymbolicType:
+    """A value whose extents may be names, or None where they have none; a dtype's name."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | str | None, ...] | None
+
+    @property
+    def tensor(self) -> Tensor:
+        """It with None for each extent known only at a call."""
+        if self.shape is None:
+            return Tensor(self.name, self.dtype, None)
+        shape = tuple(d if isinstance(d, int) else None for d in self.shape)
+        return Tensor(self.name, self.dtype, shape)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its shape is a tensor's and not all of it is numbers."""
+        shape = (None,) if self.shape is None else self.shape
+        return self.dtype != OBJECT and not all(isinstance(d, int) for d in shape)
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype}{self.layout}"
+
+    @property
+    def layout(self) -> str:
+        """`[n, 3]`, with ? for an extent without a name."""
+        if self.shape is None:
+            return "[...]"
+        return f"[{', '.join('?' if d is None else str(d) for d in self.shape)}]"
+
+
+def known_or_named(
+    shape: tuple[int | str | None, ...] | None, names: object
+) -> tuple[int | str | None, ...] | None:
+    """The shape with names instead of None, if `names` is a sequence with one for each extent."""
+    if shape is None or not isinstance(names, Sequence) or len(names) != len(shape):
+        return shape
+    return tuple(n if d is None else d for d, n in zip(shape, names, strict=True))
 
 
 def listed(tensors: Iterable[object]) -> str:
@@ -203,6 +245,17 @@ class CompiledModel:
     programs: tuple[bytes, ...] = ()
     devices: Mapping[str, int] = field(default_factory=dict)
     meta: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def shown_outputs(self) -> tuple[SymbolicType, ...]:
+        """The outputs to be shown: unknown extents have the names that `meta` gives them."""
+        found = self.meta.get("declared")
+        names = found if isinstance(found, Mapping) else {}
+        return tuple(
+            SymbolicType(t.name, t.dtype, known_or_named(t.shape, names.get(t.name)))
+            for t in self.outputs
+        )
+
     abi: int = ABI_VERSION
 
     @property

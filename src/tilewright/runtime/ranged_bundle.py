@@ -26,8 +26,7 @@ from tilewright.runtime import (
 )
 from tilewright.runtime.bundle import FOLDERS, FORMAT, RANGED
 from tilewright.runtime.conditions import ExtentCondition
-from tilewright.runtime.dispatch import SymbolicType
-from tilewright.runtime.model import CompiledModel
+from tilewright.runtime.model import CompiledModel, SymbolicType
 from tilewright.runtime.model import check as check_model
 from tilewright.runtime.open_model import OpenModel
 from tilewright.runtime.packed import Constants

@@ -10,8 +10,8 @@ from typing import Any
 from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ArtifactError
 from tilewright.runtime.conditions import ExtentCondition
-from tilewright.runtime.dispatch import Allowed, SymbolicType
-from tilewright.runtime.model import CompiledModel
+from tilewright.runtime.dispatch import Allowed
+from tilewright.runtime.model import CompiledModel, SymbolicType
 from tilewright.runtime.open_model import OpenModel
 from tilewright.runtime.packed import NO_CONSTANTS, Constants
 

@@ -11,6 +11,7 @@ import pytest
 import tilewright as tw
 from tests.driver.ranges.test_ranged import HEAD
 from tilewright.base import events
+from tilewright.driver.ranges import open_code
 from tilewright.driver.schedule_records import shared_records
 
 HOW: Any = {"jit": False, "threads": 1, "cache": False}
@@ -122,3 +123,18 @@ def test_code_that_names_tensors_is_not_shared() -> None:
     symbols, codes = code_of(exe)
     assert len(symbols) == len(set(symbols)) == codes
     compared(exe, source, {"n": 2}, {"n": 40})
+
+
+def test_forms_of_a_group_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the comparison with the other groups and for its code; Winograd's take long."""
+    asked: list[Any] = []
+    forms_of = open_code.forms_of
+
+    def spy(plan: Any, group: Any, tiles: Any) -> Any:
+        asked.append(group)
+        return forms_of(plan, group, tiles)
+
+    monkeypatch.setattr(open_code, "forms_of", spy)
+    rows = "(float[n, 32] x) => (float[n, 8] y) { h = MatMul(x, w) y = MatMul(h, v) }"
+    tw.compile(model(rows, w=(32, 16), v=(16, 8)), dims={"n": (1, 9)}, **HOW)
+    assert asked and len({*map(id, asked)}) == len(asked)

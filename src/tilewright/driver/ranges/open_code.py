@@ -18,7 +18,11 @@ from tilewright.driver.compiled import CompiledGroup
 from tilewright.driver.prepare import PreparationCompiler
 from tilewright.driver.processes import share, workers
 from tilewright.driver.ranges.open_work import flops_formula
-from tilewright.driver.ranges.part_assembly import PartedWork, of_one_size
+from tilewright.driver.ranges.part_assembly import (
+    PartedWork,
+    of_one_size,
+    tell_fault,
+)
 from tilewright.driver.ranges.positions import by_positions
 from tilewright.driver.ranges.row_blocks import by_rows
 from tilewright.driver.ranges.units import by_units
@@ -66,11 +70,14 @@ def open_codes(
     tiles: of Winograd's forms that convolutions may take.
     """
     groups = list(plan.groups)
+    forms = [forms_of(plan, group, tiles) for group in groups]
     firsts = list(range(len(groups)))
     if not sanitize:  # such code names tensors, those of the first group that it is for
-        firsts = _firsts([_key(plan, group, tiles) for group in groups])
+        firsts = _firsts(
+            [_key(plan, *each) for each in zip(groups, forms, strict=True)]
+        )
     jobs = {
-        n: partial(_code, plan, groups[n], n, target, sanitize, tiles)
+        n: partial(_code, plan, groups[n], forms[n], n, target, sanitize)
         for n in sorted(set(firsts))
     }
     # The longest first, so that no process starts it last.
@@ -97,20 +104,20 @@ def _firsts(keys: Sequence[Hashable]) -> list[int]:
     return [known.setdefault(key, n) for n, key in enumerate(keys)]
 
 
-def _key(plan: Plan, group: FusionGroup, tiles: Sequence[int]) -> Hashable:
+def _key(plan: Plan, group: FusionGroup, forms: Sequence[FusionGroup]) -> Hashable:
     """Equal for groups of a plan that run the same code on other tensors.
 
     The code knows the tensors that a group touches by their places: first those that it reads.
+    forms: in which it may be computed.
     """
     if group.kernel is not None:
         return group.name, id(group)
     tensors = plan.touched(group)
-    forms = [form.computations for form in forms_of(plan, group, tiles)]
     # First the sizes: two groups may be equal but for their order.
     nodes: list[Computation | Node] = [e.size for e in plan.open]
-    nodes += [c for form in forms for c in form]
+    nodes += [c for form in forms for c in form.computations]
     return (
-        *(group.flops, len(group.reads), tuple(map(len, forms))),
+        *(group.flops, len(group.reads), tuple(len(f.computations) for f in forms)),
         tuple(b in plan.data for b in tensors),
         canonical(nodes, tensors),
     )
@@ -133,21 +140,24 @@ def _bytes(job: partial[OpenCode]) -> bytes:
 def _code(
     plan: Plan,
     group: FusionGroup,
+    forms: Sequence[FusionGroup],
     number: int,
     target: Target,
     sanitize: bool,
-    tiles: Sequence[int],
 ) -> OpenCode:
+    unscheduled, joined = kernel_of(plan, group, len(forms) == 1)
     try:
-        forms = forms_of(plan, group, tiles)
-        unscheduled, joined = kernel_of(plan, group, len(forms) == 1)
         kernel = _proven(unscheduled, plan)
+    except VerifyError as error:  # the plan holds at some sizes alone
+        raise refused(f"{group.name}: {error}", plan) from error
+    try:
         work = _scheduled(kernel, [*forms[:-1], joined], plan, target)
         if flags.DEBUG.get():
             verify(work.kernel)
         symbol = f"{kernel.name}_{number}"
         made = target.emit(work.kernel, symbol, {} if sanitize else None)
     except VerifyError as error:
+        tell_fault(error)
         raise refused(f"{group.name}: {error}", plan) from error
     # By name: a schedule may reshape a tensor and back.
     position = {b.name: n for n, b in enumerate(kernel.params)}

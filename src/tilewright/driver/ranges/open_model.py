@@ -29,13 +29,13 @@ from tilewright.plan.open_extents import source_step
 from tilewright.plan.passes.memory import in_arena
 from tilewright.plan.verify import verify
 from tilewright.runtime import abi
-from tilewright.runtime.dispatch import SymbolicType
 from tilewright.runtime.formulas import Formula, on
 from tilewright.runtime.model import (
     OBJECT,
     CompiledModel,
     KernelRecord,
     NativeStep,
+    SymbolicType,
     Tensor,
     ValueSlot,
 )
@@ -141,7 +141,7 @@ def ranged_model(plan: Plan, target: Target) -> RangedModel:
     opened = open_model(plan, target, pool)
     allowed = _extents(plan)
     inputs, outputs = (
-        tuple(map(symbolic, vs)) for vs in (plan.graph.inputs, plan.graph.outputs)
+        tuple(map(symbolic, vs)) for vs in (plan.graph.inputs, plan.graph.shown_outputs)
     )
     shared = SharedModel(opened, Cover(tuple(allowed.values())))
     made = RangedModel(inputs, outputs, allowed, {}, (shared,))

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from tilewright.base import events
+from tilewright.base import events, flags
 from tilewright.base.dataclass import dataclass
+from tilewright.base.errors import (
+    TilewrightError,
+    TilewrightWarning,
+    UnprovenError,
+    VerifyError,
+)
 from tilewright.base.names import fresh
 from tilewright.compute.canonical import canonical
 from tilewright.expr.nodes import INDEX, Buffer, Var
@@ -38,6 +45,23 @@ class PartedWork:
 def decline(kernel: Kernel, way: str, reason: str) -> None:
     """Report why a kernel does not run as a loop over its units, positions or rows."""
     events.emit("not-parted", kernel=kernel.name, by=way, reason=reason)
+
+
+def tell_fault(error: TilewrightError) -> None:
+    """Raise a broken invariant of an IR under TILEWRIGHT_DEBUG, and warn of it otherwise.
+
+    It is a fault of the compiler, and only the kernel is slower for it: it runs in another form.
+    What a primitive refuses, has no code, or is not proven is no fault.
+    """
+    if not isinstance(error, VerifyError) or isinstance(error, UnprovenError):
+        return
+    if flags.DEBUG.get():
+        raise error
+    warnings.warn(
+        f"internal error: {error}; the kernel runs in another form; please report it",
+        TilewrightWarning,
+        stacklevel=2,
+    )
 
 
 def scheduled_part(

@@ -30,6 +30,7 @@ from tilewright.driver.ranges.part_assembly import (
     decline,
     packed_shape,
     scheduled_part,
+    tell_fault,
 )
 from tilewright.driver.ranges.position_blocks import assembled, prod_of
 from tilewright.driver.ranges.units import TOGETHER
@@ -137,6 +138,7 @@ def _made(
     try:
         return assembled(maker, chosen, few)
     except (ScheduleError, UnsupportedError, VerifyError) as error:
+        tell_fault(error)
         events.emit("kept-whole", kernel=name, reason=str(error))
     return None
 
@@ -371,6 +373,7 @@ class PositionKernels:
                     found, constants, self.target, local, packed
                 )
             except (ScheduleError, UnsupportedError, VerifyError) as error:
+                tell_fault(error)
                 reason = str(error)
                 name = self.kernel.name
                 events.emit("kept-apart", kernel=name, count=count, reason=reason)

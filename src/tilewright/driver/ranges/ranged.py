@@ -206,7 +206,8 @@ def ranged_model(
             error.hint = error.hint.of(some_of(allowed))
         raise
     inputs, outputs = (
-        tuple(map(symbolic, vs)) for vs in (making.graph.inputs, making.graph.outputs)
+        tuple(map(symbolic, vs))
+        for vs in (making.graph.inputs, making.graph.shown_outputs)
     )
     made = RangedModel(inputs, outputs, allowed, single, tuple(shared), making.meta)
     _check_memory(made, making.constants.size, memory_limit)

@@ -8,7 +8,7 @@ from tilewright.base import events
 from tilewright.base.errors import VerifyError
 from tilewright.base.names import fresh
 from tilewright.compute.nodes import Computation
-from tilewright.driver.ranges.part_assembly import decline
+from tilewright.driver.ranges.part_assembly import decline, tell_fault
 from tilewright.expr.nodes import INDEX, Expr, Var, const
 from tilewright.ir.node import Node, transform
 from tilewright.loops.lower import lower
@@ -51,6 +51,7 @@ def by_rows(kernel: Kernel, group: FusionGroup, target: Target) -> Kernel | None
     try:
         verify(whole)
     except VerifyError as error:
+        tell_fault(error)
         events.emit("kept-whole", kernel=kernel.name, reason=str(error))
         return None
     made = target.default_schedule(whole, parts, ()).kernel

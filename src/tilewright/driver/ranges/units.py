@@ -27,6 +27,7 @@ from tilewright.driver.ranges.part_assembly import (
     packed_alike,
     packed_shape,
     scheduled_part,
+    tell_fault,
 )
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, const
 from tilewright.loops.analysis.access import Env, environment
@@ -71,6 +72,7 @@ def by_units(
     try:
         return _assembled(kernel, found, of.all_scheduled(counts))
     except (ScheduleError, UnsupportedError, VerifyError) as error:
+        tell_fault(error)
         events.emit("kept-whole", kernel=kernel.name, reason=str(error))
         return None
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from tilewright.base import limits
 from tilewright.base.dataclass import dataclass
-from tilewright.base.errors import InputError, ModelError, UnsupportedError
+from tilewright.base.errors import ArgumentError, ModelError, UnsupportedError
 from tilewright.frontends.hf.families import FAMILIES, Config, ModelFamily, architecture
 from tilewright.frontends.hf.rotary import Rotary
 
@@ -99,7 +99,7 @@ def decoder_of(
     trained = reader.size("positions")
     kept = trained if positions is None else positions
     if not 2 <= kept <= trained:
-        raise InputError(
+        raise ArgumentError(
             f"a context of {kept} positions",
             where=where,
             hint=f"give 2 to {trained}, the length that the model was trained with",

@@ -9,7 +9,7 @@ write where they do not know the rank.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tilewright.base.errors import ModelError
@@ -43,6 +43,15 @@ def check_results(
             report(
                 f"{info.name!r} is declared as {said.type_text}, but is {found.type_text}"
             )
+
+
+def names_of_extents(infos: Iterable[Any]) -> dict[str, tuple[str | None, ...]]:
+    """The names that ValueInfoProtos give extents, by tensor; those without any are left out."""
+    found = {
+        i.name: [d.dim_param or None for d in i.type.tensor_type.shape.dim]
+        for i in infos
+    }
+    return {name: tuple(axes) for name, axes in found.items() if any(axes)}
 
 
 def check_default(info: Any, found: Value, where: str) -> None:

@@ -114,7 +114,7 @@ def graph_to_onnx(graph: Graph, store: Store | None = None) -> Any:
     store = store or tensor_to_onnx
     proto = onnx.GraphProto(name=graph.name)
     proto.input.extend(_info(v) for v in graph.inputs)
-    proto.output.extend(_info(v) for v in graph.outputs)
+    proto.output.extend(_info(v) for v in graph.shown_outputs)
     proto.initializer.extend(store(a, v.name) for v, a in graph.constants.items())
     proto.node.extend(operation_to_onnx(op, store) for op in graph.operations)
     taken: set[str] = set()

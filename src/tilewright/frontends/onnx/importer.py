@@ -23,7 +23,11 @@ from tilewright.base.text import plural
 from tilewright.frontends.onnx import functions, tensors
 from tilewright.frontends.onnx.attributes import attribute_value, resolved
 from tilewright.frontends.onnx.bodies import check_bodies
-from tilewright.frontends.onnx.declared import check_default, check_results
+from tilewright.frontends.onnx.declared import (
+    check_default,
+    check_results,
+    names_of_extents,
+)
 from tilewright.frontends.onnx.external import ExternalData
 from tilewright.frontends.onnx.initializers import NO_DATA, Data
 from tilewright.frontends.onnx.order import check_text, ordered
@@ -177,6 +181,7 @@ def import_graph(
     outputs = _outputs(proto, scope)
     context.unsupported.raise_if_any()
     graph = _graph(proto.name or "main", inputs, outputs, typer.operations, typer.known)
+    graph = replace(graph, declared=names_of_extents(proto.output))
     return name_outputs(graph, [info.name for info in proto.output])
 
 

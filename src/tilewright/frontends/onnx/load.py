@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from tilewright.base import limits
 from tilewright.base.errors import (
-    InputError,
+    ArgumentError,
     MemoryLimitError,
     ModelError,
     TilewrightWarning,
@@ -140,7 +140,7 @@ def _defaults(graph: Any, inputs: Collection[str]) -> dict[str, Value]:
                 have = listing([repr(n) for n in found])
             else:
                 have = "none"
-            raise InputError(
+            raise ArgumentError(
                 f"inputs: there is no input with a default named {name!r}",
                 hint=f"the model has: {have}",
             )

@@ -16,7 +16,7 @@ import numpy as np
 from tilewright.base import events
 from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import DType, dtype_of
-from tilewright.base.errors import InputError
+from tilewright.base.errors import ArgumentError, InputError
 from tilewright.base.names import fresh
 from tilewright.graph.nodes import Graph, Operation, Value, constant
 from tilewright.graph.ops.block_weights import BlockWeights, packed
@@ -94,7 +94,7 @@ def weight_only(
 
 def _check(name: str, value: Any, known: tuple[Any, ...]) -> None:
     if value not in known:
-        raise InputError(
+        raise ArgumentError(
             f"{name} is {value!r}",
             hint=f"give one of {', '.join(map(str, known))}",
         )

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.base.errors import InputError
+from tilewright.base.errors import ArgumentError
 from tilewright.graph.quantize.affine import AffineQuantization, ValueRange
 
 Array = NDArray[Any]
@@ -154,7 +154,7 @@ class Percentile(Histogram):
     ) -> None:
         super().__init__()
         if not 0 < percent <= 100:
-            raise InputError(
+            raise ArgumentError(
                 f"the percentile is {percent}", hint="more than 0, at most 100"
             )
         self.percent = percent
@@ -293,14 +293,14 @@ def observer_of(
 ) -> Callable[[], Observer]:
     """Makes observers of a method. Raises InputError for an unknown method."""
     if method not in METHODS:
-        raise InputError(
+        raise ArgumentError(
             f"unknown calibration method {method!r}",
             hint=f"one of {', '.join(METHODS)}",
         )
     if percentile is None:
         return METHODS[method]
     if method != "percentile":
-        raise InputError(
+        raise ArgumentError(
             f"a percentile is given for the method {method!r}",
             hint="leave it out, or choose the method percentile",
         )

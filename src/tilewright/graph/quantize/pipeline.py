@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from tilewright.base.errors import InputError
+from tilewright.base.errors import ArgumentError
 from tilewright.base.text import did_you_mean
 from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph
@@ -75,7 +75,7 @@ def _check_names(
     names = [layer.name for layer in model.layers]
     for name in keep:
         if name not in names:
-            raise InputError(
+            raise ArgumentError(
                 f"there is no layer {name!r} to keep", hint=did_you_mean(name, names)
             )
 

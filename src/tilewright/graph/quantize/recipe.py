@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tilewright.base.dataclass import dataclass
-from tilewright.base.errors import InputError
+from tilewright.base.errors import ArgumentError
 from tilewright.graph.quantize.affine import activations_in
 from tilewright.graph.quantize.observers import (
     Observer,
@@ -42,12 +42,12 @@ class QuantizationRecipe:
         observer_of(self.method, self.percentile)
         activations_in(self.activations)
         if self.rounding not in ROUNDINGS:
-            raise InputError(
+            raise ArgumentError(
                 f"weights are not rounded by {self.rounding!r}",
                 hint=f"one of {', '.join(ROUNDINGS)}",
             )
         if self.smooth is not None and not 0 <= self.smooth <= 1:
-            raise InputError(
+            raise ArgumentError(
                 f"the strength of smoothing is {self.smooth}",
                 hint="from 0, all in the activations, to 1, all in the weights",
             )

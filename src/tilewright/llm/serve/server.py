@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
-from tilewright.base.errors import InputError, UnsupportedError
+from tilewright.base.errors import ArgumentError, InputError, UnsupportedError
 from tilewright.frontends.hf.encoder import FAMILIES as ENCODERS
 from tilewright.frontends.hf.folder import CONFIG, load_json
 from tilewright.llm.batch import Batch
@@ -134,7 +134,7 @@ def is_loopback(host: str) -> bool:
 def expect_safe(host: str, key: str | None) -> None:
     """Raise InputError for a non-loopback host without a key, and for an invalid key."""
     if key is not None and (not key.isascii() or len(key) < 8 or not key.isprintable()):
-        raise InputError(
+        raise ArgumentError(
             "the key is shorter than 8 characters, or not plain ASCII",
             where="--api-key",
             hint="python -c 'import secrets; print(secrets.token_urlsafe())' makes one",

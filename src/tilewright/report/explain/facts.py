@@ -92,7 +92,7 @@ def _summary(
         "compile_seconds": compile_seconds,
         "flops": sum(r.flops for r in profile.rows),
         "inputs": [str(v) for v in exe.inputs],
-        "outputs": [str(v) for v in exe.outputs],
+        "outputs": [str(v) for v in exe.made],
     }
 
 
@@ -111,12 +111,12 @@ def graph(g: Graph) -> Facts:
         here = len(nodes) - 1
         edges += [(maker[v], here, str(v)) for v in op.reads if v in maker]
         maker |= dict.fromkeys(op.writes, here)
-    for v in g.outputs:
+    for v, shown in zip(g.outputs, g.shown_outputs, strict=True):
         nodes.append(
             {
                 "name": v.name,
                 "op": "output",
-                "types": [v.type_text],
+                "types": [shown.type_text],
                 "weights": [],
                 "attributes": {},
             }

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from tilewright.base.dataclass import dataclass
-from tilewright.base.errors import UnsupportedError
+from tilewright.base.errors import ArgumentError
 
 _V2 = (
     "64bit cmov cx8 fxsr mmx sse sse2 cx16 sahf popcnt sse3 sse4.1 sse4.2 ssse3".split()
@@ -137,12 +137,12 @@ _ALIASES: Final = {"amd64": "x86_64", "arm64": "aarch64"}
 def architecture_of(triple: str) -> str:
     """The architecture of a triple such as aarch64-unknown-linux-gnu.
 
-    Raises UnsupportedError for one that no code is generated for.
+    Raises ArgumentError for one that no code is generated for.
     """
     first, *rest = triple.split("-")
     found = _ALIASES.get(first, first)
     if found not in TRIPLES or not rest or not _TRIPLE.fullmatch(triple):
-        raise UnsupportedError(
+        raise ArgumentError(
             f"no code is generated for the triple {triple!r}",
             code="TW-TRIPLE",
             hint=f"for example: {', '.join(TRIPLES.values())}",

@@ -31,7 +31,7 @@ from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
-from tilewright.base.errors import InputError, placed
+from tilewright.base.errors import ArgumentError, InputError, placed
 from tilewright.targets.npu.catalog import MACHINES
 from tilewright.targets.npu.machine import (
     MachineOperator,
@@ -58,7 +58,7 @@ def machine(name: str) -> NpuMachine:
     except OSError:  # a name that is too long
         known = False
     if not known:
-        raise InputError(
+        raise ArgumentError(
             f"there is no machine and no file {name!r}",
             hint=f"one of {', '.join(MACHINES)}, or a file that describes one",
         )

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from tilewright.base.errors import InputError, UnsupportedError
+from tilewright.base.errors import ArgumentError, InputError, UnsupportedError
 from tilewright.tune.fleet import keys
 
 LOOPBACK: Final = "127.0.0.1"
@@ -86,7 +86,7 @@ def checked(address: str, folder: Path | None) -> str:
     except ValueError:
         host = port = None
     if not host or not port or parts.path not in ("", "/"):
-        raise InputError(
+        raise ArgumentError(
             f"{address!r} is not a scheduler address",
             where="fleet",
             hint="give one like tcp://127.0.0.1:8786, as printed by the scheduler",
