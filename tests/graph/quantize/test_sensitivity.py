@@ -52,6 +52,32 @@ def test_the_fragile_layer_alone_is_kept():
     )
 
 
+@pytest.mark.parametrize(
+    ("max_drop", "recipe", "count"),
+    [
+        (None, QuantizationRecipe(), 2),  # observed, and in bytes
+        (0.9, QuantizationRecipe(), 4),  # with switches, and with a layer in floats
+        (None, QuantizationRecipe(equalize=True), 3),  # the float model is another one
+        (None, QuantizationRecipe(correct_bias=True), 3),
+    ],
+)
+def test_the_observed_model_is_the_float_model(max_drop, recipe, count):
+    """It is compiled once, unless factors are moved or biases corrected in what is measured."""
+    compiled = []
+
+    def runner(graph):
+        compiled.append(graph)
+        return RUNNER(graph)
+
+    graph = fragile()
+    samples = samples_for(graph, 12)
+    found = quantize(graph, samples, recipe, runner, max_drop=max_drop)
+    assert len(compiled) == count
+    held = samples[9:]
+    pairs = ((RUNNER(graph)(s), RUNNER(found.graph)(s)) for s in held)
+    assert found.report.agreement == compare(pairs)
+
+
 def test_what_is_written_is_measured_and_not_what_was_tried(monkeypatch):
     """Where trials are too hopeful, layers go back until the model itself keeps the limit."""
     monkeypatch.setattr(sensitivity, "_fewest", lambda trials, order, limit: 0)

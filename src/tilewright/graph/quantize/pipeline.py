@@ -10,7 +10,12 @@ from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph
 from tilewright.graph.quantize.calibrate import Runner, Sample
 from tilewright.graph.quantize.data import held_out
-from tilewright.graph.quantize.metrics import Agreement, check_metric, compare
+from tilewright.graph.quantize.metrics import (
+    Agreement,
+    check_metric,
+    compare,
+    of_outputs,
+)
 from tilewright.graph.quantize.model import Calibrated, calibrated
 from tilewright.graph.quantize.recipe import QuantizationRecipe
 from tilewright.graph.quantize.report import LayerReport, QuantizationReport, Quantized
@@ -62,9 +67,10 @@ def _agreement(
     runner: Runner,
     metric: str,
 ) -> Agreement:
-    reference = runner(graph)
+    reference = model.observed or runner(graph)
     found = runner(model.quantized())
-    pairs = ((reference(s), found(s)) for s in samples)
+    names = [v.name for v in graph.outputs]
+    pairs = ((of_outputs(names, reference(s)), found(s)) for s in samples)
     return compare(pairs, metric)
 
 

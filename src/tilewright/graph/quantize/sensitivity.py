@@ -18,7 +18,12 @@ from tilewright.base.dtypes import bool_
 from tilewright.graph.nodes import Graph, Value
 from tilewright.graph.quantize.calibrate import Run, Runner, Sample
 from tilewright.graph.quantize.insert import QdqWriter
-from tilewright.graph.quantize.metrics import Agreement, Outputs, compare
+from tilewright.graph.quantize.metrics import (
+    Agreement,
+    Outputs,
+    compare,
+    of_outputs,
+)
 from tilewright.graph.quantize.model import Calibrated
 
 
@@ -94,7 +99,9 @@ def choose(
     samples: held out, not used for ranges. metric: as for `compare`. With all layers in floats
     nothing is lost, so a choice always exists.
     """
-    reference = [_real(a) for a in map(runner(model.graph), samples)]
+    run = model.observed or runner(model.graph)
+    names = [v.name for v in model.graph.outputs]
+    reference = [of_outputs(names, run(sample)) for sample in samples]
     agreement = _of_qdq(model, (), samples, reference, runner, metric)
     if agreement.drop <= limit:
         return SensitivityResult({}, (), agreement)
@@ -144,7 +151,3 @@ def _of_qdq(
     """The agreement of the model to be written."""
     run = runner(model.quantized(keep))
     return compare(zip(reference, map(run, samples), strict=True), metric)
-
-
-def _real(outputs: Outputs) -> Outputs:
-    return {name: np.array(a) for name, a in outputs.items()}
