@@ -59,6 +59,7 @@ def test_the_fragile_layer_alone_is_kept():
         (0.9, QuantizationRecipe(), 4),  # with switches, and with a layer in floats
         (None, QuantizationRecipe(equalize=True), 3),  # the float model is another one
         (None, QuantizationRecipe(correct_bias=True), 3),
+        (0.9, QuantizationRecipe(correct_bias=True), 5),
     ],
 )
 def test_the_observed_model_is_the_float_model(max_drop, recipe, count):

@@ -18,12 +18,7 @@ from tilewright.base.dtypes import bool_
 from tilewright.graph.nodes import Graph, Value
 from tilewright.graph.quantize.calibrate import Run, Runner, Sample
 from tilewright.graph.quantize.insert import QdqWriter
-from tilewright.graph.quantize.metrics import (
-    Agreement,
-    Outputs,
-    compare,
-    of_outputs,
-)
+from tilewright.graph.quantize.metrics import Agreement, Outputs, compare
 from tilewright.graph.quantize.model import Calibrated
 
 
@@ -90,18 +85,17 @@ class _Trials:
 def choose(
     model: Calibrated,
     samples: Sequence[Sample],
+    reference: Sequence[Outputs],
     limit: float,
     runner: Runner,
     metric: str = "both",
 ) -> SensitivityResult:
     """The layers to keep in floats so that `Agreement.drop` is at most the limit.
 
-    samples: held out, not used for ranges. metric: as for `compare`. With all layers in floats
-    nothing is lost, so a choice always exists.
+    samples: held out, not used for ranges. reference: the float model's outputs for them. metric:
+    as for `compare`. With all layers in floats nothing is lost, so a choice always exists; but for
+    corrected biases, which all layers keep: then it is the last one tried.
     """
-    run = model.observed or runner(model.graph)
-    names = [v.name for v in model.graph.outputs]
-    reference = [of_outputs(names, run(sample)) for sample in samples]
     agreement = _of_qdq(model, (), samples, reference, runner, metric)
     if agreement.drop <= limit:
         return SensitivityResult({}, (), agreement)
