@@ -275,12 +275,26 @@ def _blocks(draw: RandomGraph) -> Drawn:
     right = [(first, columns), (second_depth, columns)]
     if draw.maybe(0.3):
         right = right[::-1]
-    return dict(zip((x, y, z, w), (*left, *right), strict=True))
+    sides = [*left, *right]
+    if draw.maybe(0.3):  # stacks of matrices, and one that is broadcast to the others
+        sides = [(draw.one_of(1, 2, 2), *side) for side in sides]
+    return dict(zip((x, y, z, w), sides, strict=True))
 
 
 def _fitting_blocks(m: Match) -> bool:
     """x has as many columns as z has rows"""
     return m[x].extents[-1] == m[z].extents[-2]
+
+
+def _blocks_alike(m: Match) -> bool:
+    """x and y are the same but for columns, and z and w but for rows"""
+    left = m[x].extents, m[y].extents
+    right = m[z].extents, m[w].extents
+    if min(map(len, (*left, *right))) < 2:
+        return False
+    rows = left[0][:-1] == left[1][:-1]
+    above, below = ((*e[:-2], e[-1]) for e in right)
+    return rows and above == below
 
 
 CONCATENATIONS = (
@@ -374,6 +388,7 @@ CONCATENATIONS = (
         "product-of-blocks",
         x @ z + y @ w,
         joined(x, y, at=-1) @ joined(z, w, at=-2),
+        [_blocks_alike],
         samples=typed(_blocks),
         **ROUNDED,
     ),
