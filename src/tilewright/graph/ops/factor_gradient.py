@@ -28,26 +28,48 @@ _OWN: Final = "tilewright"
 Term = TensorTerm
 
 
-def by_triangle(f: Fragment, a: Value, b: Value, **flags: int) -> Value:
+def by_triangle(
+    f: Fragment,
+    a: Value,
+    b: Value,
+    **flags: int,
+) -> Value:
     """The solution x of `a @ x = b` by a triangle of `a`."""
     return f.ops("TriangularSolve", a, b, domain=_OWN, count=1, **flags)[0]
 
 
-def _turned(x: Term, f: Fragment) -> Term:
+def _turned(
+    x: Term,
+    f: Fragment,
+) -> Term:
     return f.term(turned(f, x.value))
 
 
-def _triangle(f: Fragment, x: Term, first: int, upper: bool) -> Term:
+def _triangle(
+    f: Fragment,
+    x: Term,
+    first: int,
+    upper: bool,
+) -> Term:
     return x.op("Trilu", f.constant(first, int64), upper=int(upper))
 
 
-def _by_upper_turned(f: Fragment, x: Term, upper: Value) -> Term:
+def _by_upper_turned(
+    f: Fragment,
+    x: Term,
+    upper: Value,
+) -> Term:
     """`x` times the inverse of a transposed upper triangle."""
     rows = turned(f, x.value)
     return f.term(turned(f, by_triangle(f, upper, rows, upper=1)))
 
 
-def _results(f: Fragment, call: Backward, x: Value, count: int) -> Sequence[Value]:
+def _results(
+    f: Fragment,
+    call: Backward,
+    x: Value,
+    count: int,
+) -> Sequence[Value]:
     """All results of a factorization, computed again if the model leaves one out."""
     if all(call.wants(i) for i in range(count)):
         return [call.out(i) for i in range(count)]
@@ -55,12 +77,23 @@ def _results(f: Fragment, call: Backward, x: Value, count: int) -> Sequence[Valu
     return f.ops(op.op_type, x, domain=_OWN, count=count, **op.attributes)
 
 
-def _flow(f: Fragment, call: Backward, i: int, like: Value) -> Value:
+def _flow(
+    f: Fragment,
+    call: Backward,
+    i: int,
+    like: Value,
+) -> Value:
     """The gradient of result `i`, which may be zeros."""
     return call.flow(i) or filled(f, like, 0)
 
 
-def _part(f: Fragment, x: Value, axis: int, first: int, end: int) -> Value:
+def _part(
+    f: Fragment,
+    x: Value,
+    axis: int,
+    first: int,
+    end: int,
+) -> Value:
     """`x` from one place on an axis, -1 or -2, to another."""
     if (first, end) == (0, extents(x)[axis]):
         return x
@@ -98,7 +131,11 @@ def pivoted_lu_gradient(
     return [f.op("ScatterElements", found, places, found, axis=-2)]
 
 
-def _by_factored(f: Fragment, factors: Value, g: Value) -> Term:
+def _by_factored(
+    f: Fragment,
+    factors: Value,
+    g: Value,
+) -> Term:
     """The gradient of what was factored, without exchanges, from that of both factors.
 
     With L and U in one matrix of any shape. What is below a square is `L2 = A2 / U`, and what is
@@ -107,7 +144,11 @@ def _by_factored(f: Fragment, factors: Value, g: Value) -> Term:
     rows, columns = extents(factors)[-2:]
     size = min(rows, columns)
 
-    def quarter(v: Value, row: int, column: int) -> Value:
+    def quarter(
+        v: Value,
+        row: int,
+        column: int,
+    ) -> Value:
         ends = ((0, size), (size, rows)), ((0, size), (size, columns))
         part = _part(f, v, -2, *ends[0][row])
         return _part(f, part, -1, *ends[1][column])
@@ -129,16 +170,23 @@ def _by_factored(f: Fragment, factors: Value, g: Value) -> Term:
     return _by_square(f, square, flow)
 
 
-def _by_square(f: Fragment, factors: Value, g: Term) -> Term:
+def _by_square(
+    f: Fragment,
+    factors: Value,
+    g: Term,
+) -> Term:
     """L^-T (tril(L^T gL, -1) + triu(gU U^T)) U^-T."""
     both = f.term(factors)
     unit = f.constant(np.eye(extents(factors)[-1]), factors.dtype)
     lower = _triangle(f, both, -1, upper=False) + unit
     upper = _triangle(f, both, 0, upper=True)
-    by_lower = _turned(lower, f).op("MatMul", _triangle(f, g, -1, upper=False))
-    by_upper = _triangle(f, g, 0, upper=True).op("MatMul", _turned(upper, f))
+    lower_flow = _triangle(f, g, -1, upper=False)
+    upper_flow = _triangle(f, g, 0, upper=True)
+    by_lower = _turned(lower, f).op("MatMul", lower_flow)
+    by_upper = upper_flow.op("MatMul", _turned(upper, f))
     below = _triangle(f, by_lower, -1, upper=False)
-    inner = below + _triangle(f, by_upper, 0, upper=True)
+    above = _triangle(f, by_upper, 0, upper=True)
+    inner = below + above
     left = by_triangle(f, factors, inner.value, unit=1, transpose=1)
     return _by_upper_turned(f, f.term(left), factors)
 
@@ -173,10 +221,18 @@ def qr_gradient(
     by_q = by_q + last.op("MatMul", _turned(beside, f))
     first = (_part(f, v, -1, 0, size) for v in (r, by_r))
     found = _by_reduced(f, q, next(first), by_q, next(first))
-    return [found.op("Concat", f.op("MatMul", q, beside.value), axis=-1).value]
+    by_last = f.op("MatMul", q, beside.value)
+    whole = found.op("Concat", by_last, axis=-1)
+    return [whole.value]
 
 
-def _by_reduced(f: Fragment, q: Value, r: Value, by_q: Term, by_r: Value) -> Term:
+def _by_reduced(
+    f: Fragment,
+    q: Value,
+    r: Value,
+    by_q: Term,
+    by_r: Value,
+) -> Term:
     """(gQ + Q sym(R gR^T - gQ^T Q)) R^-T, where `sym` mirrors the lower triangle."""
     by_upper = f.term(r).op("MatMul", turned(f, by_r))
     m = by_upper - _turned(by_q, f).op("MatMul", q)
@@ -238,29 +294,42 @@ def svd_gradient(
     if by_values is not None:
         parts.append(u * f.unsqueeze(by_values, -2))
     if by_left is not None:
-        parts.append(u.op("MatMul", _skew(f, u, by_left) / gaps * row))
+        inner = _skew(f, u, by_left) / gaps
+        parts.append(u.op("MatMul", inner * row))
         if rows > columns:
             along = _turned(u, f).op("MatMul", by_left)
-            parts.append((f.term(by_left) - u.op("MatMul", along)) / row)
+            beside = f.term(by_left) - u.op("MatMul", along)
+            parts.append(beside / row)
     if by_right is not None:
         v = f.term(turned(f, right))
-        inner = column * (_skew(f, v, turned(f, by_right)) / gaps)
-        parts.append(u.op("MatMul", inner))
+        by_columns = turned(f, by_right)
+        inner = _skew(f, v, by_columns) / gaps
+        parts.append(u.op("MatMul", column * inner))
     return [_total(parts).op("MatMul", right).value]
 
 
-def _row_and_column(f: Fragment, values: Value) -> tuple[Term, Term]:
+def _row_and_column(
+    f: Fragment,
+    values: Value,
+) -> tuple[Term, Term]:
     return f.term(f.unsqueeze(values, -2)), f.term(f.unsqueeze(values, -1))
 
 
-def _without_diagonal(f: Fragment, divisors: Term) -> Term:
+def _without_diagonal(
+    f: Fragment,
+    divisors: Term,
+) -> Term:
     """With infinity on the diagonal, so that quotients are 0 there, and their derivatives."""
     size = extents(divisors.value)[-1]
     infinite = np.where(np.eye(size, dtype=bool), np.inf, 0)
     return divisors + f.constant(infinite, divisors.value.dtype)
 
 
-def _skew(f: Fragment, vectors: Term, g: Value) -> Term:
+def _skew(
+    f: Fragment,
+    vectors: Term,
+    g: Value,
+) -> Term:
     """M - M^T, where M is the transposed vectors times their gradient."""
     m = _turned(vectors, f).op("MatMul", g)
     return m - _turned(m, f)

@@ -6,6 +6,7 @@ again and again, and a running one of those of 1, 2, 4, ... neighbors: only prod
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,7 +17,13 @@ from tilewright.graph.ops.derivative import Backward, extents, reshaped
 from tilewright.graph.ops.fragment import Fragment
 
 
-def _padded(f: Fragment, x: Value, count: int, axis: int, front: bool = False) -> Value:
+def _padded(
+    f: Fragment,
+    x: Value,
+    count: int,
+    axis: int,
+    front: bool = False,
+) -> Value:
     """With so many ones behind the last element of an axis, or before the first one."""
     if not count:
         return x
@@ -25,11 +32,22 @@ def _padded(f: Fragment, x: Value, count: int, axis: int, front: bool = False) -
     return f.op("Pad", x, pads, f.number(1, x.dtype), f.ints(axis))
 
 
-def _part(f: Fragment, x: Value, first: int, end: int, axis: int) -> Value:
+def _part(
+    f: Fragment,
+    x: Value,
+    first: int,
+    end: int,
+    axis: int,
+) -> Value:
     return f.op("Slice", x, f.ints(first), f.ints(end), f.ints(axis))
 
 
-def product_gradient(f: Fragment, x: Value, g: Value, axes: Sequence[int]) -> Value:
+def product_gradient(
+    f: Fragment,
+    x: Value,
+    g: Value,
+    axes: Sequence[int],
+) -> Value:
     """By the factors along some axes, from that of their products, which may lack the axes."""
     if not x.dtype or not axes:
         return g
@@ -39,22 +57,30 @@ def product_gradient(f: Fragment, x: Value, g: Value, axes: Sequence[int]) -> Va
     kept = [n for n in range(len(shape)) if n not in axes]
     order = [*kept, *axes]
     wide = wide_dtype(x.dtype)
-    count = int(np.prod([shape[n] for n in axes]))
-    rows = int(np.prod([shape[n] for n in kept]))
-    level = f.cast(f.reshape(f.transpose(x, *order), rows, count), wide)
-    flow = f.cast(f.reshape(g, rows, 1), wide)
+    count = math.prod(shape[n] for n in axes)
+    rows = math.prod(shape[n] for n in kept)
+    turned = f.transpose(x, *order)
+    matrix = f.reshape(turned, rows, count)
+    level = f.cast(matrix, wide)
+    column = f.reshape(g, rows, 1)
+    flow = f.cast(column, wide)
     halves: list[tuple[list[Value], int]] = []
     while count > 1:
         half = (count + 1) // 2
-        both = f.split(_padded(f, level, 2 * half - count, 1), [half, half], 1)
+        odd = 2 * half - count
+        padded = _padded(f, level, odd, 1)
+        both = f.split(padded, [half, half], 1)
         halves.append((both, count))
         level = f.op("Mul", *both)
         count = half
     for both, count in reversed(halves):
         flows = [f.op("Mul", flow, other) for other in reversed(both)]
-        flow = _part(f, f.op("Concat", *flows, axis=1), 0, count, 1)
-    found = reshaped(f, f.cast(flow, x.dtype), [shape[n] for n in order])
-    return f.transpose(found, *np.argsort(order).tolist())
+        together = f.op("Concat", *flows, axis=1)
+        flow = _part(f, together, 0, count, 1)
+    narrow = f.cast(flow, x.dtype)
+    found = reshaped(f, narrow, [shape[n] for n in order])
+    back = np.argsort(order).tolist()
+    return f.transpose(found, *back)
 
 
 def running_product_gradient(
@@ -76,14 +102,23 @@ def running_product_gradient(
     def turned(v: Value) -> Value:
         if not reverse:
             return v
-        ends = f.ints(-1), f.ints(-count - 1), f.ints(axis), f.ints(-1)
-        return f.op("Slice", v, *ends)
+        last = f.ints(-1)
+        end = f.ints(-count - 1)
+        along = f.ints(axis)
+        return f.op("Slice", v, last, end, along, last)
 
-    def behind(v: Value, by: int) -> Value:
+    def behind(
+        v: Value,
+        by: int,
+    ) -> Value:
         """Each element is the one so many places before it, or 1."""
-        return _padded(f, _part(f, v, 0, count - by, axis), by, axis, front=True)
+        first = _part(f, v, 0, count - by, axis)
+        return _padded(f, first, by, axis, front=True)
 
-    def before(v: Value, by: int) -> Value:
+    def before(
+        v: Value,
+        by: int,
+    ) -> Value:
         """Each element is the one so many places behind it, or 0."""
         rest = _part(f, v, by, count, axis)
         return f.op("Pad", rest, f.ints(0, by), None, f.ints(axis))

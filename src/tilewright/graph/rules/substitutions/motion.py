@@ -275,7 +275,7 @@ def _blocks(draw: RandomGraph) -> Drawn:
     right = [(first, columns), (second_depth, columns)]
     if draw.maybe(0.3):
         right = right[::-1]
-    sides = [*left, *right]
+    sides: list[tuple[int, ...]] = [*left, *right]
     if draw.maybe(0.3):  # stacks of matrices, and one that is broadcast to the others
         sides = [(draw.one_of(1, 2, 2), *side) for side in sides]
     return dict(zip((x, y, z, w), sides, strict=True))
