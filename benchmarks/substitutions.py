@@ -245,7 +245,7 @@ AGREE: tuple[list[str], ...] = (["finite"],)  # stronger ones need more instance
 TYPES: tuple[list[str], ...] = ([], ["real"])
 CLAIMS = tuple(
     [*agree, *types, *where]
-    for where in ([], ["matrices"])
+    for where in ([], ["matrices"], ["alike"])
     for agree in AGREE
     for types in TYPES
 )

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tilewright.base.dtypes import float16, float32, float64
+from tilewright.base.dtypes import float16, float32, float64, int64
 from tilewright.base.errors import UnsupportedError
 from tilewright.compute.adjoint import ScatterAdd, adjoint
 from tilewright.compute.build import cast, map_, reduce_
@@ -212,3 +212,29 @@ def test_a_running_product_has_no_derived_adjoint():
     )  # fmt: skip
     with pytest.raises(UnsupportedError, match="running combines by mul, which has no"):
         adjoint([step], {y: buffer("g", 3)}, {x: buffer("dx", 3)})
+
+
+def test_the_adjoint_of_a_scatter_gathers():
+    """Of y[i] = x[n[i]] w[i] for i below 3: by w of the scatter, and by what flows to y."""
+    x, w, y = buffer("x", 5), buffer("w", 4), buffer("y", 4)
+    n = Buffer("n", (4,), int64)
+    none = const(0, float64)
+
+    def read(i):
+        return Select(i < 3, x[n[i]] * w[i], none)
+
+    g, dx, h = buffer("g", 4), buffer("dx", 5), buffer("h", 5)
+    (scatter,) = adjoint([map_("read", y, read)], {y: g}, {x: dx})
+    assert isinstance(scatter, ScatterAdd)
+    dw, dg = buffer("dw", 4), buffer("dg", 4)
+    found = adjoint([scatter], {dx: h}, {w: dw, g: dg})
+    assert not any(isinstance(s, ScatterAdd) for s in found)
+    rng = np.random.default_rng(2)
+    arrays = {b: rng.standard_normal(b.shape) for b in (w, g, h)}
+    places = np.array([4, 0, 4, 1])
+    computed = evaluate(found, {**arrays, n: places})
+    counted = np.arange(4) < 3
+    ends = np.where(counted, arrays[h][places], 0)
+    np.testing.assert_allclose(computed[dg], ends * arrays[w])
+    np.testing.assert_allclose(computed[dw], ends * arrays[g])
+    assert adjoint([scatter], {}, {g: dg})[0].outputs[0].value is none

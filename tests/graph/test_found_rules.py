@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -32,6 +34,15 @@ def test_every_found_rule_is_right(rule: Rule) -> None:
 @pytest.mark.parametrize("rule", found()[::9], ids=lambda r: r.name)
 def test_some_found_rules_are_right(rule: Rule) -> None:
     check(rule, seed=12, once=True)
+
+
+def test_parts_of_joined_tensors_must_fit_one_another() -> None:
+    """[a b] and [b a] have one shape where a and b have two, and so may [a b] and [a c]."""
+    needed = [rule for rule in found() if "same shape" in str(rule)]
+    assert len(needed) == 12
+    for rule in needed:
+        with pytest.raises(InputError, match=r"it (is wrong|fails) on"):
+            check(replace(rule, when=()), once=True, instances=200)
 
 
 def test_found_rules_do_not_follow_from_the_axioms() -> None:

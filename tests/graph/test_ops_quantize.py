@@ -244,6 +244,46 @@ def test_qlinear_conv():
     agree("QLinearConv", arrays, pads=[1, 1, 1, 1], expected=[want])
 
 
+@pytest.mark.parametrize("right", BYTES)
+@pytest.mark.parametrize("left", BYTES)
+def test_products_with_a_scale_and_zero_point_per_column(left, right):
+    """As the reference, which has no scales per row: it takes a vector for one per column."""
+    a, b = bytes_of(left, 2, 3, 9), bytes_of(right, 9, 4)
+    b_scale = np.array([0.03, 0.2, 0.011, 0.07], np.float32)
+    a_scale, y_scale = np.array(0.05, np.float32), np.array(0.7, np.float32)
+    za, zb, zy = np.array(7, left), bytes_of(right, 4), np.array(9, left)
+    agree("QLinearMatMul", [a, a_scale, za, b, b_scale, zb, y_scale, zy])
+
+
+@pytest.mark.parametrize("group", [1, 2, 4])
+@pytest.mark.parametrize("weight", BYTES)
+@pytest.mark.parametrize("image", BYTES)
+def test_convolutions_with_a_scale_and_zero_point_per_channel(image, weight, group):
+    x, w = bytes_of(image, 2, 4, 6, 5), bytes_of(weight, 8, 4 // group, 3, 2)
+    w_scale = np.abs(reals(8)) / 1000 + np.float32(0.001)
+    x_scale, y_scale = np.array(0.05, np.float32), np.array(0.7, np.float32)
+    zx, zw, zy = np.array(7, image), bytes_of(weight, 8), np.array(9, image)
+    bias = RNG.integers(-900, 900, 8).astype(np.int32)
+    given = [x, x_scale, zx, w, w_scale, zw, y_scale, zy, bias]
+    rest = {"pads": [1, 0, 1, 1], "strides": [2, 1], "group": group}
+    agree("QLinearConv", given, **rest)
+    agree("QLinearConv", given, known=range(1, 9), **rest)
+
+
+def test_a_product_in_the_middle_of_two_steps():
+    """ONNX rounds what was divided to an even number, then adds the zero point; its reference adds
+    first, which is the same for an even zero point."""
+    a, b = np.array([[1, 3, 5, -1, -3]], np.int8).T, np.array([[1]], np.int8)
+    half, one = np.array(0.5, np.float32), np.array(1, np.float32)
+    none = np.array(0, np.int8)
+    for zero in (0, 4):
+        given = [a, half, none, b, one, none, one, np.array(zero, np.int8)]
+        agree("QLinearMatMul", given)
+    want = np.array([[0, 2, 2, 0, -2]], np.int8).T + np.int8(3)
+    given = [a, half, none, b, one, none, one, np.array(3, np.int8)]
+    agree("QLinearMatMul", given, expected=[want])
+
+
 def test_a_tensor_of_unknown_shape_is_dequantized():
     """As one of a Loop is; the interpreter and the reference kernels are given what it holds."""
     whole, result = Value("x", uint8), Value("y", float32)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 
+import numpy as np
 import onnx.parser
 import pytest
 
+import tilewright as tw
 from tilewright.base.errors import InputError
 from tilewright.frontends.onnx import load
 from tilewright.graph.rules.check import check
@@ -77,6 +79,21 @@ def test_sums_of_products_that_fit_are_one_product(
     (rule,) = [r for r in SUBSTITUTIONS if r.name == "product-of-blocks"]
     after = rewrite(load(source.SerializeToString()), [rule])
     assert [o.op_type for o in after.operations].count("MatMul") == products
+
+
+def test_a_sum_of_products_of_stacks_that_are_broadcast_stays() -> None:
+    """Joining their factors failed the compilation."""
+    source = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+      sum (float[2,8,3] a, float[1,8,3] b, float[2,3,8] c, float[2,3,8] d) => (float[2,8,8] y)
+      { p = MatMul(a, c) q = MatMul(b, d) y = Add(p, q) }""")
+    rng = np.random.default_rng(0)
+    given = [
+        rng.standard_normal((n, *side)).astype("f")
+        for n, side in ((2, (8, 3)), (1, (8, 3)), (2, (3, 8)), (2, (3, 8)))
+    ]
+    a, b, c, d = given
+    found = tw.compile(source, threads=1, cache=False)(*given)
+    np.testing.assert_allclose(found, a @ c + b @ d, rtol=1e-5, atol=1e-5)
 
 
 @pytest.fixture

@@ -7,8 +7,9 @@ index is invertible, this is a Computation again:
     y[i] = sum_k x[s*i + k] * w[k]     dx[p] = sum_k (dy[(p-k)/s] * w[k] where s divides p-k)
                                        dw[k] = sum_i dy[i] * x[s*i + k]
 
-Otherwise (an index read from memory, a remainder) it is a `ScatterAdd`. A maximum divides its
-gradient evenly among equal elements; argmax passes it to the element that it names.
+Otherwise (an index read from memory, a remainder) it is a `ScatterAdd`, whose adjoint gathers what
+flows to the elements that it adds to. A maximum divides its gradient evenly among equal elements;
+argmax passes it to the element that it names.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ Step = Computation | ScatterAdd
 
 
 def adjoint(
-    steps: Sequence[Computation],
+    steps: Sequence[Step],
     flows: Mapping[Buffer, Buffer],
     results: Mapping[Buffer, Buffer],
     known: Collection[Buffer] = (),
@@ -77,13 +78,13 @@ def adjoint(
     needed = set(results)
     for s in steps:
         if not needed.isdisjoint(s.inputs):
-            needed |= {o.tensor for o in s.outputs}
+            needed |= set(written(s))
     walk = _BackwardWalk(dict(flows))
     for s in reversed(steps):
         walk.back(s, needed)
     for tensor, result in results.items():
         walk.finish(tensor, result)
-    again = [s for s in steps if not any(o.tensor in known for o in s.outputs)]
+    again = [s for s in steps if not any(t in known for t in written(s))]
     return _live([*again, *walk.steps], set(results.values()))
 
 
@@ -94,13 +95,14 @@ def _live(
     """The steps that the wanted tensors depend on."""
     kept: list[Step] = []
     for s in reversed(steps):
-        if not wanted.isdisjoint(_written(s)):
+        if not wanted.isdisjoint(written(s)):
             kept.append(s)
             wanted = wanted | set(s.inputs)
     return kept[::-1]
 
 
-def _written(s: Step) -> tuple[Buffer, ...]:
+def written(s: Step) -> tuple[Buffer, ...]:
+    """The tensors that a step makes."""
     if isinstance(s, ScatterAdd):
         return (s.tensor,)
     return tuple(o.tensor for o in s.outputs)
@@ -165,10 +167,35 @@ class _BackwardWalk:
 
     def back(
         self,
-        s: Computation,
+        s: Step,
         needed: Collection[Buffer],
     ) -> None:
         """What flows to the inputs of a step from its results."""
+        if isinstance(s, ScatterAdd):
+            self._back_from_scattered(s, needed)
+        else:
+            self._back_from_computed(s, needed)
+
+    def _back_from_scattered(
+        self,
+        s: ScatterAdd,
+        needed: Collection[Buffer],
+    ) -> None:
+        flow = self.flow(s.tensor)
+        if flow is None:
+            return
+        for part in s.parts:
+            arrived = flow[part.read.index]
+            for conditions, value in part.cases:
+                for load in _reads(value, needed):
+                    cases = partials(value, load)
+                    self._add(load, part.dims, arrived, conditions, cases)
+
+    def _back_from_computed(
+        self,
+        s: Computation,
+        needed: Collection[Buffer],
+    ) -> None:
         flows = [self.flow(o.tensor) for o in s.outputs]
         if all(f is None for f in flows):
             return
@@ -176,30 +203,36 @@ class _BackwardWalk:
         for n, (o, flow) in enumerate(zip(s.outputs, flows, strict=True)):
             if flow is None:
                 continue
-            reads = dict.fromkeys(x for x in postorder(o.value) if isinstance(x, Load))
-            for load in reads:
-                if load.buffer not in needed or not load.dtype.is_float:
-                    continue
+            for load in _reads(o.value, needed):
                 cases = partials(o.value, load)
                 if cases:
                     where, cases = slopes.through(n, cases)
-                    self._add(load, s, slopes.flow(n, flow), where, cases)
+                    arrived = slopes.flow(n, flow)
+                    self._add(load, s.dims, arrived, where, cases)
 
     def _add(
         self,
         load: Load,
-        s: Computation,
+        over: Sequence[Dim],
         flow: Expr,
         where: tuple[Expr, ...],
         cases: Cases,
     ) -> None:
-        dims = tuple(Dim(d.var, d.size) for d in s.dims)
+        if not cases:
+            return
+        dims = tuple(Dim(d.var, d.size) for d in over)
         values = tuple(
             ((*where, *conditions), _cast(flow, p.dtype) * p)
             for conditions, p in cases.items()
         )
         part = Contribution(load, dims, flow, values)
         self.parts.setdefault(load.buffer, []).append(part)
+
+
+def _reads(value: Expr, needed: Collection[Buffer]) -> list[Load]:
+    """The accesses to floats that are needed, each once."""
+    loads = dict.fromkeys(x for x in postorder(value) if isinstance(x, Load))
+    return [x for x in loads if x.buffer in needed and x.dtype.is_float]
 
 
 @dataclass(slots=True)

@@ -103,9 +103,13 @@ def _where(
     conditions: Sequence[Expr],
     value: Expr,
 ) -> Expr:
-    if not conditions:
-        return value
-    return Select(reduce(And, conditions), value, const(0.0, value.dtype))
+    """The value where all conditions hold, else 0: those that read memory are asked last, as the
+    others may say whether that is inside a tensor."""
+    reading = [c for c in conditions if any(isinstance(n, Load) for n in postorder(c))]
+    for some in (reading, [c for c in conditions if c not in reading]):
+        if some:
+            value = Select(reduce(And, some), value, const(0.0, value.dtype))
+    return value
 
 
 def _alone_leaves(

@@ -78,6 +78,8 @@ def split_window(c: Computation) -> WindowParts | None:
     read = _padded_read(c)
     if read is None:
         return None
+    if not c.parallel_dims:  # a total: no point to tell apart
+        return None
     window = [d for d in c.combined_dims if _uses(read.condition, d)]
     left = [d for d in c.combined_dims if d not in window]
     if not window or math.prod(d.extent for d in window) > POSITIONS:

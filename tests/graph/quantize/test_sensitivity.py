@@ -52,6 +52,49 @@ def test_the_fragile_layer_alone_is_kept():
     )
 
 
+@pytest.mark.parametrize(
+    ("max_drop", "recipe", "count"),
+    [
+        (None, QuantizationRecipe(), 2),  # observed, and in bytes
+        (0.9, QuantizationRecipe(), 4),  # with switches, and with a layer in floats
+        (None, QuantizationRecipe(equalize=True), 3),  # the float model is another one
+        (None, QuantizationRecipe(correct_bias=True), 3),
+        (0.9, QuantizationRecipe(correct_bias=True), 5),
+    ],
+)
+def test_the_observed_model_is_the_float_model(max_drop, recipe, count):
+    """It is compiled once, unless factors are moved or biases corrected in what is measured."""
+    compiled = []
+
+    def runner(graph):
+        compiled.append(graph)
+        return RUNNER(graph)
+
+    graph = fragile()
+    samples = samples_for(graph, 12)
+    found = quantize(graph, samples, recipe, runner, max_drop=max_drop)
+    assert len(compiled) == count
+    held = samples[9:]
+    pairs = ((RUNNER(graph)(s), RUNNER(found.graph)(s)) for s in held)
+    assert found.report.agreement == compare(pairs)
+
+
+@pytest.mark.parametrize("max_drop", [None, 1.0])
+def test_agreement_is_that_with_the_model_as_given(max_drop):
+    """And not with a float model whose biases are corrected."""
+    graph = graph_of(
+        "a = Gemm(x, w0, b) ar = Relu(a) y = MatMul(ar, w1)",
+        "float[6, 16] x) => (float[6, 5] y",
+        w0=drawn(0, 16, 16, scale=0.25), b=drawn(1, 16), w1=drawn(2, 16, 5),
+    )  # fmt: skip
+    samples = samples_for(graph, 12)
+    how = QuantizationRecipe(correct_bias=True)
+    found = quantize(graph, samples, how, RUNNER, max_drop=max_drop)
+    plain, given = RUNNER(graph), RUNNER(found.graph)
+    want = compare((plain(s), given(s)) for s in samples[9:])
+    assert found.report.agreement == want
+
+
 def test_what_is_written_is_measured_and_not_what_was_tried(monkeypatch):
     """Where trials are too hopeful, layers go back until the model itself keeps the limit."""
     monkeypatch.setattr(sensitivity, "_fewest", lambda trials, order, limit: 0)

@@ -9,7 +9,7 @@ an adjoint.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tilewright.base.errors import UnsupportedError
@@ -24,6 +24,7 @@ from tilewright.graph.nodes import Operation, Value
 from tilewright.graph.ops.errors import place
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import (
+    Array,
     OpCall,
     OpDef,
     Type,
@@ -100,7 +101,16 @@ def _steps(
     call: OpCall,
     inputs: Sequence[Buffer | None],
     outputs: Sequence[Buffer | None],
-) -> list[Computation | Kernel] | None:
+) -> list[Computation | Kernel]:
+    found = _backward(call, inputs, outputs)
+    return [_scattered(s) if isinstance(s, ScatterAdd) else s for s in found]
+
+
+def _backward(
+    call: OpCall,
+    inputs: Sequence[Buffer | None],
+    outputs: Sequence[Buffer | None],
+) -> list[Step]:
     op = _operator(call)
     arity, count = call.attr("arity")
     aliases = _Aliases()
@@ -109,13 +119,7 @@ def _steps(
     # A known scalar is written into the Computations, which then have no derivative by it.
     moving = {op.inputs[i] for i in call.attr("wanted")}
     known_operands = {v: a for v, a in call.known.items() if v not in moving}
-    program = program_of(op, known_operands, operands, results)
-    if program is None or not all(isinstance(s, Computation) for s in program):
-        raise UnsupportedError(
-            f"{op.qualified} is not defined by Computations, of which an adjoint can be derived",
-            where=place(op),
-            hint="give its OpDef a gradient=",
-        )
+    steps = _forward(op, known_operands, operands, results)
     flows = {
         y: g
         for y, g in zip(results, inputs[arity + count :], strict=False)
@@ -126,10 +130,28 @@ def _steps(
         for i, out in zip(call.attr("wanted"), outputs, strict=True)
         if (b := operands[i]) is not None and out is not None
     }
-    steps = [s for s in program if isinstance(s, Computation)]
     known = [b for b in results if b is not None]
-    found = [aliases.undone(s) for s in adjoint(steps, flows, wanted, known)]
-    return [_scattered(s) if isinstance(s, ScatterAdd) else s for s in found]
+    return [aliases.undone(s) for s in adjoint(steps, flows, wanted, known)]
+
+
+def _forward(
+    op: Operation,
+    known: Mapping[Value, Array],
+    inputs: Sequence[Buffer | None],
+    outputs: Sequence[Buffer | None],
+) -> Sequence[Step]:
+    """What an operator computes. Raises UnsupportedError if that is a Kernel."""
+    if (op.op_type, op.domain) == (ADJOINT, DOMAIN):
+        return _backward(OpCall(op, known), inputs, outputs)
+    program = program_of(op, known, inputs, outputs) or []
+    steps = [s for s in program if isinstance(s, Computation)]
+    if not steps or len(steps) < len(program):
+        raise UnsupportedError(
+            f"{op.qualified} is not defined by Computations, of which an adjoint can be derived",
+            where=place(op),
+            hint="give its OpDef a gradient=",
+        )
+    return steps
 
 
 class _Aliases:

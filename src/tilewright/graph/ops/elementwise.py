@@ -209,6 +209,12 @@ def _relu_gradient(_: TensorTerm, y: TensorTerm, g: TensorTerm) -> TensorTerm:
     return (y > zero).chosen(g, zero)
 
 
+def _abs_gradient(x: TensorTerm, _: TensorTerm, g: TensorTerm) -> TensorTerm:
+    """Without a sign, which has no derivative, so that this one has."""
+    zero = x.of(0)
+    return (x > zero).chosen(g, (x < zero).chosen(-g, zero))
+
+
 def _sigmoid_gradient(_: TensorTerm, y: TensorTerm, g: TensorTerm) -> TensorTerm:
     """g * y * (1 - y)"""
     flow = g * y
@@ -287,7 +293,7 @@ unary(
     lambda _, x: call("abs", x) if x.dtype.is_signed else x,
     _ufunc(np.abs),
     traits=IDEMPOTENT,
-    gradient=_by(lambda x, y, g: g * x.op("Sign")),
+    gradient=_by(_abs_gradient),
 )
 unary(
     "Neg",

@@ -28,12 +28,15 @@ def root(pivot: Expr) -> Expr:
 
 
 class LocalMatrix:
-    """One matrix with right-hand sides to its right, for each matrix of a batch."""
+    """One matrix with right-hand sides to its right, for each matrix of a batch.
+
+    columns: of the right-hand sides; fewer than 0 for a matrix with more rows than columns.
+    """
 
     def __init__(self, x: Buffer, columns: int = 0) -> None:
         self.nests = LoopNests()
         self.batch = x.shape[:-2]
-        self.size = x.shape[-1]
+        self.size = x.shape[-2]
         self.columns = columns
         self.width = self.size + columns
         self.dtype = wide_dtype(x.dtype)
@@ -58,7 +61,7 @@ class LocalMatrix:
         self,
         op: OpCall,
         inputs: Sequence[Buffer],
-        outputs: Sequence[Buffer],
+        outputs: Sequence[Buffer | None],
         one: Callable[[Point], Stmt],
     ) -> list[Kernel]:
         """The kernel that runs `one` for each matrix of the batch."""
@@ -213,11 +216,16 @@ class Elimination(LocalMatrix):
         self.pivot = Buffer("pivot", (1,), INDEX)
         self.local.append(self.pivot)
 
-    def eliminate(self, chosen: Callable[[Expr], Stmt] | None = None) -> Stmt:
+    def eliminate(
+        self,
+        chosen: Callable[[Expr], Stmt] | None = None,
+        count: int | None = None,
+    ) -> Stmt:
         """Clear what is below the diagonal.
 
         chosen: what to do with the pivot of a step. Then the factors of rows are kept below the
-        diagonal, where they are those of the lower triangle.
+        diagonal, where they are those of the lower triangle. count: of the pivots, by default one
+        for each row.
         """
         m = self.matrix
         one = const(1, self.dtype)
@@ -238,7 +246,7 @@ class Elimination(LocalMatrix):
             return block(choose, chosen(k), exchange, clear)
 
         start = self.set(self.sign, one)
-        steps = self.nests.loop(self.size, step)
+        steps = self.nests.loop(self.size if count is None else count, step)
         return block(start, steps)
 
     def _choose(self, k: Expr) -> Stmt:

@@ -21,6 +21,7 @@ from tilewright.expr.nodes import INDEX, Buffer, Expr, Select, Var, as_expr, con
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.derivative import Backward, extents, turned
 from tilewright.graph.ops.elimination import LocalMatrix, Point, root
+from tilewright.graph.ops.factor_gradient import by_triangle, lu_gradient
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import (
     Array,
@@ -309,8 +310,8 @@ def _cholesky_gradient(
     product = f.term(turned(f, y)).op("MatMul", g)
     kept = np.tri(n) - np.eye(n) / 2
     rows = product * f.constant(kept / 2, y.dtype)
-    left = _solution(f, y, rows.value, transpose=1)
-    half = _solution(f, y, turned(f, left), transpose=1)
+    left = by_triangle(f, y, rows.value, transpose=1)
+    half = by_triangle(f, y, turned(f, left), transpose=1)
     both = f.term(half) + turned(f, half)
     return [both.value]
 
@@ -325,18 +326,13 @@ def _triangular_gradient(
     """By the right-hand sides, the solution of the transposed system."""
     upper, transposed, unit = _flags(call)
     flags = {"upper": int(upper), "unit": int(unit)}
-    by_b = _solution(f, x[0], g, transpose=int(not transposed), **flags)
+    by_b = by_triangle(f, x[0], g, transpose=int(not transposed), **flags)
     left, right = (y, by_b) if transposed else (by_b, y)
     product = f.term(left).op("MatMul", turned(f, right))
     first = int(unit) if upper else -int(unit)
     start = f.constant(first, int64)
-    by_triangle = (-product).op("Trilu", start, upper=int(upper))
-    return [by_triangle.value, by_b]
-
-
-def _solution(f: Fragment, a: Value, b: Value, **flags: int) -> Value:
-    made = f.ops("TriangularSolve", a, b, domain=DOMAIN, count=1, **flags)
-    return made[0]
+    by_matrix = (-product).op("Trilu", start, upper=int(upper))
+    return [by_matrix.value, by_b]
 
 
 def _flops(op: OpCall) -> int:
@@ -363,6 +359,7 @@ _DEFINITIONS = (
         compute=partial(_factored, step=_lu_step),
         reference=_lu_arrays,
         flops=lambda op: 2 * _flops(op),
+        gradient=lu_gradient,
     ),
     OpDef(
         "TriangularSolve",

@@ -13,6 +13,7 @@ from tilewright.base.dtypes import float64
 from tilewright.compute.build import cast
 from tilewright.compute.reducer import reducer
 from tilewright.expr.nodes import Buffer, Expr, Max, Select, call, const
+from tilewright.graph.ops.factor_gradient import qr_gradient
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
 from tilewright.graph.ops.solve import DOMAIN
 from tilewright.loops.nests import LoopNests, kernel
@@ -261,6 +262,11 @@ def rectangles(op: OpCall) -> tuple[tuple[int, ...], int, int]:
     return shape[:-2], shape[-2], shape[-1]
 
 
+def all_results(outputs: Outputs, count: int) -> Outputs:
+    """The buffers of that many results; None for those that a model leaves out at the end."""
+    return [*outputs, *[None] * (count - len(outputs))]
+
+
 def flag(op: OpCall, name: str) -> bool:
     """An attribute that is 0, its default, or 1. Raises ModelError for another value."""
     value = op.attr(name, 0)
@@ -278,7 +284,7 @@ def _types(op: OpCall) -> Sequence[Type]:
 
 def _factored(op: OpCall, inputs: Buffers, outputs: Outputs) -> list[Kernel]:
     (x,) = inputs
-    q, upper = outputs
+    q, upper = all_results(outputs, 2)
     m = LocalColumns(x)
     h = Reflections(m, m.rows if flag(op, "full") else min(m.rows, m.count))
 
@@ -302,4 +308,13 @@ def _flops(op: OpCall) -> int:
     return 4 * op.size(0) * min(rows, columns)
 
 
-register(OpDef("QR", _types, DOMAIN, compute=_factored, flops=_flops))
+register(
+    OpDef(
+        "QR",
+        _types,
+        DOMAIN,
+        compute=_factored,
+        flops=_flops,
+        gradient=qr_gradient,
+    )
+)

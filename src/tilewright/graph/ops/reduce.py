@@ -22,6 +22,7 @@ from tilewright.graph.nodes import Value
 from tilewright.graph.ops import derivative
 from tilewright.graph.ops.broadcasting import wide, wide_dtype, widened
 from tilewright.graph.ops.fragment import Fragment
+from tilewright.graph.ops.product_gradient import product_gradient
 from tilewright.graph.ops.registry import (
     Array,
     Compute,
@@ -203,6 +204,17 @@ def _gradient(mean: bool) -> Gradient:
     return rule
 
 
+def _product_gradient(
+    f: Fragment,
+    op: OpCall,
+    x: Sequence[Value],
+    y: Value,
+    g: Value,
+) -> Sequence[Value]:
+    rank = len(derivative.extents(x[0]))
+    return [product_gradient(f, x[0], g, reduced_axes(op, rank, 18))]
+
+
 def _norm_gradient(
     f: Fragment,
     op: OpCall,
@@ -292,7 +304,7 @@ for _row in (
     ReductionOperator(
         "ReduceSum", "add", _keep(np.sum), axes_input=13, gradient=_gradient(mean=False)
     ),
-    ReductionOperator("ReduceProd", "mul", _keep(np.prod)),
+    ReductionOperator("ReduceProd", "mul", _keep(np.prod), gradient=_product_gradient),
     ReductionOperator("ReduceMax", "max", _extreme("max", -math.inf)),
     ReductionOperator("ReduceMin", "min", _extreme("min", math.inf)),
     ReductionOperator(

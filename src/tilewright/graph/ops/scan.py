@@ -8,17 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tilewright.base.dtypes import int64
 from tilewright.compute.build import reduce_
 from tilewright.compute.nodes import PS, Computation
 from tilewright.expr.nodes import Buffer, Expr, Select, const
-from tilewright.graph.nodes import Value
 from tilewright.graph.ops.broadcasting import wide, without
-from tilewright.graph.ops.derivative import Backward
 from tilewright.graph.ops.elementwise import same_type
-from tilewright.graph.ops.fragment import Fragment
+from tilewright.graph.ops.product_gradient import running_product_gradient
 from tilewright.graph.ops.registry import Compute, OpCall, OpDef, register
-from tilewright.graph.ops.terms import TensorTerm
 
 Buffers = Sequence[Buffer]
 
@@ -64,37 +60,9 @@ def _running(combine: str, identity: int) -> Compute:
     return compute
 
 
-def _product_gradient(
-    f: Fragment,
-    call: Backward,
-    x: Sequence[Value],
-    y: Value,
-    g: Value,
-) -> Sequence[Value | None]:
-    """Of the factors up to the first zero: those behind it change no product.
-
-    Before it, a factor's gradient is the sum of flow times product over the products that have it,
-    divided by the factor; that of the zero itself is the sum of flow times the product of the rest.
-    """
-    data, flow = f.term(x[0]), f.term(g)
-    exclusive, reverse = call.attr("exclusive", 0), call.attr("reverse", 0)
-
-    def back(v: TensorTerm) -> TensorTerm:
-        return v.op("CumSum", x[1], exclusive=exclusive, reverse=1 - reverse)
-
-    is_zero = data.equals(0)
-    zeros = is_zero.cast(int64).op("CumSum", x[1], reverse=reverse)
-    first = is_zero & zeros.equals(1)
-    one = first.chosen(1, data).value
-    rest = f.term(f.apply(call.operation, [one, x[1]], call.operation.attributes))
-    before = back(flow * f.term(y)) / is_zero.chosen(1, data)
-    here = first.chosen(back(flow * rest), 0)
-    return [zeros.equals(0).chosen(before, here).value, None]
-
-
 for _name, _combine, _identity, _since, _gradient in (
     ("CumSum", "add", 0, 11, None),
-    ("CumProd", "mul", 1, 26, _product_gradient),
+    ("CumProd", "mul", 1, 26, running_product_gradient),
 ):
     register(
         OpDef(

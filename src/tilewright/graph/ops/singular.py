@@ -17,6 +17,7 @@ import numpy as np
 from tilewright.base.dtypes import float64
 from tilewright.compute.build import cast
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Select, call, const
+from tilewright.graph.ops.factor_gradient import eigen_gradient, svd_gradient
 from tilewright.graph.ops.orthogonal import (
     ONE,
     ZERO,
@@ -24,6 +25,7 @@ from tilewright.graph.ops.orthogonal import (
     Outputs,
     Point,
     Reflections,
+    all_results,
     flag,
     rectangles,
 )
@@ -238,7 +240,7 @@ def _svd_types(op: OpCall) -> Sequence[Type]:
 def _svd(op: OpCall, inputs: Buffers, outputs: Outputs) -> list[Kernel]:
     """The left vectors by columns, the singular values, and the right vectors by rows."""
     (x,) = inputs
-    left, values, right = outputs
+    left, values, right = all_results(outputs, 3)
     m = JacobiColumns(x)
     h = Reflections(m, m.rows if flag(op, "full") else m.count)
     lost = m.finite[0]
@@ -286,7 +288,7 @@ def _eigen_types(op: OpCall) -> Sequence[Type]:
 def _eigen(op: OpCall, inputs: Buffers, outputs: Outputs) -> list[Kernel]:
     """The eigenvalues, rising, and the vectors by columns."""
     (x,) = inputs
-    values, vectors = outputs
+    values, vectors = all_results(outputs, 2)
     m = JacobiColumns(x)
     a = m.columns
     smallest = const(_EPSILON / 4, float64)  # of entries that are at most 1
@@ -328,8 +330,22 @@ def _flops(op: OpCall) -> int:
 
 
 _DEFINITIONS = (
-    OpDef("SVD", _svd_types, DOMAIN, compute=_svd, flops=_flops),
-    OpDef("SymmetricEigen", _eigen_types, DOMAIN, compute=_eigen, flops=_flops),
+    OpDef(
+        "SVD",
+        _svd_types,
+        DOMAIN,
+        compute=_svd,
+        flops=_flops,
+        gradient=svd_gradient,
+    ),
+    OpDef(
+        "SymmetricEigen",
+        _eigen_types,
+        DOMAIN,
+        compute=_eigen,
+        flops=_flops,
+        gradient=eigen_gradient,
+    ),
 )
 
 for definition in _DEFINITIONS:

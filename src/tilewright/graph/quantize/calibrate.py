@@ -41,15 +41,14 @@ def observe(
     samples: Iterable[Sample],
     values: Sequence[Value],
     make: Callable[[Value], S],
-    runner: Runner,
+    run: Run,
 ) -> dict[Value, S]:
     """The observers from `make` for each of these values, after all samples.
 
-    One sample at a time runs through the model and is then dropped. Raises InputError if there are
-    no samples.
+    run: of the graph `with_outputs` of these values. One sample at a time runs through the model
+    and is then dropped. Raises InputError if there are no samples.
     """
     found = {v: make(v) for v in dict.fromkeys(values)}
-    run = runner(with_outputs(graph, list(found)))
     names = {v.name for v in graph.inputs}
     seen = 0
     for seen, sample in enumerate(samples, 1):
@@ -69,7 +68,7 @@ def with_outputs(
     values: Sequence[Value],
 ) -> Graph:
     """The graph with these values as its outputs, as far as it computes them."""
-    outputs = [v for v in values if v in graph.producers]
+    outputs = [v for v in dict.fromkeys(values) if v in graph.producers]
     return graph.with_operations(graph.operations, outputs=outputs or graph.outputs)
 
 

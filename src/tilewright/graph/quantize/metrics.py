@@ -53,6 +53,14 @@ class Agreement:
         )
 
 
+def of_outputs(
+    names: Iterable[str],
+    found: Outputs,
+) -> Outputs:
+    """Copies of these outputs, without others that a model has."""
+    return {name: np.array(found[name]) for name in names}
+
+
 def compare(
     pairs: Iterable[tuple[Outputs, Outputs]],
     metric: str = "both",

@@ -20,7 +20,14 @@ from tilewright.graph.quantize.affine import (
     Weights,
     round_weights,
 )
-from tilewright.graph.quantize.calibrate import Runner, Sample, TensorObserver, observe
+from tilewright.graph.quantize.calibrate import (
+    Run,
+    Runner,
+    Sample,
+    TensorObserver,
+    observe,
+    with_outputs,
+)
 from tilewright.graph.quantize.insert import write_qdq
 from tilewright.graph.quantize.layers import Layer, SkippedLayer, find_layers
 from tilewright.graph.quantize.observers import Observer
@@ -46,7 +53,9 @@ class Calibrated:
 
     graph: in floats, with factors moved and biases corrected. spans: the range of each tensor that
     may be quantized. weights: of the layers. skipped: operations that are not layers. notes: what a
-    method left out, by method and tensor or layer.
+    method left out, by method and tensor or layer. observed: runs the model whose tensors were
+    observed, for all its outputs; None where it is another one than what is to be quantized, with
+    factors moved or biases corrected.
     """
 
     graph: Graph
@@ -56,6 +65,7 @@ class Calibrated:
     weights: Mapping[Operation, Weights]
     skipped: Sequence[SkippedLayer]
     notes: Mapping[str, Mapping[str, str]]
+    observed: Run | None = None
 
     def without(
         self,
@@ -130,7 +140,9 @@ def calibrated(
         made = bias.corrected(graph, by_op, weights, means, fallback)
         graph, notes["correct_bias"] = made
         layers, weights = _carried(graph, layers, weights)
-    return Calibrated(graph, recipe, layers, spans, weights, skipped, notes)
+    same = not notes and all(v in graph.producers for v in graph.outputs)
+    observed = seen.run if same else None
+    return Calibrated(graph, recipe, layers, spans, weights, skipped, notes, observed)
 
 
 _INFINITE = "its data are not finite"
@@ -142,6 +154,7 @@ class _Seen:
     observers: Mapping[Value, Observer]
     means: Mapping[Value, Mean]
     grams: Mapping[Operation, GramMatrix]
+    run: Run
 
 
 def _observed(
@@ -166,8 +179,9 @@ def _observed(
     for layer in layers:
         if layer.op in grams:
             parts[layer.data].append(grams[layer.op])
-    observe(graph, samples, values, lambda v: CombinedObserver(parts[v]), runner)
-    return _Seen(observers, means, grams)
+    run = runner(with_outputs(graph, [*values, *graph.outputs]))
+    observe(graph, samples, values, lambda v: CombinedObserver(parts[v]), run)
+    return _Seen(observers, means, grams, run)
 
 
 def _with_factors(
@@ -204,7 +218,8 @@ def _by_channel(
     def make(v: Value) -> CombinedObserver:
         return CombinedObserver([ranges[v], grams[v]] if v in grams else [ranges[v]])
 
-    observe(graph, samples, list(ranges), make, runner)
+    run = runner(with_outputs(graph, list(ranges)))
+    observe(graph, samples, list(ranges), make, run)
     largest = {v.name: c.largest for v, c in ranges.items()}
     return largest, {v.name: g.matrix for v, g in grams.items()}
 

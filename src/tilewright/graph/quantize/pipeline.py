@@ -10,7 +10,11 @@ from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph
 from tilewright.graph.quantize.calibrate import Runner, Sample
 from tilewright.graph.quantize.data import held_out
-from tilewright.graph.quantize.metrics import Agreement, check_metric, compare
+from tilewright.graph.quantize.metrics import (
+    check_metric,
+    compare,
+    of_outputs,
+)
 from tilewright.graph.quantize.model import Calibrated, calibrated
 from tilewright.graph.quantize.recipe import QuantizationRecipe
 from tilewright.graph.quantize.report import LayerReport, QuantizationReport, Quantized
@@ -41,31 +45,21 @@ def quantize(
     model = calibrated(graph, for_ranges, recipe, runner, fallback)
     _check_names(keep, model)
     model = model.without(keep)
+    run = model.observed or runner(graph)
+    names = [v.name for v in graph.outputs]
+    reference = [of_outputs(names, run(sample)) for sample in for_measuring]
     if max_drop is None:
-        chosen = SensitivityResult(
-            {}, (), _agreement(graph, model, for_measuring, runner, metric)
-        )
+        found = map(runner(model.quantized()), for_measuring)
+        agreement = compare(zip(reference, found, strict=True), metric)
+        chosen = SensitivityResult({}, (), agreement)
     else:
-        chosen = choose(model, for_measuring, max_drop, runner, metric)
+        chosen = choose(model, for_measuring, reference, max_drop, runner, metric)
     layers = [*_layers(model, chosen), *_skipped(model)]
     apart = 0 if for_measuring is for_ranges else len(for_measuring)
     report = QuantizationReport(
         layers, chosen.agreement, len(for_ranges), apart, model.notes
     )
     return Quantized(model.quantized(chosen.keep), report)
-
-
-def _agreement(
-    graph: Graph,
-    model: Calibrated,
-    samples: Sequence[Sample],
-    runner: Runner,
-    metric: str,
-) -> Agreement:
-    reference = runner(graph)
-    found = runner(model.quantized())
-    pairs = ((reference(s), found(s)) for s in samples)
-    return compare(pairs, metric)
 
 
 def _check_names(

@@ -85,16 +85,17 @@ class _Trials:
 def choose(
     model: Calibrated,
     samples: Sequence[Sample],
+    reference: Sequence[Outputs],
     limit: float,
     runner: Runner,
     metric: str = "both",
 ) -> SensitivityResult:
     """The layers to keep in floats so that `Agreement.drop` is at most the limit.
 
-    samples: held out, not used for ranges. metric: as for `compare`. With all layers in floats
-    nothing is lost, so a choice always exists.
+    samples: held out, not used for ranges. reference: the float model's outputs for them. metric:
+    as for `compare`. With all layers in floats nothing is lost, so a choice always exists; but for
+    corrected biases, which all layers keep: then it is the last one tried.
     """
-    reference = [_real(a) for a in map(runner(model.graph), samples)]
     agreement = _of_qdq(model, (), samples, reference, runner, metric)
     if agreement.drop <= limit:
         return SensitivityResult({}, (), agreement)
@@ -144,7 +145,3 @@ def _of_qdq(
     """The agreement of the model to be written."""
     run = runner(model.quantized(keep))
     return compare(zip(reference, map(run, samples), strict=True), metric)
-
-
-def _real(outputs: Outputs) -> Outputs:
-    return {name: np.array(a) for name, a in outputs.items()}

@@ -25,7 +25,7 @@ from tilewright.graph.quantize.affine import (
     symmetric,
     whole_byte,
 )
-from tilewright.graph.quantize.calibrate import interpreter, observe
+from tilewright.graph.quantize.calibrate import interpreter, observe, with_outputs
 from tilewright.graph.quantize.observers import observer_of
 
 Array = NDArray[Any]
@@ -84,7 +84,7 @@ def calibrate(
     """
     make = observer_of(method)
     values = [v for v in computed(graph) if v.dtype is float32 and v.kind == "tensor"]
-    run = interpreter(fallback)
+    run = interpreter(fallback)(with_outputs(graph, values))
     seen = observe(graph, samples, values, lambda v: make(), run)
     return {v: unit(o.range(symmetric).largest) for v, o in seen.items()}
 

@@ -1,7 +1,7 @@
 """The substitutions that were found by enumeration, read from `found.txt`.
 
 `python -m benchmarks.substitutions` writes that file: each line holds a name, an equation and its
-labels. The label `matrices` says that all tensors are matrices.
+labels. The label `matrices` says that all tensors are matrices, `alike` that all have one shape.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from tilewright.graph.rules.substitutions.drawing import (
 )
 from tilewright.graph.rules.substitutions.products import (
     matrices,
+    one_shape,
 )
 from tilewright.graph.rules.substitutions.rows import typed
 
@@ -35,7 +36,7 @@ _OPERATORS: Mapping[type, str] = {
     ast.Div: "Div",
     ast.MatMult: "MatMul",
 }
-LABELS = ("exact", "finite", "real", "matrices")
+LABELS = ("exact", "finite", "real", "matrices", "alike")
 
 
 @cache
@@ -78,15 +79,40 @@ def made(name: str, left: Any, right: Any, labels: list[str]) -> Rule:
     """A rule with labels: `exact`, `finite`, and `matrices` for the condition that all are."""
     tensors = dict.fromkeys(p for p in parts(left) if isinstance(p, Tensor))
     square = "matrices" in labels
+    joins = any(isinstance(p, Apply) and "Concat" in str(p) for p in parts(left))
+    samples = None
+    if square:
+        samples = typed(_matrices(left, tensors))
+    elif joins:
+        samples = typed(_joined(tensors))
+    when = [matrices(*tensors)] if square else []
+    if "alike" in labels:
+        when.append(one_shape(*tensors))
     return Rule(
         name,
         left,
         right,
-        [matrices(*tensors)] if square else (),
+        when,
         exact="exact" in labels,
         finite="finite" in labels,
-        samples=typed(_matrices(left, tensors)) if square else None,
+        samples=samples,
     )
+
+
+def _joined(tensors: Mapping[Tensor, None]) -> Any:
+    """Tensors whose extents along one axis differ: joins of them may fit where they do not."""
+
+    def draw_shapes(draw: RandomGraph) -> dict[Any, Any]:
+        rest = [draw.extent(0, 3) for _ in range(draw.one_of(2, 2, 3))]
+        axis = draw.one_of(0, 1)
+        if draw.maybe():
+            return dict.fromkeys(tensors, tuple(rest))
+        choices = (0, 1, 1, 2, 3)
+        return {
+            t: (*rest[:axis], draw.one_of(*choices), *rest[axis + 1 :]) for t in tensors
+        }
+
+    return draw_shapes
 
 
 def _matrices(left: Apply, tensors: Mapping[Tensor, None]) -> Any:

@@ -38,34 +38,8 @@ def extents(c: AtenCall, name: str = "A") -> tuple[int, int]:
 
 
 def factors(c: AtenCall, a: Value) -> list[Value]:
-    """The factors, pivots and numbers of zero pivots of matrices.
-
-    Zeros make them square, behind the last column or row: no row is exchanged with one of zeros
-    before all others are, and a column of zeros takes nothing from the rows.
-    """
-    rows, columns = (a.shape or ())[-2:]
-    assert isinstance(rows, int) and isinstance(columns, int)
-    if rows == columns:
-        return c.build.ops("PivotedLU", a, count=3, domain=_OWN)
-    size = max(rows, columns)
-    fewer = min(rows, columns)
-    square = _padded(c, a, -2, size - rows)
-    square = _padded(c, square, -1, size - columns)
-    found, pivots, info = c.build.ops("PivotedLU", square, count=3, domain=_OWN)
-    found = _first(c, found, -2, rows)
-    found = _first(c, found, -1, columns)
-    number = TensorTerm(c, info)
-    inside = (number <= fewer).chosen(number, 0)
-    pivots = _first(c, pivots, -1, fewer)
-    return [found, pivots, inside.value]
-
-
-def _padded(c: AtenCall, x: Value, axis: int, count: int) -> Value:
-    """With so many zeros behind an axis."""
-    if not count:
-        return x
-    zero = c.number(0, x.dtype)
-    return c.op("Pad", x, c.ints(0, count), zero, c.ints(axis))
+    """The factors, pivots and numbers of zero pivots of matrices."""
+    return c.build.ops("PivotedLU", a, count=3, domain=_OWN)
 
 
 def _first(c: AtenCall, x: Value, axis: int, count: int) -> Value:
@@ -123,9 +97,9 @@ def _triangles(c: AtenCall, found: Value, rows: int, columns: int) -> list[Value
     return [lower, c.op("Trilu", top, upper=1)]
 
 
-def _order(c: AtenCall, pivots: Value) -> Value:
+def _order(c: AtenCall, pivots: Value, rows: int) -> Value:
     """The order in which the exchanges leave the rows."""
-    return c.op("PivotOrder", pivots, domain=_OWN)
+    return c.op("PivotOrder", pivots, domain=_OWN, rows=rows)
 
 
 def _exchanges(c: AtenCall, pivots: Value, count: int) -> Value:
@@ -133,15 +107,7 @@ def _exchanges(c: AtenCall, pivots: Value, count: int) -> Value:
 
     count: of rows; those behind the last pivot are exchanged with themselves.
     """
-    known = (pivots.shape or ())[-1]
-    assert isinstance(known, int)
-    if known < count:
-        numbers = np.arange(1, count + 1)
-        behind = np.where(numbers > known, numbers, 0)
-        own = c.number(behind, pivots.dtype)
-        padded = _padded(c, pivots, -1, count - known)
-        pivots = c.op("Add", padded, own)
-    order = c.unsqueeze(_order(c, pivots), -2)
+    order = c.unsqueeze(_order(c, pivots, count), -2)
     rows = np.arange(count)[:, None]
     there = TensorTerm(c, order).equals(c.build.constant(rows))
     return there.cast(c.dtype).value
@@ -161,7 +127,7 @@ def _solved(c: AtenCall) -> Value:
     sides = [rows, columns] if not right else [columns, rows]
     square = [*batch, sides[0], sides[0]]
     found = c.op("Expand", found, c.sizes(square))
-    places = c.unsqueeze(_order(c, pivots), -1)
+    places = c.unsqueeze(_order(c, pivots, sides[0]), -1)
     places = c.op("Expand", places, c.sizes([*batch, *sides]))
     if bool(c["adjoint"]) != right:
         b = _by_triangle(c, found, b, upper=1, transpose=1)
