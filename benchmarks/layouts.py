@@ -69,9 +69,9 @@ class KernelTimes:
 
 def feature_maps(plan: Plan) -> list[Buffer]:
     """The tensors that the rule stores with channels last and that kernels alone use."""
-    moved = {
-        plan.buffers[v].name for v in layout.choose(plan.graph) if v in plan.buffers
-    }
+    few = target_of(Options()).plan_costs.few_channels
+    orders = layout.choose(plan.graph, few=few)
+    moved = {plan.buffers[v].name for v in orders if v in plan.buffers}
     given = {b for g in plan.groups if g.kernel is not None for b in plan.touched(g)}
     outside = {
         b for s in plan.steps if not isinstance(s, FusionGroup) for b in plan.touched(s)
@@ -157,9 +157,9 @@ def channels_in_front(plan: Plan, front: set[str]) -> Iterator[None]:
     values = {v.name for v, b in plan.buffers.items() if b.name in front}
 
     def chosen(
-        graph: Graph, fixed: Iterable[Value] = ()
+        graph: Graph, fixed: Iterable[Value] = (), few: int = 0
     ) -> dict[Value, tuple[int, ...]]:
-        found = usual(graph, fixed)
+        found = usual(graph, fixed, few)
         return {v: order for v, order in found.items() if v.name not in values}
 
     layout.choose = chosen

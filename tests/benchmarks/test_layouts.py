@@ -23,7 +23,7 @@ OPTIONS = Options(threads=1, optimize="off")
 
 @pytest.fixture(scope="module")
 def plan() -> Plan:
-    return planned(NETWORKS["lenet"]().graph, (), None, OPTIONS)[0]
+    return planned(NETWORKS["network_in_network"]().graph, (), None, OPTIONS)[0]
 
 
 def table(maps: tuple[int, ...], **times: float) -> KernelTimes:
@@ -92,11 +92,11 @@ def test_a_layout_that_is_chosen_is_compiled(
     plan: Plan, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said = RecordedAnswers(target_of(OPTIONS))
-    front = layouts.by_cost("lenet", plan, said)
+    front = layouts.by_cost("network_in_network", plan, said)
     assert "maps" in capsys.readouterr().out
     first = feature_maps(plan)[0].name
     with layouts.channels_in_front(plan, {first}):
-        other, _ = planned(NETWORKS["lenet"]().graph, (), None, OPTIONS)
+        other, _ = planned(NETWORKS["network_in_network"]().graph, (), None, OPTIONS)
     shapes = {b.name: b.shape for g in other.groups for b in g.writes}
     before = {b.name: b.shape for g in plan.groups for b in g.writes}
     assert sorted(shapes[first]) == sorted(before[first])

@@ -1,12 +1,17 @@
-"""Which values are stored channel-last: those around convolutions, but no stacks of matrices."""
+"""Which values are stored channel-last: those around convolutions, but no stacks of matrices and no
+maps with few channels."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from tilewright.base.dtypes import float32
+from tilewright.base.dtypes import DType, float16, float32
+from tilewright.driver.planning import make_plan
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.plan.layout import choose
+from tilewright.targets.registry import target
 
 LAST = (0, 2, 3, 1)
 
@@ -104,3 +109,71 @@ def test_the_second_axis_of_three_is_one_of_rows() -> None:
         Operation("MatMul", (x, b), (c,), {}, "", 21, "product"),
     )
     assert choose(Graph("g", (given, filter, b), (y, c), operations)) == {x: (0, 2, 1)}
+
+
+def narrowed(
+    channels: int = 2,
+    dtype: DType = float32,
+    taps: tuple[int, int] = (3, 3),
+    between: str = "",
+) -> tuple[Graph, Value, Value]:
+    """A convolution's operand x, of 6 channels, and its result y, which a Relu takes last; between
+    them may be another operator."""
+    given, x = (Value(n, dtype, (1, 6, 8, 8)) for n in ("given", "x"))
+    m, y, z = (Value(n, dtype, (1, channels, 8, 8)) for n in "myz")
+    filter = Value("filter", dtype, (channels, 6, *taps))
+    pads = {"pads": [taps[0] // 2, taps[1] // 2] * 2}
+    relu, conv = Operation("Relu", (given,), (x,), {}, "", 21, "relu"), "Conv"
+    if between:
+        operations = (
+            Operation(conv, (x, filter), (m,), pads, "", 21, "conv"),
+            Operation(between, (m, m), (y,), {}, "", 21, "between"),
+        )
+    else:
+        operations = (Operation(conv, (x, filter), (y,), pads, "", 21, "conv"),)
+    last = Operation("Relu", (y,), (z,), {}, "", 21, "last")
+    return Graph("g", (given, filter), (z,), (relu, *operations, last)), x, y
+
+
+@pytest.mark.parametrize("taps", [(3, 3), (1, 7)])
+def test_a_map_of_few_channels_remains_row_major(taps: tuple[int, int]) -> None:
+    graph, x, y = narrowed(taps=taps)
+    assert choose(graph) == choose(graph, few=1) == {x: LAST, y: LAST}
+    assert choose(graph, few=2) == {x: LAST}
+
+
+NOT_NARROW = [
+    pytest.param({"channels": 3}, id="more channels"),
+    pytest.param({"dtype": float16}, id="halves, of which a vector has more"),
+    pytest.param({"taps": (1, 1)}, id="no windows"),
+    pytest.param({"taps": (1, 1), "between": "Mul"}, id="no windows, and a product"),
+]
+
+
+@pytest.mark.parametrize("given", NOT_NARROW)
+def test_other_maps_remain_channel_last(given: dict[str, Any]) -> None:
+    graph, _, y = narrowed(**given)
+    assert choose(graph, few=2)[y] == LAST
+
+
+def test_what_a_window_takes_from_points_is_narrow_again() -> None:
+    graph, _, y = narrowed(taps=(1, 1))
+    *others, last = graph.operations
+    end, m = value("end", 1, 2, 1, 1), value("m", 1, 2, 1, 1)
+    pool = Operation("GlobalMaxPool", (y,), (m,), {}, "", 21, "pool")
+    last = Operation("Relu", (m,), (end,), {}, "", 21, "last")
+    pooled = Graph("g", graph.inputs, (end,), (*others, pool, last))
+    assert choose(pooled, few=2).keys() & {y, m} == {y}
+
+
+@pytest.mark.parametrize(
+    ("mcpu", "few"), [("x86-64-v3", 4), ("znver4", 8), ("cascadelake", 8)]
+)
+def test_few_channels_fill_half_a_vector_at_most(mcpu: str, few: int) -> None:
+    """And a plan is made with them."""
+    machine = target("cpu", mcpu)
+    assert machine.plan_costs.few_channels == few
+    for channels, order in ((few, (1, few, 8, 8)), (few + 1, (1, 8, 8, few + 1))):
+        graph, _, y = narrowed(channels)
+        plan = make_plan(graph, machine, fusion=False)
+        assert plan.buffers[y].shape == order

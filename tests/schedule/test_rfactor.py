@@ -144,23 +144,26 @@ def test_scatters_that_keep_their_order(kernel, scope, message):
         Schedule(writable).rfactor("y", scope=scope)
 
 
-def test_elements_that_no_scatter_reaches_stay_as_they_are():
-    """0.0 is added to none of them: it would make -0.0 another number."""
+@pytest.mark.parametrize(("op", "guarded"), [("add", False), ("max", True)])
+def test_elements_that_no_scatter_reaches_stay_as_they_are(op, guarded):
+    """0.0 is added to none of them: it would make -0.0 another number. Sums start from -0.0 and
+    need no comparison; of others, what is neutral is left out."""
     f32 = dtypes.float32
     x, at = Buffer("X", (6,), f32), Buffer("at", (6,), i32)
     y = Buffer("Y", (4,), f32)
 
     def step(k: Var) -> Update:
         place = ((Cast(at[k], INDEX),),)
-        return Update((y,), place, (x[k],), reducer("add", f32))
+        return Update((y,), place, (x[k],), reducer(op, f32))
 
     s = Schedule(Kernel("f", (x, at, y), (y,), over("k", 6, step)))
     s.rfactor("k", scope="stack")
+    assert ("if Y.rf" in str(s.kernel)) == guarded
     arrays = {
         x: np.arange(6, dtype=np.float32),
         at: np.array([1, 3, 1, 1, 3, 3], np.int32),
         y: np.full(4, -0.0, np.float32),
     }
     run(s.kernel, arrays)
-    assert arrays[y].tolist() == [0, 5, 0, 10]
+    assert arrays[y].tolist() == ([0, 3, 0, 5] if guarded else [0, 5, 0, 10])
     assert np.signbit(arrays[y]).tolist() == [True, False, True, False]

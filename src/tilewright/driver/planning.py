@@ -52,12 +52,14 @@ def make_plan(
             body, target, math, None, limit=limit, fusion=fusion, asked=asked
         )
 
+    answers = asked or questions(target)
+    few = answers.costs.few_channels
     with events.span("lower"):
-        plan = lower(graph, nested=nested, blocks=target.blocks)
+        plan = lower(graph, nested=nested, blocks=target.blocks, few=few)
     if observe is not None:
         observe("lower", plan)
     pipeline = plan_pipeline(
-        asked or questions(target),
+        answers,
         math,
         refuses,
         limit=limit,

@@ -42,13 +42,14 @@ def lower(
     channel_last: bool = True,
     nested: Nested | None = None,
     blocks: BlockCosts | None = None,
+    few: int = 0,
 ) -> Plan:
     """The plan of a graph with folded constants. Host operators keep values row-major.
 
     nested: makes the plans of bodies; by default, this function. blocks: of a target whose blocks
-    of threads share memory.
+    of threads share memory. few: channels of maps that stay row-major, at most.
     """
-    inside = nested or partial(lower, channel_last=channel_last, blocks=blocks)
+    inside = nested or partial(lower, channel_last=channel_last, blocks=blocks, few=few)
     graph = decompose(graph)
     logical = _logical(graph)
     programs = {
@@ -68,7 +69,7 @@ def lower(
         for v in (*op.reads, *op.writes)
         if program is None or any(isinstance(p, Kernel) for p in program)
     }
-    orders = layout.choose(graph, fixed) if channel_last else {}
+    orders = layout.choose(graph, fixed, few) if channel_last else {}
     stored = {
         logical[v]: _moved(logical[v], order)
         for v, order in orders.items()

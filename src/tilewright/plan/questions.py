@@ -44,7 +44,8 @@ class PlanCosts:
     the constants. launch_ns: nanoseconds of overhead per additional kernel.
     weights_gain: the speedup that justifies another layout of a convolution's constant weights.
     narrow_keys: keys of a block of attention whose scores are rounded to 16 bits, descending; they
-    need not divide the number of keys. Empty: such attention has no blocks.
+    need not divide the number of keys. Empty: such attention has no blocks. few_channels: of a map
+    that is stored row-major, at most.
     """
 
     repeated: int
@@ -61,6 +62,7 @@ class PlanCosts:
     launch_ns: float = 0.0
     weights_gain: float = math.inf
     narrow_keys: tuple[int, ...] = ()
+    few_channels: int = 0
 
 
 @dataclass(frozen=True, slots=True)

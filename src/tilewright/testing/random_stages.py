@@ -124,8 +124,9 @@ def _through(
 ) -> None:
     rng = random.Random(seed)
     truth = _truth(case)
+    few = 4 * (seed % 2)
     plan: Plan = _attempt(
-        "lower", lambda: lower(case.graph, channel_last=rng.random() < 0.8)
+        "lower", lambda: lower(case.graph, channel_last=rng.random() < 0.8, few=few)
     )
     target = _machine(rng)
     whim: Any = _Whim(target, rng if rng.random() < 0.7 else None)

@@ -7,7 +7,8 @@ from functools import reduce
 from typing import Any, NamedTuple
 
 from tilewright.base.names import fresh
-from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, Or, Var, const
+from tilewright.compute.reducer import is_sum
+from tilewright.expr.nodes import INDEX, Buffer, Const, Expr, Load, Or, Var, const
 from tilewright.ir.node import postorder, substitute
 from tilewright.loops.analysis.access import (
     Env,
@@ -58,7 +59,8 @@ def rfactor(
         kept an element from being changed at all, it is combined with the neutral element.
         Or the place depends on the loop through memory only (a scatter): then each iteration has
         an accumulator like the whole buffer, not in registers, and `top` is the loop itself. A
-        float that is neutral is not combined, which could change the sign of a zero.
+        sum of floats starts from -0.0, which changes no float that it is added to, and 0.0 the sign
+        of a zero; of other reducers, a float that is neutral is not combined.
     `top` is the outermost loop directly around, over which the place does not change either. The
     loop becomes parallelizable inside `top`; loops made: `<loop>.clear` and `<loop>.combine`, plus
     `<new>.c<dim>`, `<new>.m<dim>` where the place is a region.
@@ -250,8 +252,16 @@ class _Joined(NamedTuple):
 
     def cleared(self, lane: Var, local: Index) -> Stmt:
         """A partial result becomes the neutral element."""
-        starts = zip(self.parts, self.update.reducer.identity, strict=True)
-        return block(*(Store(b, (lane, *local), identity) for b, identity in starts))
+        starts = zip(self.parts, self.neutral, strict=True)
+        return block(*(Store(b, (lane, *local), neutral) for b, neutral in starts))
+
+    @property
+    def neutral(self) -> tuple[Const, ...]:
+        """What partial results start from."""
+        found = self.update.reducer.identity
+        if not self.scatters or not is_sum(self.update.reducer):
+            return found
+        return tuple(const(-0.0, c.dtype) if c.dtype.is_float else c for c in found)
 
     def combined(self, lane: Var, local: Index) -> Stmt:
         """Add a partial result to the total, at the box's position in its buffer."""
@@ -260,7 +270,8 @@ class _Joined(NamedTuple):
         point = self.box.point(local)
         values = tuple(Load(b, (lane, *local)) for b in self.parts)
         step: Stmt = Update(buffers, (point,) * len(buffers), values, reducer)
-        if self.scatters and any(v.dtype.is_float for v in values):
+        floats = any(v.dtype.is_float for v in values)
+        if self.scatters and floats and not is_sum(reducer):
             pairs = zip(values, reducer.identity, strict=True)
             step = If(reduce(Or, (v.ne(neutral) for v, neutral in pairs)), step, None)
         return guarded(point, buffers[0], self.env, step)

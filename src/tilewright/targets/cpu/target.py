@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from tilewright.base.dataclass import dataclass
-from tilewright.base.dtypes import DType
+from tilewright.base.dtypes import DType, float32
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.nodes import Kernel
@@ -141,7 +141,8 @@ class CpuTarget(Target):
     @property
     def plan_costs(self) -> PlanCosts:
         """The constants that passes over a plan decide by."""
-        return cost_model(self.machine).plan
+        half = self.machine.lanes(float32) // 2
+        return replace(cost_model(self.machine).plan, few_channels=half)
 
     @property
     def open_costs(self) -> OpenCosts:

@@ -94,3 +94,25 @@ def test_rows_that_threads_do_not_divide_are_guarded(
     counts = np.full(3, 99, np.int32)
     run(made, dict(zip(made.params, (image, counts), strict=True)))
     np.testing.assert_array_equal(counts, np.bincount(image.ravel(), minlength=3))
+
+
+def added_rows(rows: int, width: int, kind: str) -> Kernel:
+    """Rows are added to 800 others, elements of a row side by side."""
+    place, x = Buffer("place", (rows,), int32), Buffer("x", (rows, width), float32)
+    y = Buffer("y", (800, width), float32)
+    at = ((Cast(place[ROW], INDEX), COL),)
+    step = Update((y,), at, (x[ROW, COL],), reducer("add", float32))
+    nest = loop(ROW, rows, loop(COL, width, step, kind))
+    return Kernel("k", (place, x, y), (y,), nest)
+
+
+@pytest.mark.parametrize(
+    ("rows", "kind", "parts"),
+    [(5000, "serial", True), (5000, "vector", False), (50_000, "vector", True)],
+)
+def test_elements_in_vectors_take_less_work(rows: int, kind: str, parts: bool) -> None:
+    """5000 rows of 128 take less than clearing two results and adding them up."""
+    made = str(scheduled(added_rows(rows, 128, kind), "cascadelake"))
+    assert ("parallel" in made) == parts
+    if parts:
+        assert "y.rf.m1.i in 16 vector" in made and "if" not in made
