@@ -165,5 +165,7 @@ def test_every_file_of_a_recipe_is_read() -> None:
         p for p in files(found) if f"\nimport {p.split('/')[0].split('.')[0]}" in code
     ]
     copied = ["tests/schedule/test_reverse.py", "pyproject.toml"]
-    assert imported == ["shrinkage.py", "reverse.py", "dotter/__init__.py"]
+    operators = ["shrinkage.py", "reverse.py", "dotter/__init__.py"]
+    tuner = ["depth.py", "nearest.py", "ladder.py", "orders.py"]
+    assert imported == [*operators, *tuner]
     assert sorted([*imported, *copied]) == sorted(files(found))
