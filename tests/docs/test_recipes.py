@@ -7,6 +7,7 @@ from its ```console blocks, their order from the page. `test_docs` runs the Pyth
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -160,10 +161,9 @@ def test_a_primitive_of_the_compiler(tmp_path: Path) -> None:
 def test_every_file_of_a_recipe_is_read() -> None:
     """The page or a test here uses each: a file that nothing imports would not be run."""
     found = blocks(RECIPES.read_text())
-    code = "\n" + "".join(b.text for b in found if b.path is None)
-    imported = [
-        p for p in files(found) if f"\nimport {p.split('/')[0].split('.')[0]}" in code
-    ]
+    code = "".join(b.text for b in found if b.path is None)
+    used = set(re.findall(r"^(?:import|from) (\w+)", code, re.MULTILINE))
+    imported = [p for p in files(found) if p.split("/")[0].split(".")[0] in used]
     copied = ["tests/schedule/test_reverse.py", "pyproject.toml"]
     operators = ["shrinkage.py", "reverse.py", "dotter/__init__.py"]
     tuner = ["depth.py", "nearest.py", "ladder.py", "orders.py"]

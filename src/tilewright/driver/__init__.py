@@ -15,7 +15,8 @@ tiers: tiered, first_tier, background
 shapes known at a call, compiled each: dynamic, deciding_inputs, sized
 shapes in ranges, with code for all of them: dims, ranges
 checks of results: validate, guard, reference, same_results, in_network, random_inputs
-tuning: tune_face, tuning, tuning_session, tasks, form_tasks, tuned, program_tuning, schedulable, advice
+tuning: tune_face, tuning, tuning_session, tasks, form_tasks, tuned, program_tuning,
+    schedulable, advice
 """
 
 from tilewright.driver.compile import compile, schedules, text
