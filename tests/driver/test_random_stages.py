@@ -77,8 +77,8 @@ def test_a_halo_without_its_border_is_found(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_wrong_value_is_found_after_the_pass_that_made_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def negated(steps: Sequence[Step], keep: Any, repeated: int) -> list[Step]:
-        made = fuse(steps, keep, repeated)
+    def negated(steps: Sequence[Step], *how: Any) -> list[Step]:
+        made = fuse(steps, *how)
         for n, s in enumerate(made):
             if isinstance(s, FusionGroup) and s.is_map and s.computations[0].dims:
                 c = s.computations[0]

@@ -123,6 +123,8 @@ class InputError(TilewrightError):
 class ArgumentError(InputError):
     """An argument other than the data has a value that it cannot have, or not for this model."""
 
+    code = "TW-ARGUMENT"
+
 
 class VerifyError(TilewrightError):
     """An invariant of an IR is broken: an internal error, unless the IR was written by hand."""
@@ -132,6 +134,8 @@ class VerifyError(TilewrightError):
 
 class UnprovenError(VerifyError):
     """An invariant of an IR is not proven, and may hold all the same: no internal error."""
+
+    code = "TW-UNPROVEN"
 
 
 class ScheduleError(TilewrightError):
