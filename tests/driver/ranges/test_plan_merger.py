@@ -147,7 +147,10 @@ REFUSED: dict[str, tuple[Made, str]] = {
         lambda x, i, n: x[Var("k", INDEX)],
         "the variable k",
     ),
-    "a square": (lambda x, i, n: x[i] * float(n * n), "is not a sum of products of two sizes"),
+    "a square": (
+        lambda x, i, n: x[i] * float(n * n),
+        "is not a sum of products of two sizes",
+    ),
     "a half": (lambda x, i, n: x[i] * float(n // 2), "is not a sum of sizes"),
     "no law": (
         lambda x, i, n: x[i + {8: 1, 10: 4, 13: 2, 7: 3, 9: 3}[n]],
