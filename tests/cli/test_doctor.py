@@ -147,6 +147,15 @@ def test_cache_stat_list_clear(command):
     assert command("cache", "list", "--json").json == []
 
 
+@pytest.mark.parametrize(
+    "key", ["seal-abc", "files-abc", "contents-abc", "sources-abc"]
+)
+def test_what_is_no_kernel_is_listed_as_what_it_is(command, key):
+    default_store().put(key, b"{}")
+    (entry,) = command("cache", "list", "--json").json
+    assert entry["kind"] != "kernel", entry
+
+
 def test_the_cache_lists_models_and_kernels_by_name(command, perceptron):
     for _ in range(2):  # compiled, then found
         tw.compile(perceptron)

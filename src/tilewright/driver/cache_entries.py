@@ -17,6 +17,7 @@ _KINDS: Final = {
     "seal-": "seal of a model",
     "files-": "file names of a model",
     "contents-": "digest of a file",
+    "sources-": "digest of the compiler",
 }
 
 
