@@ -464,7 +464,7 @@ def _check_names(options: CommandOptions) -> None:
 
 def _check_machine(options: CommandOptions) -> None:
     """Raise OptionError for options that the target does not take."""
-    if options.description is options.scales is options.precision is None:
+    if (options.description, options.scales, options.precision) == (None, None, None):
         return
     from tilewright.targets import registry
 
