@@ -96,6 +96,12 @@ def test_a_device_is_written_to_and_not_replaced(tmp_path):
     os.close(reader)
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device of Linux")
+def test_a_full_device_is_named():
+    with pytest.raises(OSError, match="No space left on device: '/dev/full'"):
+        write_whole(Path("/dev/full"), lambda file: file.write(b"new"))
+
+
 def test_a_device_takes_formats_that_go_back():
     def archive(file):
         with zipfile.ZipFile(file, "w") as z:

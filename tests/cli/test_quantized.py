@@ -170,14 +170,17 @@ def test_a_vta_of_other_sizes_is_described(command, perceptron, tmp_path):
 def test_machines_that_are_one_are_not_described(command, perceptron):
     found = command("run", perceptron, "--target", "vdla", "--machine", "wide")
     assert found.code == 2
-    assert found.err.startswith("tilewright: --machine: --target vdla does not take it")
+    assert found.err.startswith(
+        "tilewright: --machine: --target vdla does not take wide"
+    )
     assert "for --target cpu, npu, opencl, spirv, vta" in found.err
 
 
 def test_scales_are_for_machines_of_bytes(command, perceptron):
     found = command("run", perceptron, "--scales", "some.json")
     assert found.code == 2
-    assert "--scales: --target cpu does not take it; for --target vta" in found.err
+    said = "--scales: --target cpu does not take some.json; for --target vta"
+    assert said in found.err
 
 
 def test_verbs_that_are_for_processors_say_so(command, perceptron):

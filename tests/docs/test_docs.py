@@ -274,6 +274,13 @@ def test_what_the_status_page_says_works_has_a_command() -> None:
     assert not [x for x in works if not command.search(x)]
 
 
+def test_rows_of_the_status_page_are_short() -> None:
+    """A row says what works and where its page is; the details belong to that page."""
+    lines = (ROOT / "docs/status.md").read_text().splitlines()
+    prose = [re.sub(r"`[^`]*`|\]\([^)]*\)", "", line) for line in lines]
+    assert [line[:60] for line in prose if len(line) > 450] == []
+
+
 def test_each_target_is_in_the_table_of_options() -> None:
     (row,) = re.findall(
         r"^\| `--target cpu` \|.*$", (ROOT / "docs/cli.md").read_text(), re.MULTILINE

@@ -431,6 +431,13 @@ def test_all_files_or_none(
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device of Linux")
+def test_the_file_that_cannot_be_written_is_named(model: bytes, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="No space left") as caught:
+        compile_library(model, tmp_path / "small.so", header="/dev/full")
+    assert caught.value.where == "/dev/full" and os.listdir(tmp_path) == []
+
+
 @needs_cc
 def test_names_that_c_has_for_something_else(tmp_path: Path) -> None:
     """Macros are in capitals, where `x` and `X` are one; headers are for C++, too."""

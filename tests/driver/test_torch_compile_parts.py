@@ -87,6 +87,28 @@ def test_what_has_no_rule_is_run_by_torch_alone(graphs):
     torch.testing.assert_close(run(2 * x), around(2 * x))
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
+@pytest.mark.parametrize(
+    "function",
+    [
+        torch.nn.Linear(3, 2),
+        torch.nn.Linear(3, 2, bias=False),
+        lambda x: x @ torch.ones(3, 2),
+    ],
+    ids=["bias", "no bias", "product"],
+)
+def test_products_of_two_dtypes_are_what_torch_says(function, dtype):
+    """Tracing lets them pass, so they once had a result."""
+    x = torch.ones(4, 3, dtype=dtype)
+    with pytest.raises(RuntimeError, match=r"same dtype"):
+        function(x)
+    with (
+        pytest.warns(TilewrightWarning, match=r"operands are float\d+ and float\d+"),
+        pytest.raises(RuntimeError, match=r"same dtype"),
+    ):
+        torch.compile(function, backend=backend)(x)
+
+
 def test_gradients_around_an_operator_without_a_rule():
     weight = torch.randn(3, 3, requires_grad=True)
 

@@ -66,6 +66,10 @@ REFUSED = {
         lambda a: F.avg_pool1d(a.long()[None], 2),
         "it averages int64",
     ),
+    "a product of two types": (
+        lambda a: a.half() @ a,
+        "operands are float16 and float32; convert one",
+    ),
     "bytes of numbers": (lambda a: a.view(torch.uint8), "a type of another size"),
     "labels of several margins": (
         lambda a: F.multilabel_margin_loss(a, torch.full(a.shape, -1)),

@@ -28,11 +28,15 @@ def write_whole(
     Raises OSError, which names ``path``, and the errors of ``write``.
     """
     if not private and path.exists() and not path.is_file():
-        with open(path, "wb") as device:
-            # Formats such as zip seek back to fill in headers at the end, which devices cannot.
-            whole = BytesIO()
-            write(whole)
-            device.write(whole.getbuffer())
+        # Formats such as zip seek back to fill in headers at the end, which devices cannot.
+        whole = BytesIO()
+        write(whole)
+        try:
+            with open(path, "wb") as device:
+                device.write(whole.getbuffer())
+        except OSError as error:
+            error.filename = str(path)  # a full device is reported without a name
+            raise
         return
     # Named before it exists: an interrupt between making a file and learning its name would
     # leave it behind.

@@ -114,7 +114,11 @@ def _out(text: str) -> Path:
 _out.__name__ = "file"
 
 SIZE: Final = _parsed("size", parse_size, "bytes, such as 1073741824, 512M or 2GiB")
-EXTENT: Final = _parsed("name=extent", _extent, "NAME=EXTENT, such as batch=1")
+EXTENT: Final = _parsed(
+    "name=extent",
+    _extent,
+    "NAME=EXTENT, such as batch=1, or NAME=LEAST..GREATEST, such as batch=1..64",
+)
 DURATION: Final = _parsed("time", _duration, "a time, such as 90s, 10m or 1.5h")
 IDS: Final = _parsed("ids", _ids, "ids of tokens, such as 5,17")
 AMOUNT: Final = _parsed("number", _amount, "a number of at least 0")
@@ -460,7 +464,7 @@ def _check_names(options: CommandOptions) -> None:
 
 def _check_machine(options: CommandOptions) -> None:
     """Raise OptionError for options that the target does not take."""
-    if options.description is None and options.scales is None:
+    if (options.description, options.scales, options.precision) == (None, None, None):
         return
     from tilewright.targets import registry
 
@@ -470,14 +474,18 @@ def _check_machine(options: CommandOptions) -> None:
     def quantizes(name: str) -> bool:
         return registry.target(name).quantizes
 
+    def has_precision(name: str) -> bool:
+        return options.precision in modes.PRECISIONS.get(name, ())
+
     names = registry.names()
     for flag, value, takes in (
         ("--machine", options.description, described),
         ("--scales", options.scales, quantizes),
+        ("--precision", options.precision, has_precision),
     ):
         if value is not None and not takes(options.target):
             raise OptionError(
-                f"--target {options.target} does not take it",
+                f"--target {options.target} does not take {value}",
                 where=flag,
                 hint=f"for --target {', '.join(filter(takes, names))}",
             )

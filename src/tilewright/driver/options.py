@@ -356,7 +356,7 @@ def read_description(file: Path) -> Mapping[str, Any]:
         return tomllib.loads(text.decode())
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(
-            f"the machine description cannot be read: {error}",
+            f"the machine description cannot be read: {getattr(error, 'strerror', None) or error}",
             where=str(file),
             hint="give a TOML file such as python -m benchmarks.calibrate writes; "
             "the names of machines are for the NPU",

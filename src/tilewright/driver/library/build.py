@@ -296,6 +296,8 @@ def _write(files: Library, described: LibraryDescription, data: bytes) -> None:
         (files.header, header(described).encode()),
         (files.manifest, manifest(described).encode()),
     ]
+    # The last one is written first, so a device that is full leaves no other file.
+    contents.sort(key=lambda item: item[0].exists() and not item[0].is_file())
 
     def rest(n: int) -> None:
         if n == len(contents):

@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from tilewright.frontends.torch.aten.rules import AtenCall, rule
 from tilewright.graph.nodes import Value
 
 
+def _expect_one_dtype(c: AtenCall, operands: Iterable[Value]) -> None:
+    """Raise UnsupportedError for a product of several dtypes.
+
+    PyTorch refuses it as well, but only when it runs: tracing checks nothing but shapes.
+    """
+    found = sorted({str(x.dtype) for x in operands})
+    if len(found) > 1:
+        raise c.refuse(f"its operands are {' and '.join(found)}; convert one of them")
+
+
 @rule("aten.matmul", "aten.mm", "aten.bmm", "aten.mv", "aten.dot")
 def _matmul(c: AtenCall) -> Value:
     """A product; the second operand is called `other`, `mat2`, `vec` or `tensor`."""
     other = next(n for n in ("other", "mat2", "vec", "tensor") if c.has(n))
-    return c.op("MatMul", c.tensor(), c.tensor(other))
+    a, b = c.tensor(), c.tensor(other)
+    _expect_one_dtype(c, (a, b))
+    return c.op("MatMul", a, b)
 
 
 @rule("aten.linear")
 def _linear(c: AtenCall) -> Value:
     weight = c.tensor("weight")
+    names = [n for n in ("input", "weight", "bias") if c.has(n)]
+    _expect_one_dtype(c, map(c.tensor, names))
     if c.rank("weight") == 2:
         weight = c.op("Transpose", weight, perm=[1, 0])
     found = c.op("MatMul", c.tensor("input"), weight)
@@ -34,6 +49,7 @@ def _added_product(c: AtenCall) -> Value:
         for n in c.arguments
         if n in ("mat1", "mat2", "batch1", "batch2", "mat", "vec")
     )
+    _expect_one_dtype(c, (a, b, c.tensor()))
     found = c.op("MatMul", a, b)
     if ".addbmm" in c.name:
         found = c.op("ReduceSum", found, c.ints(0), keepdims=0)
