@@ -21,7 +21,7 @@ from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
-from tests import pocl, shared_objects
+from tests import shared_objects
 from tests.conformance import lists, node_cases
 from tests.selection import (
     draw_fewer,
@@ -33,7 +33,6 @@ from tilewright.base import collector, flags
 from tilewright.base.roomy import roomy
 from tilewright.runtime.threads import available
 from tilewright.targets.cpu import compile as cpu
-from tilewright.targets.opencl import platforms
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -48,9 +47,6 @@ settings.load_profile("same")
 # other examples when fewer tests are collected. Parsing them takes seconds, too.
 if hasattr(providers, "_local_constants"):  # not public: another version may lack them
     providers._get_local_constants = lambda: providers._local_constants
-
-# Before modules of tests import it.
-platforms.listed = pocl.renamed(platforms.listed)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

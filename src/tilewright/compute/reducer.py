@@ -76,6 +76,10 @@ class Reducer:
         return self.name
 
 
+def _zero(dtype: DType) -> Const:
+    return const(0, dtype)
+
+
 def _lowest(dtype: DType) -> Const:
     return const(float("-inf") if dtype.is_float else dtype.min, dtype)
 
@@ -88,23 +92,20 @@ def _larger(a: Expr, b: Expr) -> Expr:
     return Select(Lt(a, b), b, a)
 
 
-def _number(
-    truth: bool,
-    number: int,
-) -> Callable[[DType], Const]:
-    """A constant: `truth` as a bool, `number` in any other dtype."""
-    return lambda t: const(truth if t.kind == "bool" else number, t)
+def _all_ones(dtype: DType) -> Const:
+    """The integer or truth value all of whose bits are set."""
+    return const(-1 if dtype.min < 0 else dtype.max, dtype)
 
 
 _BINARY: dict[str, tuple[Callable[[Expr, Expr], Expr], Callable[[DType], Const]]] = {
-    "add": (Add, lambda t: const(0, t)),
+    "add": (Add, _zero),
     "mul": (Mul, lambda t: const(1, t)),
     "max": (Max, _lowest),
     "max_number": (_larger, _lowest),
     "min": (Min, _highest),
-    "and": (And, _number(True, -1)),
-    "or": (Or, _number(False, 0)),
-    "xor": (Xor, _number(False, 0)),
+    "and": (And, _all_ones),
+    "or": (Or, _zero),
+    "xor": (Xor, _zero),
 }
 
 STANDARD = frozenset(_BINARY)  # the names of `reducer`
@@ -163,7 +164,7 @@ def arg_reducer(
     first = Lt(j, i) if last else Lt(i, j)
     left = Or(better, And(tie, first))
     worst = _lowest(dtype) if name == "argmax" else _highest(dtype)
-    far = const(-1 if last else index.max, index)
+    far = const(max(-1, index.min) if last else index.max, index)
     _cache[key] = Reducer(
         name,
         lhs=(a, i),

@@ -118,6 +118,20 @@ def test_a_last_wave_of_warps_is_right(case, wave, stages):
             LastWave(3, 3),
         ),
         (batched(3, 17, 33, 50), (16, 32, 16, 1, 1), 8, LastWave(4, 4)),
+        (convolution(11, 40, 9, 3, 2), (32, 32, 16, 2, 1), 2, LastWave(1, 3)),
+        (convolution(6, 35, 9, 3, dilation=2), (32, 32, 16, 2, 1), 2, LastWave(1, 3)),
+        (
+            convolution(11, 35, 9, 3, 2, first=True, dilation=2),
+            (32, 32, 16, 2, 1),
+            2,
+            LastWave(1, 3),
+        ),
+        (
+            convolution(5, 40, 9, 3, 1, float16, 3),
+            (32, 32, 16, 2, 1),
+            2,
+            LastWave(1, 3),
+        ),
     ],
 )
 def test_channels_of_a_convolution_and_a_batch_may_be_in_parts(case, tile, units, wave):

@@ -23,7 +23,7 @@ from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import DType
 from tilewright.compute.nodes import Computation, Dim
 from tilewright.compute.transforms import relayout
-from tilewright.expr.nodes import Buffer, Cast, Load, Mul
+from tilewright.expr.nodes import Buffer, Cast, Expr, Load, Mul
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.scopes import Scope
 from tilewright.schedule import Schedule
@@ -232,10 +232,11 @@ def _in_order(p: Product, columns_first: bool) -> Product:
 
 
 def _order(p: Product, columns_first: bool) -> tuple[int, ...]:
-    """The axes of the sums in order: rows, then the column, or the column first."""
-    index = p.reduction.outputs[0].index
+    """The axes of the sums in order: the batch, rows, then the column, or the column first."""
+    index, batch = p.reduction.outputs[0].index, {d.var for d in p.batch}
     rows, columns = ([d.var for d in side] for side in (p.rows, p.columns))
-    wanted = [*columns, *rows] if columns_first else [*rows, *columns]
+    wanted: list[Expr] = [i for i in index if i in batch]
+    wanted += [*columns, *rows] if columns_first else [*rows, *columns]
     places = [n for n, i in enumerate(index) if i in wanted]
     order = list(range(len(index)))
     for n, v in zip(places, wanted, strict=True):
@@ -245,10 +246,13 @@ def _order(p: Product, columns_first: bool) -> tuple[int, ...]:
 
 def _has_order(p: Product, columns_first: bool) -> bool:
     """Whether the sums are indexed by rows in order, and by the column last, or before the last row
-    if it is first."""
+    if it is first; by those of a batch, such as groups of channels, before all of them."""
     rows = [d.var for d in p.rows]
     (column,) = (d.var for d in p.columns)
-    found = [i for i in p.reduction.outputs[0].index if i in (*rows, column)]
+    index, batch = p.reduction.outputs[0].index, {d.var for d in p.batch}
+    found = [i for i in index if i in (*rows, column)]
+    if not batch.isdisjoint(index[index.index(found[0]) :]):
+        return False
     if columns_first:
         return found[-1] is rows[-1] and [i for i in found if i in rows] == rows
     return found == [*rows, column]

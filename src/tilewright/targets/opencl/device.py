@@ -24,6 +24,8 @@ from tilewright.runtime.device import (
     Duration,
     MemoryRange,
 )
+from tilewright.targets.opencl.failures import failure, first_line
+from tilewright.targets.opencl.newer_processors import TOO_NEW, renamed
 from tilewright.targets.opencl.platforms import chosen, imported
 from tilewright.targets.simt.code import OPENCL_C, DeviceProgram, KernelLaunch
 
@@ -31,18 +33,9 @@ NAME: Final = "opencl"
 _OPTIONS: Final = ("-cl-std=CL1.2",)
 # Without it a division of floats may be wrong in the last two bits.
 _DIVIDES: Final = "-cl-fp32-correctly-rounded-divide-sqrt"
-# The name that LLVM gives a processor newer than itself, and then refuses.
-_TOO_NEW: Final = "unknown target CPU"
 _NEWER: Final = (
     "its compiler is older than this processor: install a newer driver (PoCL 5 on)"
 )
-_FULL: Final = (
-    "OUT_OF_RESOURCES",
-    "MEM_OBJECT_ALLOCATION_FAILURE",
-    "OUT_OF_HOST_MEMORY",
-)
-
-
 _STATUS: Final = 4  # bytes in which kernels tell a wrong index
 
 
@@ -63,7 +56,8 @@ class OpenCLDevice:
         self.cl: Final = imported()
         self.device: Final = device
         self.most: Final = device.max_mem_alloc_size if most is None else most
-        self.context: Final = self.cl.Context([device])
+        with self.explained("making a context"):
+            self.context: Final = self.cl.Context([device])
 
     def allocate(self, nbytes: int) -> Any:
         """A buffer of the device. Raises MemoryLimitError."""
@@ -123,18 +117,27 @@ class OpenCLDevice:
                 return self._quietly(
                     cl.Program(self.context, [self.device], [binary]), options
                 )
-            built = self._quietly(cl.Program(self.context, code.text), options)
+            built = self._compiled(code.text, options)
         except cl.Error as error:
             names = ", ".join(k.name for k in code.launches)
             raise ArtifactError(
-                f"{self.device.name.strip()} cannot build it: {_first_line(error)}",
+                f"{self.device.name.strip()} cannot build it: {first_line(error)}",
                 code="TW-DEVICE-BUILD",
                 where=f"kernel {names}",
-                hint=_NEWER if _TOO_NEW in str(error) else None,
+                hint=_NEWER if TOO_NEW in str(error) else None,
             ) from error
         if kept is not None:
             kept.put(key, built.get_info(cl.program_info.BINARIES)[0])
         return built
+
+    def _compiled(self, source: str, options: list[str]) -> Any:
+        """Built from source; once more if its compiler only has to be told another processor."""
+        try:
+            return self._quietly(self.cl.Program(self.context, source), options)
+        except self.cl.Error as error:
+            if TOO_NEW not in str(error) or not renamed(self.device):
+                raise
+        return self._quietly(self.cl.Program(self.context, source), options)
 
     def _quietly(self, program: Any, options: list[str]) -> Any:
         """Built, without the compiler's warnings."""
@@ -159,14 +162,7 @@ class OpenCLDevice:
         try:
             yield
         except self.cl.Error as error:
-            text = _first_line(error)
-            if any(word in text for word in _FULL):
-                raise MemoryLimitError(
-                    f"{doing}: {self.device.name.strip()} is out of memory or resources ({text})",
-                    code="TW-DEVICE-MEMORY",
-                    hint="take a smaller batch, or close what else uses the device",
-                ) from error
-            raise ExecutionError(f"{doing}: {text}", code="TW-DEVICE") from error
+            raise failure(error, doing, self.device.name.strip()) from error
 
 
 class OpenCLQueue:
@@ -223,9 +219,9 @@ class OpenCLQueue:
                 values += [arguments[n].memory, np.uint64(arguments[n].offset)]
             if code.checked:
                 values += [self._status_memory(), np.int32(self._first_of(program))]
-            kernel.set_args(*values)
             whole = tuple(g * t for g, t in zip(code.grid, code.threads))
             with self.device.explained(f"kernel {code.name}"):
+                kernel.set_args(*values)
                 events.append(
                     self.device.cl.enqueue_nd_range_kernel(
                         self._queue, kernel, whole, code.threads
@@ -236,10 +232,11 @@ class OpenCLQueue:
     def _kernels_of(self, program: OpenCLProgram) -> list[Any]:
         """The kernels of a program for this queue alone: they hold their arguments."""
         if program not in self._kernels:
-            names = (k.name for k in program.code.launches)
-            self._kernels[program] = [
-                self.device.cl.Kernel(program.built, name) for name in names
-            ]
+            names = [k.name for k in program.code.launches]
+            with self.device.explained(f"making kernel {', '.join(names)}"):
+                self._kernels[program] = [
+                    self.device.cl.Kernel(program.built, name) for name in names
+                ]
         return self._kernels[program]
 
     def _first_of(self, program: OpenCLProgram) -> int:
@@ -253,7 +250,8 @@ class OpenCLQueue:
         """Where kernels tell wrong indices; 0 as long as there was none."""
         if self._status is None:
             self._status = self.device.allocate(_STATUS)
-            self._clear()
+            with self.device.explained("clearing memory"):
+                self._clear()
         self._unread = True
         return self._status
 
@@ -268,10 +266,11 @@ class OpenCLQueue:
             return None
         self._unread = False
         told = np.zeros(1, np.int32)
-        event = self.device.cl.enqueue_copy(
-            self._queue, told, self._status, is_blocking=False
-        )
-        self._clear()
+        with self.device.explained("copying from the device"):
+            event = self.device.cl.enqueue_copy(
+                self._queue, told, self._status, is_blocking=False
+            )
+            self._clear()
 
         def require() -> None:
             event.wait()
@@ -298,20 +297,13 @@ class OpenCLEvent:
         with self.device.explained("waiting for the device"):
             for part in self.parts:
                 part.wait()
-        if self.check is not None:
-            self.check()
+            if self.check is not None:
+                self.check()
 
     def duration(self) -> Duration:
         """By the clock of the device, the parts together."""
         times = (p.profile.end - p.profile.start for p in self.parts)
         return Duration(sum(times) * 1e-9)
-
-
-def _first_line(error: Exception) -> str:
-    """What an error of OpenCL says first; of a compiler's log the first error."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    wrong = [line for line in lines if "error:" in line]
-    return (wrong or lines or [type(error).__name__])[0]
 
 
 def make() -> OpenCLDevice:
