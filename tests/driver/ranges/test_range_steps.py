@@ -72,6 +72,23 @@ def agrees(exe: Any, source: onnx.ModelProto, h: int, w: int) -> None:
     np.testing.assert_allclose(exe(x), want, rtol=1e-4, atol=1e-5)
 
 
+def multiples(**steps: int) -> Any:
+    """Whether extents are multiples of these numbers."""
+    return lambda extents: all(extents[n] % step == 0 for n, step in steps.items())
+
+
+def test_a_step_that_a_range_has_is_no_hint() -> None:
+    """Not another one either that a multiple of it."""
+    valid = multiples(h=16, w=8)
+    for step in (16, 32):
+        has = {"h": range(64, 257, step), "w": range(64, 257, step)}
+        assert step_hint(valid, has) is None
+    one = step_hint(valid, {"h": range(64, 257, 16), "w": range(64, 257, 4)})
+    assert one is not None and "'w': (64, 256, 8)" in str(one)
+    other = step_hint(valid, {"h": range(64, 257, 16), "w": range(60, 257, 8)})
+    assert other is not None and "'w': (64, 252, 8)" in str(other)
+
+
 def test_a_unet_runs_at_the_multiples_that_it_is_valid_at(tmp_path: Path) -> None:
     source = unet(1)
     with pytest.raises(TilewrightError):

@@ -22,7 +22,7 @@ def step_hint(
     """What to give as `dims` if the model is valid only at multiples of some number.
 
     is_valid: whether it is at extents by name. None if it is valid at others too, or at no
-    multiples.
+    multiples, or if the ranges have no others.
     """
     wide = {n: e for n, e in allowed.items() if isinstance(e, range) and len(e) > 2}
     whole = {n: max(e) for n, e in allowed.items()}
@@ -39,6 +39,9 @@ def step_hint(
         most = max(wide[name])
         if step is not None and step > 1:
             shown[name] = (-(-least // step) * step, most, step)
+    others = (n % (steps[name] or 1) for name, e in wide.items() for n in e)
+    if not any(others):
+        return None
     return DimsHint("the model is valid at multiples, so give a step").of(shown)
 
 
