@@ -181,9 +181,8 @@ def test_a_loop_that_carries_more_than_its_updates_is_refused():
         s.atomic("b")
 
 
-def test_an_operator_that_is_only_called_add_is_refused():
-    a, b = Var("a", int32), Var("b", int32)
-    own = Reducer("add", (a,), (b,), (a + b + const(1, int32),), (const(-1, int32),))
+def called(own: Reducer) -> Kernel:
+    """The total by another operator."""
     k = serial(TOTAL).kernel
 
     def with_own(node):
@@ -191,9 +190,27 @@ def test_an_operator_that_is_only_called_add_is_refused():
             return node.replace(reducer=own)
         return node
 
-    changed = k.with_body(transform(k.body, with_own))
+    return k.with_body(transform(k.body, with_own))
+
+
+A, B = Var("a", int32), Var("b", int32)
+
+
+def test_an_operator_that_is_only_called_add_is_refused():
+    own = Reducer("add", (A,), (B,), (A + B + const(1, int32),), (const(-1, int32),))
     with pytest.raises(ScheduleError, match="no GPU has add of int32"):
-        Schedule(changed).atomic("b", "blockIdx.y")
+        Schedule(called(own)).atomic("b", "blockIdx.y")
+
+
+def test_a_sum_of_another_name_is_one_step():
+    own = Reducer("total", (A,), (B,), (A + B,), (const(0, int32),))
+    s = Schedule(called(own))
+    s.atomic("b")
+    p = to_launches(s.kernel, 1)
+    assert [u.reducer.name for u in updates(p)] == ["add"]
+    judged(s.kernel, p)
+    assert "atomic_add(" in emit(p).text
+    assert "atom.global" in ptx(p, machine("sm_80"))
 
 
 def noted(text: str) -> Kernel:
