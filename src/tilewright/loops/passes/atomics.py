@@ -58,8 +58,6 @@ def step_of(reducer: Reducer, buffer: Buffer) -> Reducer | None:
 
 def missing(reducer: Reducer, buffer: Buffer) -> str:
     """Why an update of an element is no single step; empty if it is one."""
-    if len(reducer.dtypes) > 1:
-        return f"{reducer.name} changes several elements together"
     if step_of(reducer, buffer) is not None:
         return ""
     return f"no GPU has {reducer.name} of {buffer.dtype} as one step"
