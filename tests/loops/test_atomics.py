@@ -112,6 +112,19 @@ kernel counts(x: int64[96], w: int32[96]) -> y: int32[27], z: int32[1]:
     judged(kernel(text), p)
 
 
+def test_blocks_use_memory_of_their_own_as_they_like():
+    own = """\
+    alloc own: int32[1] in register:
+      own[0] = 0
+      for k in 50:
+        own[0] add= x[b * 50 + k]
+      y[0] add= own[0] + own[0]"""
+    text = TOTAL[: TOTAL.index("    for i2")] + own
+    s = serial(text)
+    s.atomic("b")
+    judged(kernel(text), to_launches(s.kernel, 1))
+
+
 @pytest.mark.parametrize("text", [TOTAL, COUNTS])
 def test_an_update_in_parts_is_a_race(text):
     wrong = altered(atomic(text), plain)

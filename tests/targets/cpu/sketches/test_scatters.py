@@ -96,12 +96,12 @@ def test_rows_that_threads_do_not_divide_are_guarded(
     np.testing.assert_array_equal(counts, np.bincount(image.ravel(), minlength=3))
 
 
-def added_rows(rows: int, width: int, kind: str) -> Kernel:
+def added_rows(rows: int, width: int, kind: str, op: str = "add") -> Kernel:
     """Rows are added to 800 others, elements of a row side by side."""
     place, x = Buffer("place", (rows,), int32), Buffer("x", (rows, width), float32)
     y = Buffer("y", (800, width), float32)
     at = ((Cast(place[ROW], INDEX), COL),)
-    step = Update((y,), at, (x[ROW, COL],), reducer("add", float32))
+    step = Update((y,), at, (x[ROW, COL],), reducer(op, float32))
     nest = loop(ROW, rows, loop(COL, width, step, kind))
     return Kernel("k", (place, x, y), (y,), nest)
 
@@ -136,3 +136,9 @@ def test_rows_of_any_length_are_combined_in_vectors(
     run(kernel, dict(zip(kernel.params, (place, x, want), strict=True)))
     run(made, dict(zip(made.params, (place, x, got), strict=True)))
     assert got.tobytes() == want.tobytes()
+
+
+def test_maxima_which_ask_for_what_is_neutral_are_not_combined_in_vectors() -> None:
+    made = str(scheduled(added_rows(50_000, 128, "vector", "max"), "cascadelake"))
+    assert "parallel" in made
+    assert "if y.rf" in made and "y.rf.m1.i" not in made
