@@ -481,6 +481,29 @@ def test_inverse_transforms_are_native():
         torch.testing.assert_close(*found, atol=1e-4, rtol=1e-4)
 
 
+def transforms_of_open_lengths(a):
+    """Of the axis whose extent is not known: forward and back, and divided in each way."""
+    whole = torch.fft.fft2(a, norm="ortho")
+    half = torch.fft.rfft(a, n=2 * a.shape[0], dim=0, norm="forward")
+    back = torch.fft.irfft(half, n=2 * a.shape[0], dim=0)
+    mean = torch.fft.ifft(half, dim=0)
+    odd = torch.fft.irfft2(half, s=(a.shape[1], a.shape[0]), dim=(1, 0), norm="ortho")
+    return whole.real, whole.imag, back, mean.real, mean.imag, odd
+
+
+def test_transforms_of_open_lengths():
+    """Every length has its own matrices. So have the gradients."""
+    run = torch.compile(transforms_of_open_lengths, backend=backend, dynamic=True)
+    for n in (5, 8):
+        found = []
+        for f in (run, transforms_of_open_lengths):
+            a = x(n, 4).requires_grad_()
+            parts = f(a)
+            loss = sum(p.square().sum() for p in parts)
+            found.append([*parts, *torch.autograd.grad(loss, a)])
+        torch.testing.assert_close(*found, atol=1e-4, rtol=1e-4)
+
+
 def test_drawn_slopes():
     """Between the bounds, and one for numbers that are positive or NaN."""
 
