@@ -48,8 +48,8 @@ def streams(pattern: KernelPattern, at: Context) -> bool:
     more: shorter ones have no partial results in vectors."""
     assert pattern.reduction is not None
     dtype = pattern.reduction.outputs[0].value.dtype
-    (*_, row) = reduction_dims(pattern.reduction)
-    if row.extent < 2 * at.machine.lanes(dtype):
+    inner = reduction_dims(pattern.reduction)
+    if not inner or inner[-1].extent < 2 * at.machine.lanes(dtype):
         return False
     size = at.machine.l2 // dtype.itemsize
     few, terms = at.costs.few_vectors, at.costs.vector_terms
