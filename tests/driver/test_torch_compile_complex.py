@@ -97,11 +97,41 @@ def test_the_direction_of_complex_numbers():
 
 
 def test_powers_of_zero():
-    """PyTorch's are not numbers here, as their logarithms are infinite."""
-    z = torch.zeros(3, dtype=torch.complex64)
-    powers = torch.tensor([0j, 2, 1 + 1j])
-    run = torch.compile(torch.pow, backend=backend)
-    torch.testing.assert_close(run(z, powers), torch.tensor([1 + 0j, 0, 0]))
+    """By its logarithm: to the power of zero it is no number."""
+    z = torch.zeros(5, dtype=torch.complex64)
+    powers = torch.tensor([0j, 2, 1 + 1j, -1, 0.5])
+    found = torch.compile(torch.pow, backend=backend)(z, powers)
+    unknown = complex("nan+nanj")
+    torch.testing.assert_close(
+        found[[0, 1, 2, 4]], torch.tensor([unknown, 0, 0, 0]), equal_nan=True
+    )
+    assert found[3].real == torch.inf
+
+
+INF, NAN = float("inf"), float("nan")
+SPECIALS = [0.0, -0.0, 1.0, -2.0, INF, -INF, NAN]
+
+
+@pytest.mark.parametrize("name", ["exp", "sqrt"])
+def test_functions_of_infinite_parts(name):
+    """As those of PyTorch and C99 are; zeros of both signs are equal here."""
+    parts = torch.tensor(SPECIALS)
+    z = torch.complex(*torch.meshgrid(parts, parts, indexing="ij")).flatten()
+    function = getattr(torch, name)
+    found, want = torch.compile(function, backend=backend)(z), function(z)
+    for got, right in ((found.real, want.real), (found.imag, want.imag)):
+        torch.testing.assert_close(got, right, equal_nan=True)
+
+
+@pytest.mark.parametrize("power", [INF, -INF])
+def test_powers_by_infinity(power):
+    parts = torch.tensor(
+        [1j, 1 + 1j, -1j, 0.5, 3, -2, complex(INF, 0), complex(0, INF)]
+    )
+    found = torch.compile(lambda z: z**power, backend=backend)(parts)
+    want = parts**power
+    for got, right in ((found.real, want.real), (found.imag, want.imag)):
+        torch.testing.assert_close(got, right, equal_nan=True)
 
 
 @pytest.mark.parametrize("axes", [(0, 1), (1,)], ids=str)

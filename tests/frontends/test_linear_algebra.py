@@ -13,6 +13,7 @@ from tilewright.graph.passes.differentiate import extended
 torch = pytest.importorskip("torch")
 linalg = torch.linalg
 
+from tilewright.driver.torch_backend import backend  # noqa: E402
 from tilewright.frontends.torch.aten.importer import ImportSettings  # noqa: E402
 from tilewright.frontends.torch.aten.program import import_program  # noqa: E402
 
@@ -277,3 +278,32 @@ def test_other_decompositions_are_refused_by_name(function, pattern):
     program = torch.export.export(Function(function), (torch.eye(3),))
     with pytest.raises(UnsupportedError, match=pattern):
         import_program(program, ImportSettings(1 << 32))
+
+
+@pytest.mark.filterwarnings("error:PyTorch runs a graph")
+@pytest.mark.parametrize("left", [True, False])
+@pytest.mark.parametrize("adjoint", [True, False])
+def test_systems_by_lu_factors_with_open_extents(left, adjoint):
+    """Batches, of matrices or sides or both, and numbers of sides."""
+
+    def solved(a, b):
+        factors = linalg.lu_factor(a)
+        return linalg.lu_solve(*factors, b, left=left, adjoint=adjoint)
+
+    for matrices, sides in (((0,), (0,)), ((0,), ()), ((), (0,))):
+        torch._dynamo.reset()
+        run = torch.compile(solved, backend=backend)
+        for count in (4, 6):
+            a = torch.randn([count] * len(matrices) + [3, 3]) + 3 * torch.eye(3)
+            b = torch.randn([count] * len(sides) + [3, count + 3])
+            b = (b if left else b.mT.contiguous()).requires_grad_()
+            a.requires_grad_()
+            for axis in matrices:
+                torch._dynamo.mark_dynamic(a, axis)
+            for axis in (*sides, -1 if left else -2):
+                torch._dynamo.mark_dynamic(b, axis % b.dim())
+            found = [
+                [y, *torch.autograd.grad(y.square().sum(), (a, b))]
+                for y in (run(a, b), solved(a, b))
+            ]
+            torch.testing.assert_close(*found, rtol=1e-3, atol=1e-3)

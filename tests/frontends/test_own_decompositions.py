@@ -243,6 +243,36 @@ def test_rows_behind_the_last_segment_are_in_none():
     trained(lambda a: torch.segment_reduce(a, "sum", offsets=T([0, 1, 1, 4])), x(4))
 
 
+@pytest.mark.parametrize(("counts", "why"), [([2, 2], "sum to"), ([-1, 6], "negative")])
+def test_segments_have_all_rows(counts, why):
+    """As PyTorch's kernel says, which checks neither on request."""
+
+    def function(a, lengths, unsafe):
+        return torch.segment_reduce(a, "sum", lengths=lengths, unsafe=unsafe)
+
+    fast = torch.compile(function, backend=backend)
+    torch.testing.assert_close(
+        fast(x(5), T([2, 3]), False), function(x(5), T([2, 3]), False)
+    )
+    for each in function, fast:
+        with pytest.raises(RuntimeError, match=why):
+            each(x(5), T(counts), False)
+    if counts == [2, 2]:
+        torch.testing.assert_close(
+            fast(x(5), T(counts), True), function(x(5), T(counts), True)
+        )
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128], ids=str)
+@pytest.mark.parametrize("how", [(), (1.5, 2.0, -3.0)])
+def test_complex_specials_become_numbers(dtype, how):
+    """Each part by itself."""
+    parts = torch.tensor([0.5, NAN, INF, -INF], dtype=dtype.to_real())
+    z = torch.complex(*torch.meshgrid(parts, parts, indexing="ij"))
+    found = torch.compile(torch.nan_to_num, backend=backend)(z, *how)
+    torch.testing.assert_close(found, z.nan_to_num(*how), rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("upper", [True, False])
 @pytest.mark.parametrize("transpose", [True, False])
 def test_triangular_systems_by_their_older_name(upper, transpose):

@@ -19,6 +19,24 @@ def expected(t, x):
     return np.stack([found.real, found.imag], -1)
 
 
+def test_results_of_half_a_spectrum():
+    """As NumPy's: an even length has a middle, which an odd one has not."""
+    for n in (2, 3, 7, 8):
+        half = np.fft.rfft(np.ones(n)).size
+        assert Transform(n, 1, n, onesided=True).results == half
+        back = Transform(n + 3, 2, n, onesided=True, inverse=True)
+        assert (back.results, back.read) == (n, half)
+
+
+def test_whole_turns_are_exact():
+    """However far apart the numbers and results are, angles are of less than a turn."""
+    s = Split(Transform(4096, 2, 4096), 64)
+    factors = s.second().reshape(64, 2, 64, 2)
+    whole = np.multiply.outer(np.arange(64), np.arange(64)) % 64 == 0
+    np.testing.assert_array_equal(factors[:, 0, :, 0][whole], 1)
+    np.testing.assert_array_equal(factors[:, 0, :, 1][whole], 0)
+
+
 def by_two_products(s, x):
     """The transform of float64[extent, parts] from the matrices of a split."""
     t = s.whole
@@ -55,6 +73,23 @@ def test_every_split_is_the_transform(length):
 def test_a_split_is_chosen_where_two_products_are_less_work(length, inner):
     """A short transform is one product; a prime number of numbers has no factors."""
     found = Transform(length, 1, length, onesided=True).split()
+    assert (found and found.inner) == inner
+
+
+@pytest.mark.parametrize(
+    "extent, parts, length, onesided, inner",
+    [
+        pytest.param(64, 2, 64, False, 8, id="parts of numbers"),
+        pytest.param(64, 1, 64, False, 4, id="parts of results"),
+        pytest.param(64, 1, 64, True, None, id="half of the results"),
+        pytest.param(128, 2, 128, True, 16, id="a factor above the root"),
+        pytest.param(32, 2, 64, False, 4, id="half of the numbers"),
+        pytest.param(16, 1, 16, False, None, id="moving"),
+    ],
+)
+def test_what_the_choice_of_a_split_counts(extent, parts, length, onesided, inner):
+    """In each case, another split would be chosen if this were not counted."""
+    found = Transform(extent, parts, length, onesided).split()
     assert (found and found.inner) == inner
 
 

@@ -209,14 +209,17 @@ def _exponential(c: AtenCall) -> Complex:
 
 
 def _raised(c: AtenCall, x: Complex) -> Complex:
-    """e to the power of x."""
-    size = c.op("Exp", x.real)
-    across = c.op("Cos", x.imag)
-    up = c.op("Sin", x.imag)
-    return Complex(
-        c.op("Mul", size, across),
-        c.op("Mul", size, up),
-    )
+    """e to the power of x. Of infinite parts as in C99, annex G: if the angle is unknown, a size
+    of 0 or infinity is still known, and a result without an angle is real."""
+    re = TensorTerm(c, x.real)
+    im = TensorTerm(c, x.imag)
+    size = re.op("Exp")
+    turning = im.op("IsInf") | im.op("IsNaN")
+    unknown = re.op("IsInf") & turning
+    across = unknown.chosen(1, im.op("Cos"))
+    up = (unknown & (re < 0)).chosen(1, im.op("Sin"))
+    imag = im.equals(0).chosen(im, size * up)
+    return Complex((size * across).value, imag.value)
 
 
 @complex_rule("aten.sin")
@@ -274,8 +277,9 @@ def _root(c: AtenCall) -> Complex:
     small = none.chosen(0, abs(im) / (large * 2))
     right = re >= 0
     height = right.chosen(small, large)
-    imag = is_negative(im).chosen(-height, height)
-    real = right.chosen(large, small)
+    up = im.op("IsInf")  # infinite in both parts, even if the real one is NaN
+    imag = up.chosen(im, is_negative(im).chosen(-height, height))
+    real = up.chosen(abs(im), right.chosen(large, small))
     return Complex(
         real.value,
         imag.value,
@@ -284,22 +288,14 @@ def _root(c: AtenCall) -> Complex:
 
 @complex_rule("aten.pow")
 def _power(c: AtenCall) -> Complex:
-    """Products for small integers, else by the logarithm. Zero to the power of 0 is 1, else 0."""
+    """Products for small integers, else by the logarithm, which of zero is infinite."""
     base, exponent = operands(c, "self", "exponent")
     count = _whole(c["exponent"])
     if count is not None:
         found = _repeated(c, base, abs(count))
         return _inverse(c, found) if count < 0 else found
     log = _principal_log(c, base)
-    found = _raised(c, times(c, exponent, log))
-    none = _is_zero(c, base)
-    of_zero = _is_zero(c, exponent).cast(c.dtype)
-    real = none.chosen(of_zero, found.real)
-    imag = none.chosen(0, TensorTerm(c, found.imag))
-    return Complex(
-        real.value,
-        imag.value,
-    )
+    return _raised(c, times(c, exponent, log))
 
 
 def _whole(exponent: Any) -> int | None:
@@ -321,9 +317,3 @@ def _repeated(c: AtenCall, base: Complex, count: int) -> Complex:
     for _ in range(count - 1):
         found = times(c, found, base)
     return found
-
-
-def _is_zero(c: AtenCall, x: Complex) -> TensorTerm:
-    real = TensorTerm(c, x.real)
-    imag = TensorTerm(c, x.imag)
-    return real.equals(0) & imag.equals(0)

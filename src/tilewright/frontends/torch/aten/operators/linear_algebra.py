@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.base.dtypes import int32
-from tilewright.frontends.torch.aten.operators.lu_factors import kept_factors
+from tilewright.frontends.torch.aten.operators.lu_factors import kept_factors, together
 from tilewright.frontends.torch.aten.rules import AtenCall, rule
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.terms import TensorTerm
@@ -161,7 +161,7 @@ def _solved(c: AtenCall) -> list[Value]:
         sides = c.unsqueeze(sides, len(shape))
     right = not c["left"]
     matrix = c.tensor("A")
-    a, b = _together(c, matrix, sides)
+    a, b = together(c, matrix, sides)
     a = _turned(c, a, right)
     b = _turned(c, b, right)
     found, info = _own(c, "Solve", a, b)
@@ -186,18 +186,6 @@ def _solve_and_info(c: AtenCall) -> list[Value]:
 def _solve(c: AtenCall) -> Value:
     found, _ = _solved(c)
     return found
-
-
-def _together(c: AtenCall, a: Value, b: Value) -> tuple[Value, Value]:
-    """Matrices and their right-hand sides, each over the batches of both."""
-    return _spread(c, a, b), _spread(c, b, a)
-
-
-def _spread(c: AtenCall, x: Value, other: Value) -> Value:
-    """Matrices over the batch of others, too."""
-    batch = c.op("Shape", other, end=-2)
-    sizes = c.op("Concat", batch, c.ints(1, 1), axis=0)
-    return c.op("Expand", x, sizes)
 
 
 # -- triangular matrices
@@ -246,7 +234,7 @@ def _solve_triangular(c: AtenCall) -> Value:
     right = not c["left"]
     upper = bool(c["upper"])
     unit = bool(c["unitriangular"])
-    a, b = _together(c, c.tensor(), c.tensor("B"))
+    a, b = together(c, c.tensor(), c.tensor("B"))
     b = _turned(c, b, right)
     found = _by_triangle(c, a, b, upper, right, unit)
     return _turned(c, found, right)
@@ -268,7 +256,7 @@ def _by_triangle(
 
 @rule("aten.cholesky_solve")
 def _cholesky_solve(c: AtenCall) -> Value:
-    factor, sides = _together(c, c.tensor("input2"), c.tensor())
+    factor, sides = together(c, c.tensor("input2"), c.tensor())
     return _by_factor(c, factor, sides)
 
 

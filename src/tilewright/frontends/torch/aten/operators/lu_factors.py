@@ -117,18 +117,13 @@ def _exchanges(c: AtenCall, pivots: Value, count: int) -> Value:
 def _solved(c: AtenCall) -> Value:
     """By both triangles in turn; from the right by the transposed system."""
     right = not c["left"]
-    shape = c.result.shape
-    found = c.tensor("LU")
-    pivots = c.tensor("pivots")
-    b = c.op("Expand", c.tensor("B"), c.sizes(shape))
+    rank = len(c.result.shape)
+    rows, _ = extents(c, "LU")
+    found, b = together(c, c.tensor("LU"), c.tensor("B"))
     if right:
-        b = transposed(c, b)
-    *batch, rows, columns = shape
-    sides = [rows, columns] if not right else [columns, rows]
-    square = [*batch, sides[0], sides[0]]
-    found = c.op("Expand", found, c.sizes(square))
-    places = c.unsqueeze(_order(c, pivots, sides[0]), -1)
-    places = c.op("Expand", places, c.sizes([*batch, *sides]))
+        b = transposed(c, b, rank)
+    places = c.unsqueeze(_order(c, c.tensor("pivots"), rows), -1)
+    places = c.op("Expand", places, c.op("Shape", b))
     if bool(c["adjoint"]) != right:
         b = _by_triangle(c, found, b, upper=1, transpose=1)
         b = _by_triangle(c, found, b, unit=1, transpose=1)
@@ -138,7 +133,7 @@ def _solved(c: AtenCall) -> Value:
         b = _by_triangle(c, found, b, unit=1)
         b = _by_triangle(c, found, b, upper=1)
     if right:
-        b = transposed(c, b)
+        b = transposed(c, b, rank)
     return b
 
 
@@ -146,7 +141,21 @@ def _by_triangle(c: AtenCall, a: Value, b: Value, **how: int) -> Value:
     return c.op("TriangularSolve", a, b, domain=_OWN, **how)
 
 
-def transposed(c: AtenCall, x: Value) -> Value:
-    rank = len(x.shape or ())
+def together(c: AtenCall, a: Value, b: Value) -> tuple[Value, Value]:
+    """Matrices and their right-hand sides, each over the batches of both."""
+    return _spread(c, a, b), _spread(c, b, a)
+
+
+def _spread(c: AtenCall, x: Value, other: Value) -> Value:
+    """Matrices over the batch of others, too."""
+    batch = c.op("Shape", other, end=-2)
+    sizes = c.op("Concat", batch, c.ints(1, 1), axis=0)
+    return c.op("Expand", x, sizes)
+
+
+def transposed(c: AtenCall, x: Value, rank: int | None = None) -> Value:
+    """Matrices turned; rank: the number of axes, if `x` may not say it."""
+    if rank is None:
+        rank = len(x.shape or ())
     order = [*range(rank - 2), rank - 1, rank - 2]
     return c.op("Transpose", x, perm=order)

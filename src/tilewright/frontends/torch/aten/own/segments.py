@@ -39,6 +39,8 @@ def _reduced(
     """One row for each segment, of the rows of `data` that it has and the initial number."""
     if indices is not None or axis != 0:
         return NotImplemented
+    if lengths is not None and not unsafe:
+        _check(lengths, data.shape[0])
     lengths = _lengths(lengths, offsets)
     count = lengths.shape[0]
     start = _EMPTY[reduce] if initial is None else initial
@@ -97,6 +99,20 @@ def _gradient(
     # PyTorch's kernel leaves negative gradients whole.
     found = torch.where(given > 0, given / shares, given)
     return found * chosen
+
+
+def _check(lengths: Any, rows: Any) -> None:
+    """That the segments have all rows, each of them once. PyTorch does not check offsets."""
+    import torch
+
+    torch.ops.aten._assert_async.msg(
+        (lengths >= 0).all(), "lengths contains negative value!"
+    )
+    torch.ops.aten._assert_async.msg(
+        lengths.sum() == rows,
+        "segment_reduce(): Expected all rows of lengths along axis to sum to "
+        "data.size(lengths.dim()-1) when !unsafe.",
+    )
 
 
 def _lengths(lengths: Any, offsets: Any) -> Any:
