@@ -7,7 +7,7 @@ import pytest
 
 import tilewright as tw
 from tests.graph.one_operator import agree, model_of
-from tilewright.graph.ops.transforms import MATRIX_ELEMENTS, Split, Transform
+from tilewright.graph.ops.transforms import MATRIX_ELEMENTS, Transform, TwoFactors
 
 
 def expected(t, x):
@@ -30,7 +30,7 @@ def test_results_of_half_a_spectrum():
 
 def test_whole_turns_are_exact():
     """However far apart the numbers and results are, angles are of less than a turn."""
-    s = Split(Transform(4096, 2, 4096), 64)
+    s = TwoFactors(Transform(4096, 2, 4096), 64)
     factors = s.second().reshape(64, 2, 64, 2)
     whole = np.multiply.outer(np.arange(64), np.arange(64)) % 64 == 0
     np.testing.assert_array_equal(factors[:, 0, :, 0][whole], 1)
@@ -62,7 +62,7 @@ def test_every_split_is_the_transform(length):
         one = x.reshape(-1) @ t.matrix()
         np.testing.assert_allclose(one.reshape(want.shape), want, atol=1e-12)
         for inner in [b for b in range(1, length + 1) if length % b == 0]:
-            s = Split(t, inner)
+            s = TwoFactors(t, inner)
             np.testing.assert_allclose(by_two_products(s, x), want, atol=1e-12)
             assert s.elements() == s.first().size + s.second().size
 

@@ -11,7 +11,7 @@ from tilewright.graph.nodes import Value
 from tilewright.graph.ops.broadcasting import wide_dtype
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
-from tilewright.graph.ops.transforms import MATRIX_ELEMENTS, Split, Transform
+from tilewright.graph.ops.transforms import MATRIX_ELEMENTS, Transform, TwoFactors
 
 
 def _axis(op: OpCall) -> int:
@@ -83,7 +83,7 @@ def _transformed(x: Value, wanted: Transform, g: Fragment) -> Value | None:
     return g.reshape(found, *lead, wanted.results, wanted.result_parts)
 
 
-def _in_two(x: Value, split: Split, g: Fragment) -> Value:
+def _in_two(x: Value, split: TwoFactors, g: Fragment) -> Value:
     """As `_transformed`, by two products."""
     t = split.whole
     lead = x.extents[:-2]

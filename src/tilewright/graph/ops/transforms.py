@@ -63,17 +63,19 @@ class Transform:
             found = np.stack([kept.real, kept.imag], -1)
         return found.reshape(self.extent * self.parts, -1)
 
-    def split(self) -> Split | None:
+    def split(self) -> TwoFactors | None:
         """The cheapest way with two products; None if one product is as cheap."""
         counted = self.read * self.parts * self.results * self.result_parts
         small = [b for b in range(2, isqrt(self.length) + 1) if self.length % b == 0]
         inner = small + [self.length // b for b in small]
-        best = min((Split(self, b) for b in inner), key=Split.work, default=None)
+        best = min(
+            (TwoFactors(self, b) for b in inner), key=TwoFactors.work, default=None
+        )
         return best if best is not None and best.work() < counted else None
 
 
 @dataclass(frozen=True)
-class Split:
+class TwoFactors:
     """Number `i * inner + j` goes to result `k + outer * l`, where `inner * outer` is the length.
 
     The first product is over i, with a matrix for each j: its results belong to j and k. The
