@@ -39,7 +39,9 @@ def by_rows(kernel: Kernel, group: FusionGroup, target: Target) -> Kernel | None
     done: Expr = const(0, INDEX)
     # Sizes too small for one window give a number of rows below zero, whose remainder is above it.
     sizes = dict.fromkeys(kernel.sizes, (0, None))
-    left = total = simplify(Max(found.size, const(0, INDEX)), sizes)
+    some_rows = Max(found.size, const(0, INDEX))
+    total = simplify(some_rows, sizes)
+    left = total
     step = target.open_costs.row_step
     counts = [step * step, step, 1]
     for count in counts:
