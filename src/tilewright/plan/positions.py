@@ -63,13 +63,22 @@ class WindowAxis:
 class PositionWindow:
     """The part of a tensor that each position of a Computation reads or writes.
 
-    outside: what is read where an index leaves the tensor; None if none does.
+    outside: what is read where an index leaves the tensor; None where that is never read.
     """
 
     tensor: Buffer
     axes: tuple[WindowAxis, ...]
     of: Computation
     outside: Const | None = None
+
+    @property
+    def leaves(self) -> bool:
+        """Whether it may leave its tensor along an axis of which all positions see the same.
+
+        It holds all that they name: also what conditions other than a guard keep them from reading.
+        """
+        axes = zip(self.axes, self.tensor.extents, strict=True)
+        return any(a.dim is None and not a.is_inside(n) for a, n in axes)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

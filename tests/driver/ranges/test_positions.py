@@ -261,6 +261,71 @@ def test_what_is_around_an_image_is_gathered_with_it(group: int) -> None:
     agree(exe, source, (3, 2), (4, 7), (9, 8))
 
 
+# layers, whether the image has its channels last, and whether some windows are read where they are
+BORDERS: dict[str, tuple[list[Layer], bool, bool]] = {
+    # That rows 2 * k are inside is no part of the guard, and does not follow from bounds.
+    "not guarded": (
+        [("Conv", {"pads": [0, 1, 0, 1], "strides": [2, 1]}, (8, 16, 1, 3))],
+        False,
+        False,
+    ),
+    "not guarded, in rectangles": (
+        [("Conv", {"pads": [0, 1] * 2, "strides": [2, 1], "group": 16}, (16, 1, 1, 3))],
+        True,
+        True,
+    ),
+    "guarded, in rectangles": (
+        [("Conv", {"pads": [1] * 4, "group": 16}, (16, 1, 3, 3))],
+        True,
+        False,
+    ),
+    "none, in rectangles": (
+        [("Conv", {"pads": [1, 0, 1, 0], "group": 16}, (16, 1, 3, 1))],
+        True,
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize("mcpu", ["x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize("name", BORDERS)
+def test_windows_that_leave_an_axis_of_known_size(
+    name: str, mcpu: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All positions see the same columns, some of which are beside the image."""
+    monkeypatch.setenv("TILEWRIGHT_DEBUG", "1")
+    layers, last, stays = BORDERS[name]
+    source = of_one_image(layers)
+    shape = [1, 16, "h", 9]
+    if last:
+        shape = [1, "h", 9, 16]
+        turned = helper.make_node("Transpose", ["x"], ["turned"], perm=[0, 3, 1, 2])
+        source.graph.node[0].input[0] = "turned"
+        source.graph.node.insert(0, turned)
+    given = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)
+    source.graph.input[0].CopyFrom(given)
+    found: list[str] = []
+
+    def kept(kernel: Kernel, *more: Any) -> PartedWork | None:
+        made = by_positions(kernel, *more)
+        assert made is not None
+        found.extend(f.var.name for f in loops_of(made.kernel.body))
+        return made
+
+    monkeypatch.setattr(open_code, "by_positions", kept)
+    monkeypatch.setattr(open_code, "workers", lambda *_: 1)
+    how: Any = {"jit": False, "cache": False, "threads": 2, "mcpu": mcpu}
+    exe: Any = tw.compile(source, dims={"h": (7, 12)}, **how)
+    assert found and any(".in_place" in v for v in found) == stays
+    graph = import_model(source, (), Options.of({}))
+    for h in range(7, 13):
+        sized = specialize(graph, {"h": h})
+        own = [int(d) for d in sized.inputs[0].extents]
+        x = np.random.default_rng(h).standard_normal(own).astype(np.float32)
+        (want,) = evaluate(sized, {"x": x}, float64=True).values()
+        np.testing.assert_allclose(exe(x), want, rtol=2e-4, atol=2e-4)
+
+
 def test_weights_of_parts_without_sizes_are_packed() -> None:
     source = of_one_image(
         [

@@ -103,6 +103,31 @@ def test_blocks_of_rows_are_the_whole(name: str, mcpu: str) -> None:
             )
 
 
+@pytest.mark.parametrize("mcpu", ["x86-64-v2", "x86-64-v4"])
+def test_sizes_of_less_than_no_row_have_no_blocks(mcpu: str) -> None:
+    """Windows of three rows with a stride of two: proofs are of any size, and no row makes -1."""
+    count = (N - 1) // 2
+    x = Buffer("x", (N, M), float32)
+    y, e = (Buffer(name, (count, M), float32) for name in "ye")
+    p = Var("p", INDEX)
+    windows = (Dim(R, count), Dim(J, M), Dim(p, 3, "pw"))
+    group = [
+        made(e, windows, (R, J), Load(x, (R * 2 + p, J)), "add"),
+        made(y, windows[:2], (R, J), Load(e, (R, J)) * 2.0),
+    ]
+    kernel = plain(group, [x], [y])
+    some = by_rows(kernel, FusionGroup("g", tuple(group)), target("cpu", mcpu))
+    assert some is not None
+    verify(some)
+    for n in (1, 2, 3, 44):
+        image = np.random.default_rng(n).integers(-3, 4, (n, 5)).astype(np.float32)
+        most = (n - 1) // 2
+        out = np.full((most, 5), -1, np.float32)
+        run(some, {b: {"x": image, "y": out}[b.name] for b in some.params})
+        want = [2 * image[2 * k : 2 * k + 3].sum(0) for k in range(most)]
+        np.testing.assert_array_equal(out, np.reshape(want, out.shape))
+
+
 def test_costs_of_the_machine_say_how_many_rows_a_block_has() -> None:
     group, ins, outs = GROUPS["two sizes"]()
     machine = target("cpu", "x86-64-v4", description={"costs": {"row_step": 3}})

@@ -213,7 +213,8 @@ class _PositionBlocks:
 
         requires: the kernel has its windows in their own shapes but for axes of one element, so
         that only strides differ, which sizes decide; the elements of every position are together
-        along the last axis; no instruction on tensors, which needs strides that are numbers.
+        along the last axis; it guards what it reads beyond axes that no position moves along; no
+        instruction on tensors, which needs strides that are numbers.
         """
         shapes = {b.name: b.shape for b in kernel.params}
         parts = self._maker.parts(count)
@@ -221,8 +222,9 @@ class _PositionBlocks:
         plain = all(_long(shapes[b.name]) == _long(b.shape) for _, b in read)
         last = [w.axes[-1] for w, _ in read]
         together = all(a.dim is None and a.length >= TOGETHER for a in last)
+        guards = not any(w.leaves and w.outside is not None for w, _ in read)
         simple = all(isinstance(p.stmt, PLAIN) for p in walk(kernel.body))
-        return self.positions.boxes and plain and together and simple
+        return self.positions.boxes and plain and together and guards and simple
 
     def _in_place(
         self,
@@ -406,17 +408,21 @@ class _WindowCopy:
     def _outside(self) -> Const | None:
         """What is copied for elements that are not in the tensor; None: those are left out.
 
-        Rows of a rectangle are copied in vectors, whose elements are selected one by one: anything
-        will do, as no result that is kept reads it.
+        Anything will do where no result that is kept reads it. Rows of a rectangle are copied in
+        vectors, whose elements are selected one by one. And a window holds all that its positions
+        name: also what a condition that is no guard of this tensor keeps them from reading.
         """
-        given = self.window.outside
-        if given is not None or not self.blocks.positions.boxes:
-            return given
-        lengths = self.blocks.positions.shape(self.window, self.grid)
-        axes = zip(self.window.axes, lengths, strict=True)
-        moved = [a for a, n in axes if n > 1]
+        window, positions = self.window, self.blocks.positions
+        if window.outside is not None:
+            return window.outside
+        if window.leaves:
+            return const(0, window.tensor.dtype)
+        if not positions.boxes:
+            return None
+        lengths = positions.shape(window, self.grid)
+        moved = [a for a, n in zip(window.axes, lengths, strict=True) if n > 1]
         in_rows = moved and moved[-1].dim is not None
-        return const(0, self.window.tensor.dtype) if in_rows else None
+        return const(0, window.tensor.dtype) if in_rows else None
 
     def _scattered(self) -> Stmt:
         """The results of a rectangle, position by position, within their tensor."""

@@ -9,7 +9,8 @@ from tilewright.base.errors import VerifyError
 from tilewright.base.names import fresh
 from tilewright.compute.nodes import Computation
 from tilewright.driver.ranges.part_assembly import decline, tell_fault
-from tilewright.expr.nodes import INDEX, Expr, Var, const
+from tilewright.expr.nodes import INDEX, Expr, Max, Var, const
+from tilewright.expr.simplify import simplify
 from tilewright.ir.node import Node, transform
 from tilewright.loops.lower import lower
 from tilewright.loops.nodes import For, If, Kernel, Stmt, block, loop
@@ -36,7 +37,11 @@ def by_rows(kernel: Kernel, group: FusionGroup, target: Target) -> Kernel | None
     nests: list[Stmt] = []
     parts: list[Computation] = []
     done: Expr = const(0, INDEX)
-    left = found.size
+    # Sizes too small for one window give a number of rows below zero, whose remainder is above it.
+    sizes = dict.fromkeys(kernel.sizes, (0, None))
+    some_rows = Max(found.size, const(0, INDEX))
+    total = simplify(some_rows, sizes)
+    left = total
     step = target.open_costs.row_step
     counts = [step * step, step, 1]
     for count in counts:
@@ -46,7 +51,7 @@ def by_rows(kernel: Kernel, group: FusionGroup, target: Target) -> Kernel | None
         nest = lower(kernel.name, some, kernel.params, kernel.outputs)
         nests.append(loop(unit, left // size, statement(nest)))
         parts += some
-        done, left = found.size // size * size, found.size % size
+        done, left = total // size * size, total % size
     whole = with_statement(kernel, block(*nests))
     try:
         verify(whole)
