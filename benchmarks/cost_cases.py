@@ -118,6 +118,8 @@ MODELS: Final[Mapping[str, str]] = {
         p = Softmax<axis=-1>(s) y = MatMul(p, v) }""",
     "scores_few": """(float[4,4,64] q, float[4,4096,64] k) => (float[4,4,4096] y)
         { t = Transpose<perm=[0,2,1]>(k) y = MatMul(q, t) }""",
+    "points_few": """(float[65536,64] x, float[64,2] w) => (float[65536,2] y)
+        { y = MatMul(x, w) }""",
     "attention_long": """(float[2,64,32] q, float[2,16384,32] k, float[2,16384,32] v)
         => (float[2,64,32] y) { t = Transpose<perm=[0,2,1]>(k) s = MatMul(q, t)
         p = Softmax<axis=-1>(s) y = MatMul(p, v) }""",
@@ -342,6 +344,7 @@ CASES: Final[Mapping[str, Case]] = {
     "streamed_keys": Case("attention_few"),
     "few_queries": Case("attention_rows"),
     "few_vectors": Case("scores_few"),
+    "vector_terms": Case("points_few"),
     "key_block": Case("attention_long"),
     "mean_keys": Case("attention_causal"),
     "results": Case("row_sums"),

@@ -238,3 +238,37 @@ def test_the_adjoint_of_a_scatter_gathers():
     np.testing.assert_allclose(computed[dg], ends * arrays[w])
     np.testing.assert_allclose(computed[dw], ends * arrays[g])
     assert adjoint([scatter], {}, {g: dg})[0].outputs[0].value is none
+
+
+def test_a_condition_that_reads_memory_is_asked_where_that_is_inside():
+    """Of y[i] = x[i] where i > 0 and the weight before it is positive: w[-1] is not read."""
+    x, w, y = buffer("x", 4), buffer("w", 4), buffer("y", 4)
+    none = const(0, float64)
+
+    def read(i):
+        return Select(1 <= i, Select(none < w[i - 1], x[i], none), none)
+
+    g, dx = buffer("g", 4), buffer("dx", 4)
+    found = adjoint([map_("read", y, read)], {y: g}, {x: dx})
+    arrays = {w: np.array([1.0, -1.0, 2.0, -1.0]), g: np.arange(1.0, 5.0)}
+    np.testing.assert_array_equal(evaluate(found, arrays)[dx], [0, 2, 0, 4])
+
+
+def test_what_a_scatter_only_compares_has_no_flow():
+    x, w, y = buffer("x", 5), buffer("w", 4), buffer("y", 4)
+    n = Buffer("n", (4,), int64)
+    one, two = const(1, float64), const(2, float64)
+    step = map_("read", y, lambda i: x[n[i]] * Select(w[i] < one, one, two))
+    g, dx, dw, h = buffer("g", 4), buffer("dx", 5), buffer("dw", 4), buffer("h", 5)
+    scatter = adjoint([step], {y: g}, {x: dx})
+    found = adjoint(scatter, {dx: h}, {w: dw})
+    np.testing.assert_array_equal(evaluate(found, {})[dw], np.zeros(4))
+
+
+def test_factors_that_are_not_asked_for_need_no_derivative():
+    x, w, y = buffer("x", 3), buffer("w", 3), buffer("y", 3)
+    step = map_("scaled", y, lambda i: x[i] * call("lgamma", w[i]))
+    g, dx, dw = buffer("g", 3), buffer("dx", 3), buffer("dw", 3)
+    assert adjoint([step], {y: g}, {x: dx})
+    with pytest.raises(UnsupportedError, match="lgamma"):
+        adjoint([step], {y: g}, {w: dw})

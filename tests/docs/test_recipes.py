@@ -165,7 +165,7 @@ def test_every_file_of_a_recipe_is_read() -> None:
     used = set(re.findall(r"^(?:import|from) (\w+)", code, re.MULTILINE))
     imported = [p for p in files(found) if p.split("/")[0].split(".")[0] in used]
     copied = ["tests/schedule/test_reverse.py", "pyproject.toml"]
-    operators = ["shrinkage.py", "reverse.py", "dotter/__init__.py"]
+    operators = ["shrinkage.py", "reverse.py", "dotter/__init__.py", "strips.py"]
     tuner = ["depth.py", "nearest.py", "ladder.py", "orders.py"]
     assert imported == [*operators, *tuner]
     assert sorted([*imported, *copied]) == sorted(files(found))

@@ -245,6 +245,16 @@ def test_a_form_that_math_forbids_is_refused_with_a_warning(path: Path) -> None:
     assert made == kernels(model(), path, records=False)
 
 
+def test_a_form_is_refused_once_for_equal_convolutions(path: Path) -> None:
+    source = model(layers=5)
+    (task,) = (t for t in found(source) if t.calls > 1)
+    choose(path, task.key, "F(4)")
+    with pytest.warns(TilewrightWarning) as said:
+        made = kernels(source, path)
+    assert len([w for w in said if "cannot be computed" in str(w.message)]) == 1
+    assert made == kernels(source, path, records=False)
+
+
 @pytest.mark.slow
 def test_code_for_ranges_of_sizes_is_right_with_a_record_of_one(path: Path) -> None:
     """Plans of several sizes must be alike, so a record is only for code of its size."""

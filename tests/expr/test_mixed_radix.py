@@ -141,6 +141,11 @@ OPEN: dict[str, tuple[Expr, Expr, dict[Any, Any]]] = {
         C * C * 2 + B * N,
         env((H, B), (J, N)),
     ),
+    "behind rows, among all of them": (
+        C * C + J,
+        C * C + N,
+        env((J, C * C + N)),
+    ),
     "behind rows of any sign": (
         C + H * N + J,
         C + B * N,

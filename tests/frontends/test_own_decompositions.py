@@ -224,6 +224,16 @@ def test_segments_of_rows_are_reduced(reduce, initial):
         trained(function, rows)
 
 
+@pytest.mark.parametrize("reduce", ["max", "min"])
+def test_rows_that_are_no_numbers_share_the_gradient(reduce):
+    counts, rows = T([3, 2]), T([1.0, NAN, NAN, 2.0, 3.0])
+
+    def function(a):
+        return torch.segment_reduce(a, reduce, lengths=counts)
+
+    trained(function, rows)
+
+
 def test_rows_behind_the_last_segment_are_in_none():
     def function(a):
         count = torch.tensor([1, 2])
@@ -240,6 +250,17 @@ def test_triangular_systems_by_their_older_name(upper, transpose):
         return torch.triangular_solve(b, a, upper, transpose, upper == transpose)[0]
 
     trained(function, x(2, 3, 3) + 3 * torch.eye(3), x(2, 3, 4))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_triangles_and_sides_are_of_the_batches_of_both(dynamic):
+    """The matrices are a result, too, one for each solution."""
+    run = torch.compile(torch.triangular_solve, backend=backend, dynamic=dynamic)
+    for sides, matrices in (((2, 4, 3), ()), ((4, 3), (2,)), ((2, 1, 4, 3), (3,))):
+        a = (x(4, 4) + 3 * torch.eye(4)).expand(*matrices, 4, 4).clone()
+        b = x(*sides)
+        want = torch.triangular_solve(b, a)
+        torch.testing.assert_close(tuple(run(b, a)), tuple(want))
 
 
 def test_windows_and_frequencies_are_constants():
@@ -475,6 +496,29 @@ def test_inverse_transforms_are_native():
         found = []
         for f in (run, inverse_transforms):
             a = x(n, 4, 6).requires_grad_()
+            parts = f(a)
+            loss = sum(p.square().sum() for p in parts)
+            found.append([*parts, *torch.autograd.grad(loss, a)])
+        torch.testing.assert_close(*found, atol=1e-4, rtol=1e-4)
+
+
+def transforms_of_open_lengths(a):
+    """Of the axis whose extent is not known: forward and back, and divided in each way."""
+    whole = torch.fft.fft2(a, norm="ortho")
+    half = torch.fft.rfft(a, n=2 * a.shape[0], dim=0, norm="forward")
+    back = torch.fft.irfft(half, n=2 * a.shape[0], dim=0)
+    mean = torch.fft.ifft(half, dim=0)
+    odd = torch.fft.irfft2(half, s=(a.shape[1], a.shape[0]), dim=(1, 0), norm="ortho")
+    return whole.real, whole.imag, back, mean.real, mean.imag, odd
+
+
+def test_transforms_of_open_lengths():
+    """Every length has its own matrices. So have the gradients."""
+    run = torch.compile(transforms_of_open_lengths, backend=backend, dynamic=True)
+    for n in (5, 8):
+        found = []
+        for f in (run, transforms_of_open_lengths):
+            a = x(n, 4).requires_grad_()
             parts = f(a)
             loss = sum(p.square().sum() for p in parts)
             found.append([*parts, *torch.autograd.grad(loss, a)])

@@ -1,9 +1,12 @@
 """Reads at real positions: GridSample, RoiAlign, DeformConv, against onnx.reference."""
 
 import numpy as np
+import onnx.parser
 import pytest
 
+import tilewright as tw
 from tests.graph.one_operator import agree, model_of, run
+from tilewright.base.errors import TilewrightWarning
 
 RNG = np.random.default_rng(11)
 
@@ -55,6 +58,25 @@ def test_grid_sample_at_no_position(mode, corners, padding):
 def test_grid_sample_of_volumes():
     grid = RNG.uniform(-1.2, 1.2, (1, 2, 3, 2, 3)).astype(np.float32)
     agree("GridSample", [reals(1, 2, 3, 4, 5), grid], atol=1e-5)
+
+
+@pytest.mark.parametrize("opset", [16, 20])
+@pytest.mark.parametrize("mode", ["", "nearest", "linear", "cubic"])
+def test_grid_sample_at_as_many_positions_as_the_data_says(mode, opset):
+    """The host computes it, where the onnx package knows only the modes' names since opset 20."""
+    x, grid = reals(1, 2, 5, 4), RNG.uniform(-1, 1, (1, 1, 6, 2)).astype(np.float32)
+    keep = np.array([True, False, True, True, False, True])
+    old = {"linear": "bilinear", "cubic": "bicubic"} if opset < 20 else {}
+    attributes = f'<mode="{old.get(mode, mode)}">' if mode else ""
+    model = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["": {opset}]>
+        main (float[1,2,5,4] x, float[1,1,6,2] grid, bool[6] keep) => (float[1,2,1,n] y) {{
+        some = Compress<axis=2>(grid, keep) y = GridSample{attributes}(x, some) }}""")
+    with pytest.warns(TilewrightWarning, match="GridSample"):
+        exe = tw.compile(model, threads=1, cache=False)
+    found = exe(x, grid, keep)
+    every = model_of("GridSample", [x, grid], mode=mode or "linear")
+    (want,) = run(every, [x, grid])
+    np.testing.assert_allclose(found, want[..., keep], atol=1e-5)
 
 
 @pytest.mark.parametrize("mode", ["avg", "max"])

@@ -12,14 +12,14 @@ from tests.targets.cuda.running import run
 from tests.targets.opencl import running as on_opencl
 from tilewright.base.dtypes import int32
 from tilewright.base.errors import CompileError, ExecutionError, ScheduleError
-from tilewright.compute.reducer import Reducer
-from tilewright.expr.nodes import Var, const
+from tilewright.compute.reducer import Reducer, arg_reducer
+from tilewright.expr.nodes import Buffer, Var, const
 from tilewright.ir.node import transform
 from tilewright.loops import launch_interp
 from tilewright.loops.launch import AtomicUpdate, LaunchProgram
 from tilewright.loops.nodes import ATOMICS, Kernel, Stmt, Update
 from tilewright.loops.parser import parse_program
-from tilewright.loops.passes.atomics import ATOMIC
+from tilewright.loops.passes.atomics import ATOMIC, missing
 from tilewright.loops.passes.to_launches import to_launches
 from tilewright.loops.shared_memory import RaceError
 from tilewright.loops.walk import walk
@@ -97,6 +97,32 @@ def test_what_only_its_block_updates_is_not_atomic():
     text = text.replace("-> y: int32[64]", "-> y: int32[64], z: int32[1]")
     found = updates(atomic(text))
     assert [u.buffers[0].name for u in found] == ["z"]
+
+
+def test_threads_of_one_block_may_share_what_its_block_has_alone():
+    text = """\
+kernel counts(x: int64[96], w: int32[96]) -> y: int32[27], z: int32[1]:
+  for b in 3 blockIdx.x:
+    for t in 32 threadIdx.x:
+      y[min(max(x[b * 32 + t], 0), 8) + b * 9] add= w[b * 32 + t]
+    for u in 32 threadIdx.x:
+      z[0] add= w[b * 32 + u]"""
+    p = atomic(text)
+    assert {u.buffers[0].name for u in updates(p)} == {"y", "z"}
+    judged(kernel(text), p)
+
+
+def test_blocks_use_memory_of_their_own_as_they_like():
+    own = """\
+    alloc own: int32[1] in register:
+      own[0] = 0
+      for k in 50:
+        own[0] add= x[b * 50 + k]
+      y[0] add= own[0] + own[0]"""
+    text = TOTAL[: TOTAL.index("    for i2")] + own
+    s = serial(text)
+    s.atomic("b")
+    judged(kernel(text), to_launches(s.kernel, 1))
 
 
 @pytest.mark.parametrize("text", [TOTAL, COUNTS])
@@ -181,9 +207,8 @@ def test_a_loop_that_carries_more_than_its_updates_is_refused():
         s.atomic("b")
 
 
-def test_an_operator_that_is_only_called_add_is_refused():
-    a, b = Var("a", int32), Var("b", int32)
-    own = Reducer("add", (a,), (b,), (a + b + const(1, int32),), (const(-1, int32),))
+def called(own: Reducer) -> Kernel:
+    """The total by another operator."""
     k = serial(TOTAL).kernel
 
     def with_own(node):
@@ -191,9 +216,34 @@ def test_an_operator_that_is_only_called_add_is_refused():
             return node.replace(reducer=own)
         return node
 
-    changed = k.with_body(transform(k.body, with_own))
+    return k.with_body(transform(k.body, with_own))
+
+
+A, B = Var("a", int32), Var("b", int32)
+
+
+def test_an_operator_that_is_only_called_add_is_refused():
+    own = Reducer("add", (A,), (B,), (A + B + const(1, int32),), (const(-1, int32),))
     with pytest.raises(ScheduleError, match="no GPU has add of int32"):
-        Schedule(changed).atomic("b", "blockIdx.y")
+        Schedule(called(own)).atomic("b", "blockIdx.y")
+
+
+def test_an_operator_of_several_elements_is_refused():
+    pair = arg_reducer("argmax", int32, int32)
+    assert missing(pair, Buffer("y", (2,), int32)) == (
+        "no GPU has argmax of int32 as one step"
+    )
+
+
+def test_a_sum_of_another_name_is_one_step():
+    own = Reducer("total", (A,), (B,), (A + B,), (const(0, int32),))
+    s = Schedule(called(own))
+    s.atomic("b")
+    p = to_launches(s.kernel, 1)
+    assert [u.reducer.name for u in updates(p)] == ["add"]
+    judged(s.kernel, p)
+    assert "atomic_add(" in emit(p).text
+    assert "atom.global" in ptx(p, machine("sm_80"))
 
 
 def noted(text: str) -> Kernel:
@@ -212,6 +262,7 @@ def noted(text: str) -> Kernel:
             "two blocks race",
         ),
         (TWO, "TW-RACE", r"two blocks race \(updates"),
+        (TOTAL.replace("add= x", "add= y[0] + x"), "TW-RACE", "blocks race"),
     ],
 )
 def test_a_note_alone_allows_nothing_else(text, code, why):

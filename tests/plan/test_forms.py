@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from tilewright.base.dtypes import float32
-from tilewright.compute.build import padded, reduce_
+from tilewright.compute.build import map_, padded, reduce_
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer, Expr
-from tilewright.plan.forms import DIRECT, WINDOWS, may_differ
+from tilewright.plan.forms import DIRECT, WINDOWS, has_window, may_differ
 from tilewright.plan.nodes import FusionGroup, Step
 from tilewright.plan.passes.split_windows import split_windows
 from tilewright.plan.passes.winograd import WinogradForms, transform_convolutions
@@ -166,3 +166,35 @@ def test_only_convolutions_may_differ() -> None:
     product = reduce_("product", y, (7,), "add", lambda i, j, k: x[i, k] * v[k, j])
     assert may_differ(layer("l"))
     assert not may_differ(FusionGroup("p", (product,)))
+    assert not may_differ(FusionGroup("hand-written", ()))
+
+
+def window(taps: tuple[int, int], weighted: bool = True) -> FusionGroup:
+    """A convolution, or a sum of windows without weights."""
+    x, y = Buffer("x", (4, 8, 8), float32), Buffer("y", (5, 8, 8), float32)
+    w = Buffer("w", (5, 4, *taps), float32)
+
+    def value(k: Expr, i: Expr, j: Expr, c: Expr, a: Expr, b: Expr) -> Expr:
+        read = padded(x, (c, i + a - taps[0] // 2, j + b - taps[1] // 2), 0.0)
+        return read * w[k, c, a, b] if weighted else read
+
+    return FusionGroup("window", (reduce_("window", y, (4, *taps), "add", value),))
+
+
+def test_other_windows_than_winograds_may_be_split() -> None:
+    assert not has_window(window((1, 5)))
+    assert may_differ(window((1, 5)))
+    assert has_window(window((3, 3), weighted=False))
+    assert not may_differ(window((3, 3), weighted=False))
+
+
+def test_winograds_window_is_followed_by_one_map_at_most() -> None:
+    (conv,) = layer("l").computations
+    y = conv.outputs[0].tensor
+    maps = []
+    for n in range(2):
+        z = Buffer(f"z{n}", y.shape, float32)
+        maps.append(map_(f"add{n}", z, lambda *i, y=y: y[i] + 1.0))
+        y = z
+    assert has_window(FusionGroup("one", (conv, maps[0])))
+    assert not has_window(FusionGroup("two", (conv, *maps)))

@@ -3,6 +3,7 @@ maps with few channels."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -154,6 +155,17 @@ NOT_NARROW = [
 def test_other_maps_remain_channel_last(given: dict[str, Any]) -> None:
     graph, _, y = narrowed(**given)
     assert choose(graph, few=2)[y] == LAST
+
+
+def test_weights_of_unknown_extents_may_have_windows() -> None:
+    graph, x, y = narrowed(taps=(1, 1))
+    given, filter = graph.inputs
+    unknown = Value(filter.name, filter.dtype, None)
+    relu, conv, last = graph.operations
+    conv = replace(conv, inputs=(x, unknown))
+    asked = Graph("g", (given, unknown), graph.outputs, (relu, conv, last))
+    assert choose(graph, few=2) == {x: LAST, y: LAST}
+    assert choose(asked, few=2) == {x: LAST}
 
 
 def test_what_a_window_takes_from_points_is_narrow_again() -> None:

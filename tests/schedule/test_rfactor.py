@@ -167,3 +167,47 @@ def test_elements_that_no_scatter_reaches_stay_as_they_are(op, guarded):
     run(s.kernel, arrays)
     assert arrays[y].tolist() == ([0, 3, 0, 5] if guarded else [0, 5, 0, 10])
     assert np.signbit(arrays[y]).tolist() == [True, False, True, False]
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float32, i32])
+@pytest.mark.parametrize("op", ["add", "max", "min", "mul"])
+def test_scatters_of_negative_numbers(op, dtype):
+    """Of integers, what is neutral changes nothing, and is not asked for."""
+    x, at = Buffer("X", (9,), dtype), Buffer("at", (9,), i32)
+    y = Buffer("Y", (4,), dtype)
+
+    def step(k: Var) -> Update:
+        place = ((Cast(at[k], INDEX),),)
+        return Update((y,), place, (x[k],), reducer(op, dtype))
+
+    before = Kernel("f", (x, at, y), (y,), over("k", 9, step))
+    s = Schedule(before)
+    s.split("k", 3)
+    s.rfactor("k.o", scope="stack")
+    is_asked = dtype.is_float and op != "add"
+    assert ("if Y.rf" in str(s.kernel)) == is_asked
+    given = {
+        x: np.array([-3, -1, -2, -7, -5, -4, -2, -9, 3], dtype.name),
+        at: np.array([0, 0, 1, 1, 0, 3, 3, 1, 3], np.int32),
+        y: np.array([-8, -6, -4, -5], dtype.name),
+    }
+    both = [{b: a.copy() for b, a in given.items()} for _ in range(2)]
+    for made, arrays in zip((before, s.kernel), both, strict=True):
+        run(made, arrays)
+    assert both[0][y].tolist() == both[1][y].tolist()
+
+
+@pytest.mark.parametrize("op", ["add", "max"])
+def test_a_reduction_that_is_no_scatter_starts_from_its_identity(op):
+    f32 = dtypes.float32
+    x, y = Buffer("X", (8,), f32), Buffer("Y", (1,), f32)
+
+    def step(k: Var) -> Update:
+        return Update((y,), ((const(0),),), (x[k],), reducer(op, f32))
+
+    s = Schedule(Kernel("f", (x, y), (y,), over("k", 8, step)))
+    s.split("k", 2)
+    s.rfactor("k.o")
+    start = {"add": "0.0", "max": "-inf"}[op]
+    assert f"] = {start}" in str(s.kernel)
+    assert "if" not in str(s.kernel).replace("-inf", "")

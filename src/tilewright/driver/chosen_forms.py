@@ -46,9 +46,10 @@ class ChosenForms:
         return found
 
     def refused(self, group: FusionGroup, form: str) -> None:
-        """Forget the record, with a warning."""
+        """Forget the record, with one warning for all equal convolutions."""
         record = self._named.pop(group)
-        del self._records[self._keys[group]]
+        if self._records.pop(self._keys[group], None) is None:
+            return
         error = ScheduleError(f"the convolution cannot be computed as {form}")
         refuse(group.name, record, error)
 

@@ -19,7 +19,7 @@ from tilewright.driver.remembered import RecordedAnswers
 from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph
 from tilewright.graph.passes.simplify import Merged
-from tilewright.graph.pipeline import LowerPrecision, graph_pipeline
+from tilewright.graph.pipeline import FoldBatchnorm, LowerPrecision, graph_pipeline
 from tilewright.ir.passes import Pass
 from tilewright.plan.forms import FormChoice
 from tilewright.plan.nodes import Plan
@@ -164,6 +164,14 @@ def optimize(
         merged=merged,
     )
     return pipeline.run(graph, check=flags.DEBUG.get())
+
+
+def with_folded_norms(graph: Graph, options: Options) -> Graph:
+    """The graph of open sizes after the pass that folds normalizations, if it runs with these
+    options, and nothing changes weights before it: each size would fold the same arrays."""
+    if options.math == "exact" or not options.fusion or options.precision is not None:
+        return graph
+    return FoldBatchnorm().run(graph)
 
 
 def _lower_precision(options: Options, target: Target) -> LowerPrecision | None:

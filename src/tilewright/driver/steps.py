@@ -31,6 +31,7 @@ from tilewright.driver.compilation import (
     optimize,
     store_for,
     target_of,
+    with_folded_norms,
 )
 from tilewright.driver.compile_lock import exclusive
 from tilewright.driver.deciding_inputs import deciding_inputs, shape_inputs
@@ -214,6 +215,7 @@ def ranged(graph: Graph, allowed: Allowed, options: Options) -> RangedModel:
     conditions = graph.conditions  # calls are checked; code may be for other sizes, too
     graph = with_computed_positions(replace(graph, conditions=()), allowed, types)
     graph = with_computed_arrays(graph, allowed, types)
+    graph = with_folded_norms(graph, options)
     making = RangedBuilder(
         graph,
         questions(compiling.host),

@@ -105,7 +105,7 @@ def tune(
     default(dict(given))
     # In a run of the model, as many bytes are touched between two calls of a kernel.
     timing = Timing("network", default.peak_bytes)
-    run = _Run(title, path, how, Options.of(plain), timing, until, compiled, given)
+    run = _ModelRun(title, path, how, Options.of(plain), timing, until, compiled, given)
     forms = [] if kernels else form_tasks(source, example_inputs, dims=dims, **plain)
     first = run.forms(forms, budget)
     if first is not None and first.used:
@@ -130,7 +130,7 @@ class _Formed:
 
 
 @dataclass(frozen=True)
-class _Run:
+class _ModelRun:
     """A run of `tune`: first about the forms of convolutions, then about the schedules of the
     kernels that the model has with these."""
 

@@ -76,7 +76,7 @@ def has_window(group: FusionGroup) -> bool:
 
 def may_differ(group: FusionGroup) -> bool:
     """Whether a group may have a form other than DIRECT; its weights may still forbid that."""
-    if group.kernel is not None or not group.computations:
+    if not group.computations:  # a hand-written Kernel
         return False
     first = group.computations[0]
     if not is_contraction(first):

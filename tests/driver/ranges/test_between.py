@@ -18,7 +18,7 @@ from tilewright.driver.ranges.between import KNOWN, Between
 from tilewright.driver.ranges.reshaped_axes import expands_alike, reshapes_alike
 from tilewright.driver.ranges.size_terms import SizeTerm
 from tilewright.driver.sources import import_model
-from tilewright.graph.infer import typing_at
+from tilewright.graph.infer import Typer, typing_at
 from tilewright.graph.nodes import Graph
 from tilewright.runtime.ranged import RangedExecutable
 
@@ -381,3 +381,62 @@ def test_a_product_that_one_tile_holds_has_a_plain_schedule() -> None:
     for n in (1, 7, 20):
         x = np.random.default_rng(n).standard_normal((n, 3)).astype(np.float32)
         np.testing.assert_allclose(exe(x), x.T @ x, rtol=1e-4, atol=1e-5)
+
+
+def applications(text: str, monkeypatch: pytest.MonkeyPatch, most: int) -> list[Any]:
+    """The names and operands' shapes of operators that are computed, in order."""
+    told: list[Any] = []
+    apply = Typer.apply
+
+    def counted(typer: Typer, op: Any) -> Any:
+        told.append((op.qualified, op.inputs[0].shape))
+        return apply(typer, op)
+
+    graph = import_model(onnx.parser.parse_model(HEAD + text), (), Options.of({}))
+    points = [{"n": n} for n in (40, 41, 42, 44, most)]
+    typings = [typing_at(graph, p, fold_elements=KNOWN) for p in points]
+    allowed = {"n": range(16, most + 1)}
+    terms = {"n": [SizeTerm("n", divisor) for divisor in (1, 2, 4)]}
+    with monkeypatch.context() as m:
+        m.setattr(Typer, "apply", counted)
+        assert list(Between(graph, allowed, points, typings, terms=terms).odd()) == []
+    return told
+
+
+def pooled(first: str, second: str) -> str:
+    """Two poolings of a row, with these attributes."""
+    return (
+        "(float[1, 1, n] x) => (float[1, 1, a] y, float[1, 1, b] z) {"
+        f"y = MaxPool<kernel_shape = [{first}> (x) z = MaxPool<kernel_shape = [{second}> (x) }}"
+    )
+
+
+def test_equal_operands_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind strides, few extents are left, and operators that do the same need no more."""
+    row = "1, 1, n"
+    chain = (
+        f"(float[{row}] x) => (float[1, 1, k] y) {{"
+        "a = MaxPool<kernel_shape = [2], strides = [2]>(x)"
+        "y = MaxPool<kernel_shape = [2], strides = [2]>(a) }"
+    )
+    told = applications(chain, monkeypatch, 79)
+    assert len(told) == len(set(told)) == 72  # of x from 16 on, of a from 8 on
+    alike = applications(pooled("2]", "2]"), monkeypatch, 79)
+    assert len(alike) == 64
+
+
+def test_another_attribute_is_computed_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = applications(pooled("2]", "3]"), monkeypatch, 79)
+    assert len(told) == 2 * 64
+
+
+@pytest.mark.parametrize("k", [277, 278])
+def test_equal_shapes_of_other_numbers_are_computed_anew(k: int) -> None:
+    """The second comparison, of the same size with another number, is not the first one's."""
+    text = RARE["a factor"].replace(
+        "e = Equal(s, k)", "o = Equal(s, u) w = Where(o, a, a) e = Equal(s, k)"
+    )
+    text = text.replace("[277]", f"[{k}]").replace(
+        "s = Shape(x)", f"{whole(u=[555])}s = Shape(x)"
+    )
+    assert found(text, LINE, n=400) == [{"n": k}]

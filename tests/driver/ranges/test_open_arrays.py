@@ -37,6 +37,10 @@ MODELS = {
     " c = Unsqueeze(k, last) e = Add(c, p) m = LessOrEqual(i, e) f = Cast<to = 1>(m)"
     " a = Concat<axis = 1>(x, z) r = Transpose<perm = [1, 0]>(a) g = MatMul(f, r)"
     " h = Transpose<perm = [1, 0]>(g) y = Add(h, z)",
+    "rows of a grid, one behind another": " i = Range(zero, b, one) k = Unsqueeze(i, last)"
+    " zs = Concat<axis = 0>(bs, ss) e = Expand(k, zs) q = Mul(bs, ss)"
+    " qs = Concat<axis = 0>(q, last) g = Reshape(e, qs) r = Reshape(g, zs)"
+    " f = Cast<to = 1>(r) y = Add(f, z)",
 }
 LEADING = {
     "positions": " i = Range(zero, s, one) f = Cast<to = 1>(i) y = Mul(f, z)",
@@ -64,6 +68,14 @@ def test_it_is_computed_from_a_leading_part(name: str) -> None:
     typed = typing_at(found, {"b": 3, "p": 5, "s": 7})
     (y,) = found.outputs
     assert typed.env[y].shape == (3, 7)
+
+
+def test_the_shape_of_a_result_stays_known() -> None:
+    """Its extent is the same at all sizes, and its numbers are not."""
+    _, found = rewritten("rows of a grid, one behind another")
+    (reshape, _) = (op for op in found.operations if op.op_type == "Reshape")
+    data, shape = reshape.reads
+    assert data.name == "e.at_run_time" and shape.name == "qs"
 
 
 @pytest.mark.parametrize("name", LEADING)

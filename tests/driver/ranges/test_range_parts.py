@@ -13,7 +13,13 @@ from onnx.reference import ReferenceEvaluator
 import tilewright as tw
 from tests.driver.ranges.test_ranged import HEAD
 from tilewright.driver.dims import combinations
-from tilewright.driver.ranges.range_parts import box_of, of_one_form, outside
+from tilewright.driver.ranges.range_parts import (
+    box_of,
+    cover_of,
+    of_one_form,
+    outside,
+    without_odd,
+)
 from tilewright.driver.ranges.sample_points import pattern
 from tilewright.runtime.dispatch import Allowed
 
@@ -41,6 +47,8 @@ def test_what_is_left_is_in_few_parts_that_do_not_meet(
 
 def test_listed_values_are_parts_too() -> None:
     assert list(outside(LISTED, {"h": (16, 32, 64)})) == [{"h": (1, 2, 4, 8)}]
+    mixed: Allowed = {"h": (16, 8, 64, 2, 4, 1)}
+    assert list(outside(mixed, {"h": (16, 64)})) == [{"h": (8, 2, 4, 1)}]
 
 
 @pytest.mark.parametrize(
@@ -72,6 +80,26 @@ def test_a_pattern_that_does_not_agree_has_no_box() -> None:
     assert box_of(ALLOWED, {start: True}) == {
         name: range(n, n + 1) for name, n in zip("hw", start, strict=True)
     }
+
+
+def test_a_box_ends_before_what_does_not_agree_on_either_side() -> None:
+    """What agrees behind that is not in it, and neither are the others there odd."""
+    allowed: Allowed = {"h": range(1, 31)}
+    (n,) = pattern(allowed).values()
+    compared = {(n + k,): abs(k) != 4 for k in (-6, -4, -2, 0, 2, 4, 6)}
+    box = box_of(allowed, compared)
+    assert box == {"h": range(n - 2, n + 3)}
+    assert cover_of(box, compared)[1] == frozenset()
+    assert cover_of(box, {**compared, (n + 1,): False})[1] == {(n + 1,)}
+
+
+def test_ends_of_a_box_are_cut_once_and_never_the_pattern() -> None:
+    box = {"h": range(1, 6), "w": range(1, 6)}
+    # Without its first row, the second odd one is outside already.
+    cut = without_odd(box, [(1, 1), (1, 5)], (3, 2))
+    assert cut == {"h": range(2, 6), "w": range(1, 6)}
+    cut = without_odd(box, [(1, 1)], (1, 2))
+    assert cut == {"h": range(1, 6), "w": range(2, 6)}
 
 
 def test_the_sizes_of_a_pattern_differ() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,17 @@ from onnx import TensorProto, helper, numpy_helper
 import tilewright as tw
 from tests.driver.ranges.test_ranged import MODELS, fed, model
 from tilewright.base import dtypes
-from tilewright.base.errors import ExecutionError, InputError, TilewrightError
+from tilewright.base.errors import (
+    ExecutionError,
+    InputError,
+    TilewrightError,
+    UnsupportedError,
+)
 from tilewright.compute.nodes import Computation, Dim, Output
 from tilewright.driver.options import Options
-from tilewright.driver.ranges.step_hint import step_hint
+from tilewright.driver.ranges import ranged
+from tilewright.driver.ranges.sample_points import pattern
+from tilewright.driver.ranges.step_hint import any_step, step_hint
 from tilewright.driver.sources import import_model
 from tilewright.expr.nodes import INDEX, Buffer, Var, const
 from tilewright.graph.infer import specialize
@@ -30,10 +38,11 @@ RNG = np.random.default_rng(0)
 HOW: Any = {"jit": False, "threads": 2, "cache": False}
 
 
-def unet(depth: int) -> onnx.ModelProto:
+def unet(depth: int, pads: bool = False) -> onnx.ModelProto:
     """Convolutions and poolings down, and up again beside what was on the way down.
 
-    The extents along a path agree only if they are multiples of 2 ** depth.
+    The extents along a path agree only if they are multiples of 2 ** depth. pads: up to the extents
+    of what was on the way down, where they do not agree.
     """
     rng = np.random.default_rng(1)
     nodes, weights = [], []
@@ -48,6 +57,24 @@ def unet(depth: int) -> onnx.ModelProto:
         nodes.append(helper.make_node(kind, given, [name], **how))
         return name
 
+    def padded(x: str, like: str) -> str:
+        names = [
+            f"{x}.{n}" for n in ("to", "from", "more", "half", "rest", "pads", "whole")
+        ]
+        to, from_, more, half, rest, both, made = names
+        for kind, given, name in (
+            ("Shape", [like], to),
+            ("Shape", [x], from_),
+            ("Sub", [to, from_], more),
+            ("Div", [more, "two"], half),
+            ("Sub", [more, half], rest),
+        ):
+            nodes.append(helper.make_node(kind, given, [name]))
+        nodes.append(helper.make_node("Concat", [half, rest], [both], axis=0))
+        nodes.append(helper.make_node("Pad", [x, both], [made]))
+        return made
+
+    weights.append(numpy_helper.from_array(np.array([1, 1, 2, 2]), "two"))
     x = layer("Conv", "x", (4, 3, 3, 3), pads=[1] * 4)
     kept = []
     for _ in range(depth):
@@ -56,6 +83,8 @@ def unet(depth: int) -> onnx.ModelProto:
         x = layer("Relu", layer("Conv", x, (4, 4, 3, 3), pads=[1] * 4), ())
     for before in reversed(kept):
         x = layer("ConvTranspose", x, (4, 4, 2, 2), strides=[2, 2])
+        if pads:
+            x = padded(x, before)
         nodes.append(helper.make_node("Concat", [before, x], [f"{x}.both"], axis=1))
         x = layer("Conv", f"{x}.both", (4, 8, 3, 3), pads=[1] * 4)
     given = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, "h", "w"])
@@ -70,6 +99,75 @@ def agrees(exe: Any, source: onnx.ModelProto, h: int, w: int) -> None:
     x = RNG.standard_normal((1, 3, h, w)).astype(np.float32)
     (want,) = evaluate(graph, {"x": x}, float64=True).values()
     np.testing.assert_allclose(exe(x), want, rtol=1e-4, atol=1e-5)
+
+
+def test_a_unet_that_pads_is_told_the_step_that_needs_no_pads() -> None:
+    """It is valid at all sizes; its plans have another form where something is padded."""
+    source = unet(2, pads=True)
+    with pytest.raises(UnsupportedError) as caught:
+        tw.compile(source, dims={"h": (17, 47), "w": (16, 40)}, **HOW)
+    assert (
+        "plans are alike at multiples, so give a step: dims={'h': (20, 47, 4), 'w': (16, "
+        in (str(caught.value))
+    )
+    exe: Any = tw.compile(source, dims={"h": (20, 47, 4), "w": (16, 40, 4)}, **HOW)
+    assert len(exe.model.shared) == 1 and not exe.model.single
+    for h, w in ((20, 40), (44, 16), (32, 32)):
+        agrees(exe, source, h, w)
+
+
+def test_the_step_of_alike_plans_is_asked_only_of_a_valid_model() -> None:
+    """And at the pattern first, where no two sizes are equal."""
+    allowed = {"h": range(8, 40), "w": range(8, 40)}
+    asked: list[Any] = []
+
+    def form(extents: Any) -> int:
+        asked.append(dict(extents))
+        return int(extents["h"] % 4)
+
+    found = any_step(dict, form, allowed)
+    assert (
+        found is not None
+        and "'h': (8, 39, 4)" in str(found)
+        and "'w'" not in str(found)
+    )
+    assert asked[0] == pattern(allowed) and asked[0]["h"] != asked[0]["w"]
+    assert any_step(dict, None, allowed) is None
+    assert any_step(dict, lambda extents: 0, allowed) is None
+
+    def refused(extents: Any) -> int:
+        raise UnsupportedError("at no size")
+
+    assert any_step(dict, refused, allowed) is None
+
+
+def test_parts_that_are_too_small_to_be_few_are_not_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    making: Any = SimpleNamespace(graph=SimpleNamespace(inputs=()), real=None)
+    allowed = {"h": range(1, 101), "w": range(1, 13)}
+    for h, w, taken in ((9, 12, True), (8, 12, False), (9, 1, True), (100, 12, True)):
+        inside = {"h": range(1, h + 1), "w": range(1, w + 1)}
+        monkeypatch.setattr(ranged, "of_one_form", lambda *given, _found=inside: _found)
+        found = ranged._of_one_form(making, allowed)
+        assert found == (inside if taken else None)
+
+
+def multiples(**steps: int) -> Any:
+    """Whether extents are multiples of these numbers."""
+    return lambda extents: all(extents[n] % step == 0 for n, step in steps.items())
+
+
+def test_a_step_that_a_range_has_is_no_hint() -> None:
+    """Not another one either that a multiple of it."""
+    valid = multiples(h=16, w=8)
+    for step in (16, 32):
+        has = {"h": range(64, 257, step), "w": range(64, 257, step)}
+        assert step_hint(valid, has) is None
+    one = step_hint(valid, {"h": range(64, 257, 16), "w": range(64, 257, 4)})
+    assert one is not None and "'w': (64, 256, 8)" in str(one)
+    other = step_hint(valid, {"h": range(64, 257, 16), "w": range(60, 257, 8)})
+    assert other is not None and "'w': (64, 252, 8)" in str(other)
 
 
 def test_a_unet_runs_at_the_multiples_that_it_is_valid_at(tmp_path: Path) -> None:

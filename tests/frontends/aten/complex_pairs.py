@@ -1,5 +1,7 @@
 """Complex tensors: parts moved alike, arithmetic and functions of numbers, and their edges."""
 
+import math
+
 import torch
 
 from tests.frontends.aten.tensors import x
@@ -109,7 +111,10 @@ CASES = {
     ),
     "complex powers": of(
         lambda z, w: (
-            *[z.cdouble() ** n for n in (0, 1, 2, 3, -1, -2, 0.5, 9, 2.5, 1j)],
+            *[
+                z.cdouble() ** n
+                for n in (0, 1, 2, 3, -1, -2, 0.5, 9, 2.5, 1j, math.nan)
+            ],
             z.cdouble() ** w,
             2 ** z.cdouble(),
         )

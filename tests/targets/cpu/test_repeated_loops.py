@@ -112,6 +112,7 @@ WRITTEN_OUT = {
     "a value of the variable": ("A[n, x] + 1.0", "A[n, x] + f32(n)"),
     "a condition": ("A[n, x] + 1.0", "select(n < 5, A[n, x], 1.0)"),
     "a quotient in an address": ("A[n, x] + 1.0", "A[n // 3, x]"),
+    "a quotient in where it is written": ("C[n + p, x]", "C[n // 2 + p, x]"),
     "an address that depends on data": ("A[n, x] + 1.0", "A[n, I[n]]"),
     "an address that data decide once": ("A[n, x] + 1.0", "A[n, I[p]]"),
     "lanes that are apart": ("A[n, x] + 1.0", "A[n, 15 - x]"),

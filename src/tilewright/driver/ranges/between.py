@@ -213,6 +213,20 @@ class Fact:
         return (self.value.dtype, *(f and f.key for f in forms))
 
 
+Results = Sequence[tuple[Value, Any]]  # values, with their numbers or None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Use:
+    """An operator and its operands. how: equal for operators that do the same. fixed: the key of
+    each operand that no size changes."""
+
+    op: Operation
+    how: tuple[Any, ...]
+    reads: Sequence[Fact]
+    fixed: Sequence[tuple[Any, ...] | None]
+
+
 @dataclass(eq=False, slots=True)
 class Between:
     """Finds the sizes at which a graph is not the same function of the sizes as at the points.
@@ -230,6 +244,7 @@ class Between:
     terms: Terms | None = None
     facts: dict[Value, Fact | None] = field(default_factory=dict)
     done: set[tuple[Any, ...]] = field(default_factory=set)
+    computed: dict[tuple[Any, ...], Results | None] = field(default_factory=dict)
     worked: int = 0
     _basis: Basis | None = None
     _products: Sequence[SizeProduct] | None = None
@@ -399,15 +414,18 @@ class Between:
         """The sizes at which the results of an operator differ from their assumed functions."""
         spread = {n: e for n, e in self.allowed.items() if n in sizes}
         spreads = _each_axis(op, reads, made, spread, self.points[0]) or [spread]
-        key = (
+        how = (
             *(op.qualified, op.version, len(op.outputs)),
             tuple((k, _frozen(a)) for k, a in op.attributes.items()),
             tuple(None if v is None else op.reads.index(v) for v in op.inputs),
-            tuple(f.key for f in reads),
         )
+        keys = tuple(f.key for f in reads)
+        key = (how, keys)
         if key in self.done:
             return
         self.done.add(key)
+        pairs = zip(reads, keys, strict=True)
+        use = _Use(op, how, reads, [None if f.sizes else k for f, k in pairs])
         arrays = (f.numbers.whole for f in made if isinstance(f.numbers, CornerForm))
         piece = 1 + sum(a.size for a in arrays) // PIECE
         self.worked += sum(map(count, spreads)) * piece
@@ -416,29 +434,37 @@ class Between:
         for part in spreads:
             alone = [n for n, e in part.items() if len(e) > 1]
             for extents in combinations(part):
-                if not self._as_taken(op, reads, made, extents):
+                found = self._results(use, extents)
+                if found is None or not all(
+                    _agrees(*result, *f.at(extents))
+                    for result, f in zip(found, made, strict=True)
+                ):
                     yield {n: extents[n] for n in alone or part}
 
-    def _as_taken(
-        self,
-        op: Operation,
-        reads: Sequence[Fact],
-        made: Sequence[Fact],
-        extents: Extents,
-    ) -> bool:
-        pairs = [f.at(extents) for f in reads]
+    def _results(self, use: _Use, extents: Extents) -> Results | None:
+        """The results at these sizes; None if the operator is not valid there.
+
+        Sizes at which the operands are the same, and operators that do the same, have the same:
+        behind strides, few extents differ.
+        """
+        pairs = [f.at(extents) for f in use.reads]
+        key = (use.how, *map(_here, pairs, use.fixed))
+        if key not in self.computed:
+            self.computed[key] = self._applied(use.op, pairs)
+        return self.computed[key]
+
+    def _applied(
+        self, op: Operation, pairs: Sequence[tuple[Value, Any]]
+    ) -> Results | None:
         typer = Typer(self.fallback, fold_elements=KNOWN)
         typer.known.update((v, a) for v, a in pairs if a is not None)
         env = {r: v for r, (v, _) in zip(op.reads, pairs, strict=True)}
         inputs = tuple(None if v is None else env[v] for v in op.inputs)
         try:
-            made_here = typer.apply(replace(op, inputs=inputs))
+            made = typer.apply(replace(op, inputs=inputs))
         except TilewrightError:
-            return False
-        return all(
-            _agrees(v, typer.known.get(v), *f.at(extents))
-            for v, f in zip(filter(None, made_here), made, strict=True)
-        )
+            return None
+        return [(v, typer.known.get(v)) for v in made if v is not None]
 
 
 def _plain(
@@ -507,6 +533,12 @@ def _each_axis(
         return None
     fixed: dict[str, Collection[int]] = {n: (start[n],) for n in spread}
     return [fixed | {name: e} for name, e in spread.items()]
+
+
+def _here(pair: tuple[Value, Any], fixed: tuple[Any, ...] | None) -> tuple[Any, ...]:
+    """Equal for operands with the same type and numbers."""
+    v, numbers = pair
+    return fixed or (v.dtype, v.shape, None if numbers is None else numbers.tobytes())
 
 
 def _frozen(attribute: Any) -> Any:

@@ -114,13 +114,19 @@ class _Computed:
         operands = [self._known.get(v) for v in op.reads]
         if any(a is None or not _is_one(a) for a in operands):
             return [op]
+        arrays = [v for v in op.reads if self._grows(v)]
+        if op.qualified != "Range" and not arrays:
+            return [op]
         self.late.update(op.writes)
         if op.qualified == "Range":
             return self._counted(op)
-        arrays = [v for v in op.reads if self._known[v][0].size > 1]
         before = [new for v in dict.fromkeys(arrays) for new in self._hide(v)]
         inputs = tuple(self.hidden.get(v, v) if v in arrays else v for v in op.inputs)
         return [*before, replace(op, inputs=inputs)]
+
+    def _grows(self, v: Value) -> bool:
+        """Whether its extents depend on sizes; others may be the shape of a result."""
+        return len({a.shape for a in self._known[v]}) > 1
 
     def _hide(self, v: Value) -> Iterator[Operation]:
         if v not in self.hidden:

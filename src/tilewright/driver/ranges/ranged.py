@@ -69,7 +69,7 @@ from tilewright.driver.ranges.size_terms import (
     every_floor,
     terms_of,
 )
-from tilewright.driver.ranges.step_hint import step_hint, valid_where
+from tilewright.driver.ranges.step_hint import any_step
 from tilewright.graph.infer import FallbackProvider, InferredTypes
 from tilewright.graph.nodes import Graph, Value
 from tilewright.plan.nodes import Plan
@@ -199,7 +199,8 @@ def ranged_model(
     try:
         single, shared = _all_code(making, allowed)
     except (ModelError, UnsupportedError) as error:
-        step = step_hint(valid_where(making.typing_at), allowed)
+        form = _form_at(making, allowed) if making.opened else None
+        step = any_step(making.typing_at, form, allowed)
         if step is not None:
             error.hint = step
         elif isinstance(error.hint, DimsHint):
@@ -319,7 +320,19 @@ def _split(
 
 def _of_one_form(making: RangedBuilder, allowed: Allowed) -> Allowed | None:
     """A part of the range in which plans have one form; None if that of all of it does not differ,
-    or some sizes are not valid."""
+    some sizes are not valid, or so small parts would be too many."""
+    try:
+        inside = of_one_form(allowed, _form_at(making, allowed))
+    except TilewrightError:
+        return None
+    if inside is None:
+        return None
+    most = {name: len(e) * TOGETHER for name, e in inside.items()}
+    return inside if all(len(e) <= most[n] for n, e in allowed.items()) else None
+
+
+def _form_at(making: RangedBuilder, allowed: Allowed) -> Callable[[Extents], Hashable]:
+    """The form of the plan at extents, by the answers about the first of them."""
     opened = [name for name, e in allowed.items() if len(e) > 1]
     in_parts = are_batches(making.graph, opened)
     replayed = ReplayedQuestions(making.real, in_parts=in_parts)
@@ -329,10 +342,7 @@ def _of_one_form(making: RangedBuilder, allowed: Allowed) -> Allowed | None:
         replayed.recording = False
         return form_of(plan)
 
-    try:
-        return of_one_form(allowed, form)
-    except TilewrightError:
-        return None
+    return form
 
 
 def _tell_apart(making: RangedBuilder, allowed: Allowed, why: str) -> None:

@@ -1,23 +1,17 @@
-"""DFT and STFT as products with the matrix of the transform, computed at compile time.
-
-A transform is linear in the (real, imaginary) pairs of its axis, so padding, cropping, inversion,
-scaling and one-sided forms all fit into one matrix, which is found by transforming the unit
-vectors.
-"""
+"""DFT and STFT as products with matrices computed at compile time."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.broadcasting import wide_dtype
-from tilewright.graph.ops.dtype_numbers import number_of
 from tilewright.graph.ops.fragment import Fragment
-from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
-
-MATRIX_ELEMENTS = 1 << 22  # above this size a fast transform on the host is faster
+from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
+from tilewright.graph.ops.transforms import MATRIX_ELEMENTS, Split, Transform
 
 
 def _axis(op: OpCall) -> int:
@@ -55,25 +49,6 @@ def _dft_type(op: OpCall) -> Sequence[Type]:
     return op.result(shape)
 
 
-def transform(
-    extent: int,
-    parts: int,
-    length: int,
-    onesided: bool = False,
-    inverse: bool = False,
-) -> Array:
-    """The transform of a row of parts as a matrix: float64[extent * parts, results * (1 or 2)]."""
-    units = np.eye(extent * parts).reshape(-1, extent, parts)
-    signal = units[..., 0] + (1j * units[..., 1] if parts == 2 else 0)
-    if inverse and onesided:
-        found = np.fft.irfft(signal, length)[..., None]
-    else:
-        full = (np.fft.ifft if inverse else np.fft.fft)(signal, length)
-        kept = full[:, : length // 2 + 1] if onesided else full
-        found = np.stack([kept.real, kept.imag], -1)
-    return found.reshape(extent * parts, -1)
-
-
 def _dft(op: OpCall, g: Fragment) -> list[Value] | None:
     onesided = bool(op.attr("onesided", 0))
     inverse = bool(op.attr("inverse", 0))
@@ -82,39 +57,62 @@ def _dft(op: OpCall, g: Fragment) -> list[Value] | None:
     axis = _axis(op)
     rank = op.rank(0)
     length, _ = _lengths(op)
-    extent = op.shape(0)[axis]
-    parts = op.shape(0)[-1]
-    if extent * parts * length * 2 > MATRIX_ELEMENTS or op.size(0) == 0:
+    wanted = Transform(op.shape(0)[axis], op.shape(0)[-1], length, onesided, inverse)
+    if op.size(0) == 0:
         return None
-    matrix = transform(extent, parts, length, onesided, inverse)
     last = [a for a in range(rank - 1) if a != axis] + [axis, rank - 1]
     back = [last.index(a) for a in range(rank)]
-    x = _cast(op.value(0), wide_dtype(op.dtype(0)).name, g)
+    x = g.cast(op.value(0), wide_dtype(op.dtype(0)))
     x = g.transpose(x, *last)
-    found = _product(x, matrix, g, parts=1 if inverse else 2)
-    found = g.transpose(found, *back)
-    return [_cast(found, op.dtype(0).name, g)]
+    found = _transformed(x, wanted, g)
+    if found is None:
+        return None
+    return [g.cast(g.transpose(found, *back), op.dtype(0))]
 
 
-def _cast(v: Value, dtype: str, g: Fragment) -> Value:
-    same = v.dtype is not None and v.dtype.name == dtype
-    if same:
-        return v
-    return g.op("Cast", v, to=number_of(dtype))
-
-
-def _product(
-    x: Value,
-    matrix: Array,
-    g: Fragment,
-    parts: int,
-) -> Value:
-    """The last two axes of `x`, flattened, times the matrix; the result again in `parts`."""
+def _transformed(x: Value, wanted: Transform, g: Fragment) -> Value | None:
+    """The transform of the last two axes of `x`; None if the matrices are too large."""
+    split = wanted.split()
+    if split is not None and split.elements() <= MATRIX_ELEMENTS:
+        return _in_two(x, split, g)
+    if wanted.extent * wanted.parts * wanted.length * 2 > MATRIX_ELEMENTS:
+        return None
     lead = x.extents[:-2]
-    terms, results = matrix.shape
-    flat = g.reshape(x, *lead, terms)
-    found = g.op("MatMul", flat, g.constant(matrix, x.dtype))
-    return g.reshape(found, *lead, results // parts, parts)
+    flat = g.reshape(x, *lead, wanted.extent * wanted.parts)
+    found = g.op("MatMul", flat, g.constant(wanted.matrix(), x.dtype))
+    return g.reshape(found, *lead, wanted.results, wanted.result_parts)
+
+
+def _in_two(x: Value, split: Split, g: Fragment) -> Value:
+    """As `_transformed`, by two products."""
+    t = split.whole
+    lead = x.extents[:-2]
+    count = prod(lead)
+    x = g.reshape(x, count, t.extent, t.parts)
+    x = _resized(x, t.extent, t.read, g)
+    x = _resized(x, t.read, split.rows * split.inner, g)
+    x = g.reshape(x, count, split.rows, split.inner, t.parts)
+    x = g.transpose(x, 2, 0, 1, 3)
+    x = g.reshape(x, split.inner, count, split.rows * t.parts)
+    x = g.op("MatMul", x, g.constant(split.first(), x.dtype))
+    x = g.reshape(x, split.inner, count, split.outer, 2)
+    x = g.transpose(x, 1, 2, 0, 3)
+    x = g.reshape(x, count, split.outer, split.inner * 2)
+    x = g.op("MatMul", x, g.constant(split.second(), x.dtype))
+    x = g.reshape(x, count, split.outer, split.groups, t.result_parts)
+    x = g.transpose(x, 0, 2, 1, 3)
+    x = g.reshape(x, count, split.groups * split.outer, t.result_parts)
+    x = _resized(x, split.groups * split.outer, t.results, g)
+    return g.reshape(x, *lead, t.results, t.result_parts)
+
+
+def _resized(x: Value, extent: int, wanted: int, g: Fragment) -> Value:
+    """`x` with the axis before its last cut, or filled with zeros."""
+    if wanted < extent:
+        return g.op("Slice", x, g.ints(0), g.ints(wanted), g.ints(-2))
+    if wanted > extent:
+        return g.op("Pad", x, g.ints(0, wanted - extent), None, g.ints(-2))
+    return x
 
 
 for _since, _until in ((17, 19), (20, None)):
@@ -159,20 +157,17 @@ def _stft(op: OpCall, g: Fragment) -> list[Value] | None:
     step, length, count = _frames(op)
     shape = op.shape(0)
     parts = shape[2] if len(shape) > 2 else 1
-    if length * length * parts * 2 > MATRIX_ELEMENTS:
-        return None
-    work = wide_dtype(op.dtype(0)).name
-    x = _cast(op.value(0), work, g)
+    x = g.cast(op.value(0), wide_dtype(op.dtype(0)))
     x = g.reshape(x, *shape[:2], parts)
     places = step * np.arange(count)[:, None] + np.arange(length)
     frames = g.op("Gather", x, g.constant(places), axis=1)
     if op.has(2):
-        window = _cast(op.value(2), work, g)
+        window = g.cast(op.value(2), wide_dtype(op.dtype(0)))
         column = g.unsqueeze(window, 1)
         frames = g.op("Mul", frames, column)
-    matrix = transform(length, parts, length, bool(op.attr("onesided", 1)))
-    found = _product(frames, matrix, g, parts=2)
-    return [_cast(found, op.dtype(0).name, g)]
+    wanted = Transform(length, parts, length, bool(op.attr("onesided", 1)))
+    found = _transformed(frames, wanted, g)
+    return None if found is None else [g.cast(found, op.dtype(0))]
 
 
 register(

@@ -52,7 +52,8 @@ def _padding(m: Match) -> tuple[list[int], list[int]]:
 
     Behind, data that is cut stays: with all its results, the other side has another type.
     """
-    shape, kept = windows_of(m.operation(conv)), _kept(m)
+    shape = windows_of(m.operation(conv))
+    kept = _kept(m)
     front, behind = [], []
     for n, stride in enumerate(shape.strides):
         places = kept[n + 2]

@@ -50,12 +50,15 @@ def noted_loop(kernel: Kernel, nest: Stmt) -> str:
     return next((n for n in names if ATOMICS in kernel.notes.get(n, ())), "")
 
 
+def step_of(reducer: Reducer, buffer: Buffer) -> Reducer | None:
+    """The reducer of a single step that does as another one, whatever that is called."""
+    able = (standard(name, buffer.dtype) for name in ATOMIC.get(str(buffer.dtype), ()))
+    return next(filter(reducer.does_as, able), None)
+
+
 def missing(reducer: Reducer, buffer: Buffer) -> str:
     """Why an update of an element is no single step; empty if it is one."""
-    if len(reducer.dtypes) > 1:
-        return f"{reducer.name} changes several elements together"
-    able = (standard(name, buffer.dtype) for name in ATOMIC.get(str(buffer.dtype), ()))
-    if any(map(reducer.does_as, able)):
+    if step_of(reducer, buffer) is not None:
         return ""
     return f"no GPU has {reducer.name} of {buffer.dtype} as one step"
 
@@ -75,9 +78,11 @@ def with_atomics(
             continue
         u = a.place.stmt
         assert isinstance(u, Update)
-        if why := missing(u.reducer, a.buffer):
+        step = step_of(u.reducer, a.buffer)
+        if step is None:
+            why = missing(u.reducer, a.buffer)
             raise refusal(why, f"buffer {a.buffer.name}", HINT)
-        found[u] = AtomicUpdate(u.buffers, u.indices, u.values, u.reducer)
+        found[u] = AtomicUpdate(u.buffers, u.indices, u.values, step)
     if not found:
         why = "no two of its blocks update one element: nothing needs to be atomic"
         raise refusal(why, f"loop {loop}", "leave the note out")

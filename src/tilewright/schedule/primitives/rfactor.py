@@ -257,11 +257,12 @@ class _Joined(NamedTuple):
 
     @property
     def neutral(self) -> tuple[Const, ...]:
-        """What partial results start from."""
+        """What partial results start from; the 0.0 of other sums than scatters takes no constant
+        from memory."""
         found = self.update.reducer.identity
         if not self.scatters or not is_sum(self.update.reducer):
             return found
-        return tuple(const(-0.0, c.dtype) if c.dtype.is_float else c for c in found)
+        return tuple(const(-0.0, c.dtype) for c in found)  # of integers, that is 0
 
     def combined(self, lane: Var, local: Index) -> Stmt:
         """Add a partial result to the total, at the box's position in its buffer."""

@@ -386,11 +386,14 @@ def streams_rows(
     constants: Collection[Buffer],
     few: int = 1,
     size: int = 0,
+    terms: int = 1,
 ) -> bool:
     """Whether a tiled reduction reads most of its data once, along rows: a matrix times a vector.
 
     Such data, if it is not constant, is not worth copying into an order for tiles. A tensor of more
-    than `size` elements is not either for at most `few` vectors: it comes from memory.
+    than `size` elements is not either for at most `few` vectors: it comes from memory. Tiles whose
+    vectors go along another tensor need no copy: a row then has `terms` elements for each sum that
+    ends with it.
     """
     r = pattern.reduction
     inner = [] if r is None else reduction_dims(r)
@@ -404,6 +407,8 @@ def streams_rows(
         points = math.prod(d.extent for d in read)
         vectors = math.prod(d.extent for d in dims) // points if points else 0
         most = few if a.buffer.size > size else 1
+        if pattern.vector not in read:
+            most = min(most, inner[-1].extent // terms)
         if vectors <= most and points <= a.buffer.size:  # windows overlap
             return True
     return False

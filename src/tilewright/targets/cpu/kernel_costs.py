@@ -197,6 +197,11 @@ class KernelCosts:
     few_vectors: int = constant(
         8, "vectors", "at most, for which a matrix that comes from memory is not copied"
     )
+    vector_terms: int = constant(
+        32,
+        "terms",
+        "of a row for each sum that ends with it, at least, where tiles need no copy",
+    )
     key_block: int = constant(
         1024, "keys", "of a block of attention, at most: enough to pay for its mean"
     )

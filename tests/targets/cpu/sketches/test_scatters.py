@@ -96,12 +96,12 @@ def test_rows_that_threads_do_not_divide_are_guarded(
     np.testing.assert_array_equal(counts, np.bincount(image.ravel(), minlength=3))
 
 
-def added_rows(rows: int, width: int, kind: str) -> Kernel:
+def added_rows(rows: int, width: int, kind: str, op: str = "add") -> Kernel:
     """Rows are added to 800 others, elements of a row side by side."""
     place, x = Buffer("place", (rows,), int32), Buffer("x", (rows, width), float32)
     y = Buffer("y", (800, width), float32)
     at = ((Cast(place[ROW], INDEX), COL),)
-    step = Update((y,), at, (x[ROW, COL],), reducer("add", float32))
+    step = Update((y,), at, (x[ROW, COL],), reducer(op, float32))
     nest = loop(ROW, rows, loop(COL, width, step, kind))
     return Kernel("k", (place, x, y), (y,), nest)
 
@@ -116,3 +116,29 @@ def test_elements_in_vectors_take_less_work(rows: int, kind: str, parts: bool) -
     assert ("parallel" in made) == parts
     if parts:
         assert "y.rf.m1.i in 16 vector" in made and "if" not in made
+
+
+@pytest.mark.parametrize("width", [1, 3, 16, 17, 40])
+def test_rows_of_any_length_are_combined_in_vectors(
+    monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    """No sum is added twice, and an element that only had -0.0 added stays one."""
+    worth = "tilewright.targets.cpu.sketches.given.worth_parts"
+    monkeypatch.setattr(worth, lambda *_: True)
+    kernel = added_rows(50, width, "serial")
+    made = scheduled(kernel, "cascadelake")
+    assert "parallel" in str(made)
+    assert ("y.rf.m1" in str(made) and "vector" in str(made)) == (width > 1)
+    rng = np.random.default_rng(0)
+    place = rng.integers(0, 800, 50).astype(np.int32)
+    x = rng.choice([-0.0, 1.0, 2.0], (50, width)).astype(np.float32)
+    want, got = (np.full((800, width), -0.0, np.float32) for _ in range(2))
+    run(kernel, dict(zip(kernel.params, (place, x, want), strict=True)))
+    run(made, dict(zip(made.params, (place, x, got), strict=True)))
+    assert got.tobytes() == want.tobytes()
+
+
+def test_maxima_which_ask_for_what_is_neutral_are_not_combined_in_vectors() -> None:
+    made = str(scheduled(added_rows(50_000, 128, "vector", "max"), "cascadelake"))
+    assert "parallel" in made
+    assert "if y.rf" in made and "y.rf.m1.i" not in made

@@ -180,11 +180,33 @@ def test_a_map_that_is_read_once_is_computed_there(results):
             np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
 
 
-def test_a_matrix_that_is_read_once_is_read_in_its_rows():
-    m, v, y = Buffer("M", (8, 16), f32), Buffer("V", (16,), f32), Buffer("Y", (8,), f32)
-    computations = [reduce_("mv", y, (16,), "add", lambda i, k: m[i, k] * v[k])]
+def read_once(rows: int, vectors: int, terms: int, along: bool) -> list[Computation]:
+    """A matrix that is read once times vectors; along: whether the vectors of a tile go along its
+    rows, which takes a copy of it."""
+    m, v = Buffer("M", (rows, terms), f32), Buffer("V", (vectors, terms), f32)
+    if along:
+        y = Buffer("Y", (vectors, rows), f32)
+        return [reduce_("mv", y, (terms,), "add", lambda j, i, k: m[i, k] * v[j, k])]
+    y = Buffer("Y", (rows, vectors), f32)
+    return [reduce_("mv", y, (terms,), "add", lambda i, j, k: m[i, k] * v[j, k])]
+
+
+@pytest.mark.parametrize(
+    ("vectors", "terms", "along", "first"),
+    [
+        (1, 8, True, "rows"),
+        (1, 7, True, "tiled"),  # less than two vectors of four
+        (2, 64, False, "rows"),
+        (2, 63, False, "tiled"),  # less than 32 terms for each of two sums
+        (2, 63, True, "rows"),  # a copy for tiles takes longer
+        (9, 512, True, "tiled"),  # of more vectors it is worth one
+    ],
+)
+def test_a_matrix_that_is_read_once_is_read_in_its_rows(vectors, terms, along, first):
+    computations = read_once(4096, vectors, terms, along)
     kernel = plain(computations)
-    assert sketches(kernel, computations, Context(Small()))[0].name == "rows"
+    m = next(b for b in kernel.params if b.name == "M")
+    assert sketches(kernel, computations, Context(Small()))[0].name == first
     assert sketches(kernel, computations, Context(Small(), {m}))[0].name == "tiled"
 
 

@@ -44,11 +44,16 @@ ROWS = (1, 2, 3, 4, 8)  # that may be interleaved
 
 
 def streams(pattern: KernelPattern, at: Context) -> bool:
-    """Whether a tiled reduction is bound by memory, which it reads along rows."""
+    """Whether a tiled reduction is bound by memory, which it reads along rows of two vectors or
+    more: shorter ones have no partial results in vectors."""
     assert pattern.reduction is not None
     dtype = pattern.reduction.outputs[0].value.dtype
+    inner = reduction_dims(pattern.reduction)
+    if not inner or inner[-1].extent < 2 * at.machine.lanes(dtype):
+        return False
     size = at.machine.l2 // dtype.itemsize
-    return streams_rows(pattern, at.constants, at.costs.few_vectors, size)
+    few, terms = at.costs.few_vectors, at.costs.vector_terms
+    return streams_rows(pattern, at.constants, few, size, terms)
 
 
 def are_separate(pattern: KernelPattern, at: Context) -> bool:

@@ -56,4 +56,4 @@ def share_scatter(s: Schedule, f: For, update: Update, at: Context) -> None:
     if is_sum(update.reducer):
         last = len(whole.shape) - 1
         for row in (f"{own}.c{last}", f"{own}.m{last}"):
-            vectorize_inner(s, row, at.machine.lanes(whole.dtype))
+            vectorize_inner(s, row, at.machine.lanes(whole.dtype), tail="guard")

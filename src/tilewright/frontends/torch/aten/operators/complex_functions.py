@@ -304,9 +304,9 @@ def _power(c: AtenCall) -> Complex:
 
 def _whole(exponent: Any) -> int | None:
     """A number that is a small integer; None for others and tensors."""
-    if not isinstance(exponent, int | float) or exponent != int(exponent):
-        return None
-    return int(exponent) if abs(exponent) <= _PRODUCTS else None
+    if not isinstance(exponent, int | float) or not abs(exponent) <= _PRODUCTS:
+        return None  # infinity and NaN have no integer
+    return int(exponent) if exponent == int(exponent) else None
 
 
 def _repeated(c: AtenCall, base: Complex, count: int) -> Complex:

@@ -159,12 +159,9 @@ def _solved(c: AtenCall) -> list[Value]:
     vectors = alone or list(map(str, shape)) == rows[:-1]
     if vectors:
         sides = c.unsqueeze(sides, len(shape))
-        shape.append(1)
     right = not c["left"]
     matrix = c.tensor("A")
-    size = c.of("A").shape
-    a = _spread(c, matrix, size, vectors)
-    b = _spread(c, sides, shape, vectors)
+    a, b = _together(c, matrix, sides)
     a = _turned(c, a, right)
     b = _turned(c, b, right)
     found, info = _own(c, "Solve", a, b)
@@ -191,14 +188,15 @@ def _solve(c: AtenCall) -> Value:
     return found
 
 
-def _spread(c: AtenCall, x: Value, shape: Any, vectors: bool = False) -> Value:
-    """Matrices of this shape over the batch of the result, if its extents are known."""
-    result = c.fixed()
-    if result is None:
-        return x
-    batch = result[:-1] if vectors else result[:-2]
-    rows, columns = shape[-2:]
-    sizes = c.ints(*batch, rows, columns)
+def _together(c: AtenCall, a: Value, b: Value) -> tuple[Value, Value]:
+    """Matrices and their right-hand sides, each over the batches of both."""
+    return _spread(c, a, b), _spread(c, b, a)
+
+
+def _spread(c: AtenCall, x: Value, other: Value) -> Value:
+    """Matrices over the batch of others, too."""
+    batch = c.op("Shape", other, end=-2)
+    sizes = c.op("Concat", batch, c.ints(1, 1), axis=0)
     return c.op("Expand", x, sizes)
 
 
@@ -248,10 +246,7 @@ def _solve_triangular(c: AtenCall) -> Value:
     right = not c["left"]
     upper = bool(c["upper"])
     unit = bool(c["unitriangular"])
-    a = c.tensor()
-    b = c.tensor("B")
-    a = _spread(c, a, c.of("self").shape)
-    b = _spread(c, b, c.of("B").shape)
+    a, b = _together(c, c.tensor(), c.tensor("B"))
     b = _turned(c, b, right)
     found = _by_triangle(c, a, b, upper, right, unit)
     return _turned(c, found, right)
@@ -273,10 +268,7 @@ def _by_triangle(
 
 @rule("aten.cholesky_solve")
 def _cholesky_solve(c: AtenCall) -> Value:
-    factor = c.tensor("input2")
-    factor = _spread(c, factor, c.of("input2").shape)
-    sides = c.tensor()
-    sides = _spread(c, sides, c.of("self").shape)
+    factor, sides = _together(c, c.tensor("input2"), c.tensor())
     return _by_factor(c, factor, sides)
 
 

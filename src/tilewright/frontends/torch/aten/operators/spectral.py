@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from tilewright.base.dtypes import int64
@@ -12,7 +13,7 @@ from tilewright.frontends.torch.aten.complex_numbers import (
     in_pairs,
     in_parts,
 )
-from tilewright.frontends.torch.aten.rules import AtenCall, positive
+from tilewright.frontends.torch.aten.rules import AtenCall
 from tilewright.graph.nodes import Value
 
 
@@ -20,25 +21,23 @@ from tilewright.graph.nodes import Value
 def _fft(c: AtenCall) -> Complex:
     x = in_pairs(c, c["self"])
     axes = c.axes()
-    count = math.prod(_extents(c, axes))
+    counts = _extents(c, x, axes)
     for axis in axes:
         x = _transformed(c, x, axis, inverse=not c["forward"])
-    found = _scaled(c, x, count)
-    return in_parts(c, found)
+    return in_parts(c, _scaled(c, x, counts))
 
 
 @complex_rule("aten._fft_r2c")
 def _fft_of_real(c: AtenCall) -> Complex:
     """Transform the last axis first, returning only half of it if the rest is redundant."""
     axes = c.axes()
-    count = math.prod(_extents(c, axes))
+    counts = _extents(c, c.tensor(), axes)
     x = c.unsqueeze(c.tensor(), -1)
     half = bool(c["onesided"])
     x = _transformed(c, x, axes[-1], onesided=int(half))
     for axis in axes[:-1]:
         x = _transformed(c, x, axis)
-    pairs = _scaled(c, x, count)
-    return in_parts(c, pairs)
+    return in_parts(c, _scaled(c, x, counts))
 
 
 @complex_rule("aten._fft_c2r")
@@ -46,21 +45,19 @@ def _fft_to_real(c: AtenCall) -> Value:
     """The other axes first; of the last one, half of the numbers say the others."""
     axes = c.axes()
     size = c["last_dim_size"]
-    if isinstance(size, Value):
-        raise c.refuse("the number of results is known only at run time")
-    count = math.prod(_extents(c, axes[:-1])) * size
     x = in_pairs(c, c["self"])
+    counts = [*_extents(c, x, axes[:-1]), size]
     for axis in axes[:-1]:
         x = _transformed(c, x, axis, inverse=True)
     last = axes[-1]
-    start = c.ints(0), c.ints(size // 2 + 1), c.ints(last)
-    half = c.op("Slice", x, *start)
     length = c.value(size, int64)
+    read = c.op("Add", c.op("Div", length, c.number(2, int64)), c.number(1, int64))
+    half = c.op("Slice", x, c.ints(0), c.sizes([read]), c.ints(last))
     where = c.value(last, int64)
     # The graph's transform of halves divides by its length.
     mean = c.op("DFT", half, length, where, inverse=1, onesided=1)
-    found = c.op("Mul", mean, c.number(size, mean.dtype))
-    return c.squeeze(_scaled(c, found, count), -1)
+    found = c.op("Mul", mean, c.value(size, mean.dtype))
+    return c.squeeze(_scaled(c, found, counts), -1)
 
 
 def _signs(like: Value) -> Any:
@@ -91,22 +88,26 @@ def _transformed(
     return c.op("Mul", found, signs)
 
 
-def _extents(c: AtenCall, axes: list[int]) -> list[int]:
-    found = [c.extent(positive(a, c.rank())) for a in axes]
-    known = [n for n in found if n is not None]
-    if len(known) < len(found):
-        raise c.refuse("the number of transformed elements is known only at run time")
-    return known
+def _extents(c: AtenCall, x: Value, axes: Sequence[int]) -> list[int | Value]:
+    """The extents of these axes of `x`: numbers, or what is found at run time."""
+    known = [(a, c.extent(a)) for a in axes]
+    return [c.op("Shape", x, start=a, end=a + 1) if n is None else n for a, n in known]
 
 
-def _scaled(c: AtenCall, x: Value, count: int) -> Value:
+def _scaled(c: AtenCall, x: Value, counts: Sequence[int | Value]) -> Value:
     """Normalization by mode: 0 none, 1 the root of the count, 2 the count."""
     powers = {
         0: 0.0,
         1: -0.5,
         2: -1.0,
     }
-    factor = float(max(count, 1)) ** powers[int(c["normalization"])]
-    if factor == 1:
-        return x
-    return c.op("Mul", x, c.number(factor, x.dtype))
+    power = powers[int(c["normalization"])]
+    numbers = [n for n in counts if isinstance(n, int)]
+    factor = float(max(math.prod(numbers), 1)) ** power
+    if factor != 1:
+        x = c.op("Mul", x, c.number(factor, x.dtype))
+    open_counts = [n for n in counts if isinstance(n, Value) and power]
+    for n in open_counts:
+        factor_of_n = c.op("Pow", c.value(n, x.dtype), c.number(power, x.dtype))
+        x = c.op("Mul", x, factor_of_n)
+    return x

@@ -69,7 +69,8 @@ def _gradient(
     axis: int = 0,
     initial: float | None = None,
 ) -> Any:
-    """Of each row; greatest or least ones that are equal share it. Others have 0."""
+    """Of each row; greatest or least ones that are equal share it, as do those that are no
+    numbers. Others have 0."""
     import torch
 
     if axis != 0 or reduce == "prod":
@@ -87,7 +88,8 @@ def _gradient(
     if reduce == "mean":
         counts = _beside(lengths, data).expand(gradient.shape)
         return given / of_segment(counts).clamp(min=1)
-    chosen = (data == of_segment(output)).to(data.dtype)
+    reached = (data == of_segment(output)) | data.isnan()
+    chosen = reached.to(data.dtype)
     none = torch.zeros_like(output)
     last = none.new_zeros(1, *none.shape[1:])
     counts = torch.cat([none, last]).scatter_add(0, places, chosen)

@@ -15,7 +15,7 @@ def _solved(
     transpose: bool = False,
     unitriangular: bool = False,
 ) -> Any:
-    """The solution, and the matrix itself."""
+    """The solution, and the matrices themselves, as many as there are solutions."""
     import torch
 
     left = a.mT if transpose else a
@@ -25,4 +25,5 @@ def _solved(
         upper=upper != transpose,
         unitriangular=unitriangular,
     )
-    return found, a.clone()
+    whole = a.expand(*found.shape[:-2], *a.shape[-2:])
+    return found, whole.clone()
