@@ -241,6 +241,21 @@ def test_limits_hold_once_for_a_compilation_and_end_with_it():
     limits.check()
 
 
+def test_constants_for_one_of_several_sizes_are_limited_for_themselves():
+    with limits.compilation():
+        assert limits.fold(3 << 30)
+        for _ in range(3):
+            with limits.separate_constants():
+                assert limits.fold(3 << 30)
+                assert not limits.fold(3 << 30)
+        assert not limits.fold(3 << 30)  # what was made before them counts again
+        with pytest.raises(ZeroDivisionError), limits.separate_constants():
+            assert limits.fold(3 << 30) and 1 // 0
+        assert limits.fold(1 << 30) and not limits.fold(1)
+    with limits.separate_constants():  # outside of a compilation, each stands alone
+        assert limits.fold(3 << 30) and limits.fold(3 << 30)
+
+
 def test_a_model_read_by_another_thread_leaves_the_limits_of_a_compilation_alone():
     def read():
         with limits.compilation():

@@ -144,6 +144,23 @@ def fold(nbytes: int) -> bool:
     return True
 
 
+@contextmanager
+def separate_constants() -> Iterator[None]:
+    """Constants made inside are limited for themselves, and do not count outside.
+
+    For one of several sizes: those of another size must not decide which operators are folded.
+    """
+    run = _own.compilation
+    if run is None:
+        yield
+        return
+    run.folded, outside = 0, run.folded
+    try:
+        yield
+    finally:
+        run.folded = outside
+
+
 def table(nbytes: int, what: str, where: str) -> None:
     """Ask for a table without which there is no code.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewright.base import events, flags
+from tilewright.base import events, flags, limits
 from tilewright.base.dims_hint import DimsHint
 from tilewright.base.errors import InputError, TilewrightWarning, UnsupportedError
 from tilewright.base.store import FileStore
@@ -196,6 +196,7 @@ def ranged(graph: Graph, allowed: Allowed, options: Options) -> RangedModel:
             graph, extents, fallback=onnx_fallback(), memory_limit=options.limit
         )
 
+    @limits.separate_constants()
     def plan_at(extents: Mapping[str, int], asked: Questions | None) -> Plan:
         merged = None if asked is None else asked.merged
         sized = specialized(extents)
@@ -203,10 +204,15 @@ def ranged(graph: Graph, allowed: Allowed, options: Options) -> RangedModel:
         # Records are of one size, and plans of several sizes must be alike.
         return own_results(compiling.planned(fixed, None, asked, forms=BY_ESTIMATE))
 
+    @limits.separate_constants()
     def types(extents: Mapping[str, int]) -> InferredTypes:
         return typing_at(graph, extents, onnx_fallback(), options.limit, KNOWN)
 
-    limits = graph.conditions  # calls are checked; code may be for other extents, too
+    @limits.separate_constants()
+    def single(extents: Mapping[str, int]) -> CompiledModel:
+        return build(specialized(extents), options, target, constants)
+
+    conditions = graph.conditions  # calls are checked; code may be for other sizes, too
     graph = with_computed_positions(replace(graph, conditions=()), allowed, types)
     graph = with_computed_arrays(graph, allowed, types)
     graph = with_folded_norms(graph, options)
@@ -215,7 +221,7 @@ def ranged(graph: Graph, allowed: Allowed, options: Options) -> RangedModel:
         questions(compiling.host),
         plan_at,
         constants,
-        lambda extents: build(specialized(extents), options, target, constants),
+        single,
         None
         if options.for_one_shape
         else lambda plan: open_model(
@@ -227,7 +233,7 @@ def ranged(graph: Graph, allowed: Allowed, options: Options) -> RangedModel:
     )
     with exclusive(), events.span("compile"):
         made = ranged_model(making, allowed, shape_inputs(graph), options.limit)
-    return replace(made, conditions=limits)
+    return replace(made, conditions=conditions)
 
 
 def build(
