@@ -241,11 +241,13 @@ class EmittedFunction(Statements):
         return f"align {register}{STREAMING}"
 
     def may_repeat(self, s: For) -> bool:
-        """Whether LLVM writes out an unrolled loop; sanitized code names each access."""
+        """Whether LLVM writes out an unrolled loop; sanitized code names each access, and without
+        vectors, RISC-V has no cost of copies of a number, with which LLVM keeps the loop."""
         found = self._repeats.get(s)
         if found is None:
-            plain = self.permitted is None
-            found = plain and may_repeat(s, self._runs, self.address)
+            costs = self.machine.arch != "riscv64" or self.machine.has("v")
+            found = self.permitted is None and costs
+            found = found and may_repeat(s, self._runs, self.address)
             self._repeats[s] = found
         return found
 

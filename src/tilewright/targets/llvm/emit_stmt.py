@@ -176,9 +176,7 @@ class Statements(Expressions):
 
     def _may_repeat(self, s: For) -> bool:
         """As `may_repeat`, of loops that change no array that is values."""
-        if self.vector is not None or self.number is not None or self.guard is not None:
-            return False
-        if not self.may_repeat(s):
+        if self.vector is not None or not self.may_repeat(s):
             return False
         found = summary(s)
         return self.arrays.keys().isdisjoint(found.reads | found.writes)
