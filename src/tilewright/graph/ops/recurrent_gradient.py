@@ -352,8 +352,7 @@ def _gru_of_two_products(u: _Undone, inputs: Buffers, outputs: Buffers) -> list[
     d_candidate, resets = u.rest
 
     def value(t: Expr, n: Expr, j: Expr) -> Expr:
-        row = u.row(t)(n)
-        at = j + 2 * u.units
+        row, at = u.row(t)(n), j + 2 * u.units
         candidate = u.gates[row, at] + second[row, j]
         update = _gates(u, t, n, j, product)(0)
         return gru_output(u.s, update, candidate, u.states[row, j])
@@ -374,8 +373,7 @@ def _gru_of_two_products(u: _Undone, inputs: Buffers, outputs: Buffers) -> list[
 
     def undone(t: Expr) -> Stmt:
         def body(n: Expr, j: Expr) -> Stmt:
-            row = u.row(t)(n)
-            at = j + 2 * u.units
+            row, at = u.row(t)(n), j + 2 * u.units
             flows = [(u.flows[0][n, j], value(t, n, j))]
             leaves = [
                 *_leaves(u, t, n, j, product, [0]),
