@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import click
 
+from tilewright import __version__
 from tilewright.base import flags, modes
 from tilewright.base.dims_hint import DimsHint
 from tilewright.base.errors import ArgumentError, TilewrightError, TilewrightWarning
@@ -72,7 +73,7 @@ class _Verbs(CommandGroup):
 
 
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="tilewright")
+@click.version_option(__version__, package_name="tilewright")
 def cli() -> None:
     """Compile deep-learning models to fast native code, and run them."""
 
