@@ -1,5 +1,6 @@
 """Answers of isl are kept, each under all that it follows from."""
 
+import islpy
 import pytest
 
 from tilewright.compute import isl
@@ -43,3 +44,19 @@ def test_another_text_question_or_limit_is_asked_anew(monkeypatch) -> None:
 
 def test_so_many_are_kept() -> None:
     assert isl._answered.cache_info().maxsize == isl._ANSWERS
+
+
+def test_a_limit_that_is_reached_while_a_set_is_read_is_no_syntax_error() -> None:
+    """isl tells of it in either way, by the number that it may do."""
+    domain = Domain()
+    x, y = domain.variable(), domain.variable()
+    domain.require(f"0 <= {x} < 30")
+    rows = x
+    for k in range(11):
+        rows = f"({rows} - floor(({x} + {k}) / 18))"
+    row = f"4 * floor(({rows} + 2) / 4) + {y}"
+    for limit in range(100, 60_000, 2_000):
+        with pytest.raises(IslLimitReached):
+            sample(domain, [f"({row} < {rows} and 0 <= {row})"], limit)
+    with pytest.raises(islpy.Error, match="syntax"):
+        sample(domain, ["0 <= "])

@@ -261,12 +261,26 @@ def _answered(text: str, question: Callable[[Any], Any], operations: int) -> Any
     context.set_max_operations(operations)
     try:
         return question(islpy.Set.read_from_str(context, text))
-    except islpy.Error as error:
-        if "operations" in str(error):
+    except islpy.Error:
+        if _used_up(context):
             raise IslLimitReached(text) from None
         raise
     finally:
         context.set_max_operations(0)
+
+
+def _used_up(context: Any) -> bool:
+    """Whether the limit of operations is reached: nothing more is done then.
+
+    While isl reads a long set, it tells of the limit as a syntax error.
+    """
+    import islpy
+
+    try:
+        islpy.Set.read_from_str(context, "{ [x] : 0 <= x < 3 }").is_empty()
+    except islpy.Error:
+        return True
+    return False
 
 
 def greatest(
