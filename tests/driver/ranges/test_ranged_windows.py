@@ -229,17 +229,44 @@ def test_a_size_with_each_remainder_is_compared() -> None:
         sample_points.compared_points(allowed, points, long)
 
 
-def test_a_corner_has_other_floors_than_the_pattern_along_each_size() -> None:
+def test_a_mean_over_a_map_that_both_sizes_change_has_its_divisor() -> None:
+    """It is 8 at the pattern, 6 by height, 12 by width, and 9, not 10, where both have changed."""
+    source = """<ir_version: 8, opset_import: ["" : 18]>
+      net (float[1, 3, h, w] x) => (float[] y) {
+        a = MaxPool<kernel_shape=[2, 2], pads=[1, 1, 1, 1], strides=[2, 2]>(x)
+        b = AveragePool<ceil_mode=1, count_include_pad=1, kernel_shape=[2, 2],
+          pads=[1, 1, 1, 1], strides=[2, 3]>(a)
+        c = MaxPool<kernel_shape=[3, 5], pads=[1, 2, 1, 2], strides=[2, 2]>(b)
+        y = GlobalAveragePool(c) }"""
+    model = onnx.parser.parse_model(source)
+    dims = {"h": (16, 29), "w": (16, 22)}
+    exe: Any = tw.compile(model, dims=dims, jit=False, cache=False, mcpu="x86-64-v3")
+    reference = ReferenceEvaluator(model)
+    for h, w in [(16, 16), (17, 22), (18, 22), (20, 20), (21, 22), (22, 22), (29, 22)]:
+        x = np.random.default_rng(h).standard_normal((1, 3, h, w)).astype("f")
+        (want,) = reference.run(None, {"x": x})
+        np.testing.assert_allclose(exe(x), want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "w"),
+    [
+        ({"h": range(18, 30), "w": range(16, 26)}, SizeTerm("w", 8, 1)),
+        ({"h": range(18, 30), "w": range(16, 23)}, SizeTerm("w", 6, 2)),  # only at 22
+    ],
+)
+def test_a_corner_has_other_floors_than_the_pattern_along_each_size(
+    allowed: dict[str, range], w: SizeTerm
+) -> None:
     """Products of floors that change along one size at a time alone look like sums."""
-    terms = {n: (SizeTerm(n), SizeTerm(n, 8, 1)) for n in "hw"}
-    allowed = {"h": range(18, 30), "w": range(16, 26)}
+    terms = {"h": (SizeTerm("h"), SizeTerm("h", 8, 1)), "w": (SizeTerm("w"), w)}
     points = sample_points.first_points(allowed, terms)
     start = points[0]
     assert any(
         all(t.at(p) != t.at(start) for t in (*terms["h"], *terms["w"])) for p in points
     )
     basis = Basis.of(points, terms)
-    products = [((p["h"] + 1) // 8) * ((p["w"] + 1) // 8) for p in points]
+    products = [((p["h"] + 1) // 8) * w.at(p) for p in points]
     factors = basis.factors(products)
     assert factors is not None
     form = SizeSum.through(factors, start, products[0])

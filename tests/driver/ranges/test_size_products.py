@@ -10,6 +10,7 @@ from tilewright.driver.ranges.between import AffineForm
 from tilewright.driver.ranges.plan_merger import PlanMerger
 from tilewright.driver.ranges.size_products import (
     SizeProduct,
+    SizeSum,
     known_products,
     times_each,
 )
@@ -116,3 +117,21 @@ def test_equal_slopes_are_one_product() -> None:
     h, w = SizeTerm("h", 2), SizeTerm("w")
     assert SizeProduct.of({h: 4}, {w: -6}) == SizeProduct.of({w: 1}, {h: 2})
     assert SizeProduct.of({h: 4}, {w: -6}) != SizeProduct.of({SizeTerm("h"): 1}, {w: 1})
+
+
+def test_a_sum_is_told_from_a_product_where_both_have_changed() -> None:
+    h, w = SizeTerm("h"), SizeTerm("w", 6, 2)
+    start, high, wide = {"h": 20, "w": 20}, {"h": 25, "w": 21}, {"h": 20, "w": 22}
+    both = SizeSum({h: 1, w: 2}, 0)
+    assert not both.is_told_from_products([start, high, wide])  # w is as it was at 21
+    assert both.is_told_from_products([start, high, {"h": 25, "w": 22}])
+    one = SizeSum({h: 1, SizeTerm("h", 2): 1}, 0)
+    assert one.is_told_from_products([start])  # there are no products of one size
+
+
+def test_a_number_that_may_be_a_product_is_refused() -> None:
+    points = [START, *ALONE]
+    sizes = {n: Var(n, INDEX) for n in "hw"}
+    merger = PlanMerger(Basis.of(points, TERMS), sizes)
+    with pytest.raises(UnsupportedError, match="changes twice are not compared"):
+        merger._count(tuple(p["h"] + p["w"] for p in points))

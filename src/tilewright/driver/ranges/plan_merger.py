@@ -329,6 +329,9 @@ class PlanMerger:
             raise differs(self.where, f"{list(found)} is not a sum of sizes")
         points = self.basis.points
         form = SizeSum.through(factors, points[0], whole[0])
+        if not form.is_told_from_products(points):
+            what = f"sizes at which {list(found)} changes twice are not compared"
+            raise differs(self.where, what)
         if all(form.at(p) == n for p, n in zip(points, whole, strict=True)):
             self._sums[whole] = form
             return self._expr_of(form)
@@ -356,7 +359,8 @@ class PlanMerger:
         made = []
         for product, times in found.items():
             a, b = self.products[product]
-            m, n = a.at(points[0]), b.at(points[0])
+            m = a.at(points[0])
+            n = b.at(points[0])
             form = form.plus(a, -times * n).plus(b, -times * m, times * m * n)
             made.append(self._expr_of(a) * self._expr_of(b) * times)
         return reduce(add, made, self._expr_of(form))

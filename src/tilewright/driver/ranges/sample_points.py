@@ -216,18 +216,17 @@ def _other(
     terms: Sequence[SizeTerm],
     start: Extents,
 ) -> int:
-    """An extent, not at an end, at which as many terms as possible differ from the start: if
-    several sizes have one, a sum of terms is distinguished from a product."""
+    """An extent at which as many terms as possible differ from the start: if several sizes have
+    one, a sum of terms is distinguished from a product. At an end only if more differ there."""
     (name,) = {t.size for t in terms}
-    inner = sorted(extents)[1:-1] or sorted(extents)
+    ends = min(extents), max(extents)
 
-    def changed(
-        n: int,
-    ) -> tuple[int, int]:
+    def changed(n: int) -> tuple[int, bool, int]:
         here = sum(t.at({name: n}) != t.at(start) for t in terms)
-        return here, -abs(n - start[name])
+        near = -abs(n - start[name])
+        return here, n not in ends, near
 
-    return max(inner, key=changed)
+    return max(sorted(extents), key=changed)
 
 
 def dense_points(

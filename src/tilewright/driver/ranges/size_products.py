@@ -54,6 +54,19 @@ class SizeSum:
             found.append(SizeSum(parts, line.constant // common))
         return found
 
+    def is_told_from_products(self, points: Sequence[Extents]) -> bool:
+        """Whether each two terms of two sizes differ together, at a point, from the first one.
+
+        Else a product of them has the values of a sum at all these points.
+        """
+        start = points[0]
+        moved = [{t for t in self.factors if t.at(p) != t.at(start)} for p in points]
+        return all(
+            any({a, b} <= together for together in moved)
+            for a, b in combinations(self.factors, 2)
+            if a.size != b.size
+        )
+
     def plus(
         self,
         other: SizeSum,
