@@ -13,6 +13,7 @@ import operator
 from collections import ChainMap
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -30,6 +31,7 @@ from tilewright.base.errors import (
 )
 from tilewright.base.text import plural
 from tilewright.graph import sequences
+from tilewright.graph.extent_limits import blamed_on, extents_of
 from tilewright.graph.folding import as_typed, may_fold
 from tilewright.graph.nodes import (
     DataDependent,
@@ -381,7 +383,8 @@ def specialize(
     extents: symbolic extent -> number. shapes: input -> its whole shape. values: input -> array;
     such an input remains an input of the graph, but everything that depends on it is specialized.
     decompose: as for `Typer`. Raises InputError for a name that the graph does not have, and for
-    extents at which a condition of the graph does not hold (TW-SIZE).
+    extents at which a condition of the graph does not hold (TW-SIZE); ModelError and
+    ExecutionError for those that an operator rejects, with a hint that names the dimension.
     """
     left = remaining(graph.conditions, extents or {})
     by_name = {v.name: v for v in graph.inputs}
@@ -396,7 +399,8 @@ def specialize(
     inputs = tuple(env[v] for v in graph.inputs)
     for name, array in (values or {}).items():
         env[by_name[name]] = typer.constant(f"{name}/value", np.asarray(array))
-    _retype(graph, typer, env)
+    with blamed_on(extents_of(graph, inputs), partial(_fits, graph, fallback)):
+        _retype(graph, typer, env)
     outputs = tuple(env[v] for v in graph.outputs)
     used = {v for op in typer.operations for v in op.reads} | set(outputs)
     kept = {v: a for v, a in typer.known.items() if v in used}
@@ -409,6 +413,16 @@ def specialize(
         conditions=left,
     )
     return name_outputs(special, [v.name for v in graph.outputs])
+
+
+def _fits(
+    graph: Graph, fallback: FallbackProvider | None, extents: Mapping[str, int]
+) -> bool:
+    try:
+        typing_at(graph, extents, fallback)
+    except TilewrightError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, eq=False, slots=True)
