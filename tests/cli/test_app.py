@@ -82,3 +82,16 @@ def test_debugging_shows_tracebacks(verb, monkeypatch):
 def test_every_verb_has_help_with_an_example(verb_name, capsys):
     assert app.run([verb_name, "--help"]) == 0
     assert f"tilewright {verb_name}" in capsys.readouterr().out
+
+
+def test_a_variable_that_is_no_setting_is_warned_about(verb, monkeypatch, capsys):
+    verb(lambda: None)
+    assert app.run(["try"]) == 0
+    assert capsys.readouterr().err == ""
+    monkeypatch.setenv("TILEWRIGHT_NUM_THREAD", "1")
+    assert app.run(["try"]) == 0
+    warned = capsys.readouterr().err
+    assert warned.startswith(
+        "tilewright: warning: TILEWRIGHT_NUM_THREAD is no setting. Did you mean"
+    )
+    assert "'TILEWRIGHT_NUM_THREADS'?" in warned and warned.count("\n") == 1

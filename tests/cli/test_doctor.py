@@ -8,7 +8,7 @@ import pytest
 import tilewright as tw
 from tilewright.base import events, flags
 from tilewright.base.store import default_store
-from tilewright.cli import output
+from tilewright.cli import doctor, output
 from tilewright.cli.advice import advice, cores
 from tilewright.runtime import machine
 
@@ -22,6 +22,25 @@ def test_doctor_knows_the_machine_and_every_flag(command):
     assert {row["name"] for row in report["flags"]} == {f.name for f in flags.TABLE}
     versions = {p["name"]: p["version"] for p in report["packages"]}
     assert versions["numpy"] and versions["onnx"]
+
+
+def test_packages_of_a_source_tree_that_is_not_installed(command, monkeypatch):
+    installed = {p["name"]: p for p in command("doctor", "--json").json["packages"]}
+
+    def missing(name):
+        raise doctor.importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(doctor.importlib.metadata, "requires", missing)
+    found = {p["name"]: p for p in command("doctor", "--json").json["packages"]}
+    assert found["numpy"]["version"] and found["numpy"]["extras"] == []
+    assert "torch" in found["torch"]["extras"]
+    assert {n.replace("_", "-") for n in found} >= {
+        n.replace("_", "-") for n in installed
+    }
+    monkeypatch.setattr(doctor, "_PROJECT", Path("/nowhere/pyproject.toml"))
+    shown = command("doctor").out
+    assert "packages: unknown, because tilewright is not installed" in shown
+    assert "package  version" not in shown
 
 
 def test_processors_of_one_name_are_told_apart(tmp_path, monkeypatch):
@@ -191,4 +210,4 @@ def test_doctor_fails_on_a_variable_that_is_no_setting(command, monkeypatch):
     assert found.code == 1
     (line,) = [t for t in found.out.splitlines() if "no setting" in t]
     assert "TILEWRIGHT_NUM_THREAD is no setting. Did you mean" in line
-    assert "'TILEWRIGHT_NUM_THREADS'?" in line
+    assert "'TILEWRIGHT_NUM_THREADS'?" in line and "warning" not in found.err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable
+from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -40,7 +41,7 @@ def write_whole(
         return
     # Named before it exists: an interrupt between making a file and learning its name would
     # leave it behind.
-    temporary = path.with_name(f"{UNFINISHED}{secrets.token_hex(8)}")
+    temporary = _temporary(path)
     mode = 0o600 if private else 0o666
     try:
         with open(
@@ -59,3 +60,31 @@ def write_whole(
                 error.filename = str(path)
                 del error.filename2  # None would be shown as a second path
         raise
+
+
+def check_writable(path: Path) -> None:
+    """Raise OSError, which names ``path``, if `write_whole` cannot write it: before long work.
+
+    A full disk is noticed only when it is written to. A pipe is not opened, as its reader would
+    take that for all.
+    """
+    if path.is_fifo() or path.is_socket():
+        return
+    temporary = _temporary(path)
+    try:
+        if path.exists() and not path.is_file():
+            with open(path, "wb", buffering=0) as device:
+                device.write(b"")  # /dev/full refuses even that
+        else:
+            temporary.touch(exist_ok=False)
+    except OSError as error:
+        error.filename = str(path)
+        raise
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
+
+
+def _temporary(path: Path) -> Path:
+    """A name in the same folder that no other file has."""
+    return path.with_name(f"{UNFINISHED}{secrets.token_hex(8)}")

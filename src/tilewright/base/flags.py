@@ -291,7 +291,10 @@ TABLE: Final[tuple[Flag[object], ...]] = tuple(
 
 
 def strangers() -> list[str]:
-    """One line for each variable of the environment that is named as a flag and is none."""
+    """One line for each variable of the environment that is named as a flag and is none.
+
+    Variables that our processes pass to one another begin with an underscore.
+    """
     known = {n for f in TABLE for n in (f.name, f.replaces)}
     return [
         f"{name} is no setting. {did_you_mean(name, [f.name for f in TABLE])}"

@@ -74,8 +74,12 @@ class _Verbs(CommandGroup):
 
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, package_name="tilewright")
-def cli() -> None:
+@click.pass_context
+def cli(ctx: click.Context) -> None:
     """Compile deep-learning models to fast native code, and run them."""
+    if ctx.invoked_subcommand != "doctor":  # which lists them as problems
+        for line in flags.strangers():
+            click.echo(visible(f"tilewright: warning: {line}"), err=True)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

@@ -11,7 +11,7 @@ import click
 
 from tilewright.base import modes
 from tilewright.base.errors import InputError
-from tilewright.base.files import write_whole
+from tilewright.base.files import check_writable, write_whole
 from tilewright.base.text import human_bytes, human_time, listing, plural
 from tilewright.cli import (
     certificate,
@@ -114,11 +114,11 @@ def command(
         "Name it with -o, as in -o libmodel.so",
     )
     read = load_graph(model, options.dims, **options.reading())
+    place = output or model.with_suffix(ARTIFACT_SUFFIX)
+    if emit is None:
+        check_writable(place)
     if options.ranges:
-        given = _keywords(read, options)
-        ranged.write(
-            read, output or model.with_suffix(ARTIFACT_SUFFIX), options, given, as_json
-        )
+        ranged.write(read, place, options, _keywords(read, options), as_json)
         return
     graph = specialized(read, options.dims)
     _refuse_to_certify_bytes(options)
@@ -129,7 +129,6 @@ def command(
     if emit is not None:
         _emit(graph, emit, output, given | {"kernel": kernel}, as_json)
         return
-    place = output or model.with_suffix(ARTIFACT_SUFFIX)
     with progress(f"compiling {model.name}"):
         made, facts = _made(graph, given, options, seed if certify else None, place)
     if as_json:

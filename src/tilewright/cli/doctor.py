@@ -6,6 +6,8 @@ import importlib.metadata
 import os
 import platform
 import re
+import tomllib
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +26,7 @@ from tilewright.runtime.devices import present
 from tilewright.runtime.machine import processor_name
 
 _SYSTEM: Final = Path("/sys/devices/system/cpu")
+_PROJECT: Final = Path(__file__).parents[3] / "pyproject.toml"  # of a source tree
 _HUGE_PAGES: Final = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 # Features worth a line; the whole list is in the JSON.
 _NOTABLE: Final = (
@@ -135,13 +138,9 @@ def _memory() -> int | None:
 
 
 def _packages(problems: list[str]) -> list[dict[str, Any]]:
-    """Each requirement of the installed distribution, with its version and its extras."""
-    try:
-        requirements = importlib.metadata.requires("tilewright") or []
-    except importlib.metadata.PackageNotFoundError:
-        return []
+    """Each requirement, with its version and its extras."""
     found: dict[str, dict[str, Any]] = {}
-    for requirement in requirements:
+    for requirement in _requirements():
         name = re.match(r"[A-Za-z0-9_.-]+", requirement)
         extra = re.search(r"extra\s*==\s*['\"]([^'\"]+)['\"]", requirement)
         if name is None:
@@ -158,6 +157,22 @@ def _packages(problems: list[str]) -> list[dict[str, Any]]:
             if not row["extras"]:
                 problems.append(f"{row['name']} is missing: pip install {row['name']}")
     return list(found.values())
+
+
+def _requirements() -> list[str]:
+    """The requirements of the installed distribution, or of the sources that run without one."""
+    with suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.requires("tilewright") or []
+    if not _PROJECT.is_file():
+        return []
+    project = tomllib.loads(_PROJECT.read_text())["project"]
+    always: list[str] = project["dependencies"]
+    extras = project["optional-dependencies"].items()
+    return always + [
+        f"{text}{' and' if ';' in text else ';'} extra == '{extra}'"
+        for extra, texts in extras
+        for text in texts
+    ]
 
 
 def _flags(problems: list[str]) -> list[dict[str, Any]]:
@@ -235,7 +250,10 @@ def _show(report: dict[str, Any]) -> None:
         [p["name"], p["version"] or "not installed", ", ".join(p["extras"]) or "always"]
         for p in report["packages"]
     ]
-    say("\n" + table(["package", "version", "for"], packages))
+    if packages:
+        say("\n" + table(["package", "version", "for"], packages))
+    else:
+        say("\npackages: unknown, because tilewright is not installed")
     settings = [
         [row["name"], flags.Flag.shown(row["value"]), row["origin"], row["doc"]]
         for row in report["flags"]

@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 from tilewright.base.errors import InputError
-from tilewright.base.files import write_whole
+from tilewright.base.files import check_writable, write_whole
 from tilewright.base.text import human_bytes
 from tilewright.cli.model import Prepared, extents, prepare, specialized
 from tilewright.cli.options import (
@@ -81,10 +81,11 @@ def command(
         text = difference.page(found)
         place = output or newer.with_name(f"{model.stem}-{newer.stem}.html")
     else:
+        place = output or model.with_suffix(".html")
+        check_writable(place)
         made = _facts(model, files, archive, seed, repeat, roofline, options)
         found = made if before is None else difference.compared(before, made)
         text = page.page(made, before)
-        place = output or model.with_suffix(".html")
     # The name of a file, read in a locale without its letters, becomes its bytes again.
     code = text.encode(errors="surrogateescape")
     write_whole(place, lambda file: file.write(code))

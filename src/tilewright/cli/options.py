@@ -16,6 +16,7 @@ from tilewright.base import modes
 from tilewright.base.dataclass import dataclass
 from tilewright.base.dims_hint import flag_value
 from tilewright.base.errors import InputError
+from tilewright.base.files import check_writable
 from tilewright.base.flags import parse_size
 from tilewright.base.text import plural
 from tilewright.cli.output import note
@@ -107,6 +108,7 @@ def _out(text: str) -> Path:
             where=text,
             hint="Create it first",
         )
+    check_writable(path)
     return path
 
 

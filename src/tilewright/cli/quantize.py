@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tilewright.base.files import write_whole
+from tilewright.base.files import check_writable, write_whole
 from tilewright.base.text import plural
 from tilewright.cli import inputs, quantized
 from tilewright.cli.model import load_graph, specialized
@@ -144,9 +144,10 @@ def _for_host(
     from tilewright.driver.quantize import quantize
     from tilewright.frontends.onnx.save import save_onnx
 
+    file = output or model.with_suffix(".int8.onnx")
+    check_writable(file)
     with progress(f"quantizing {model.name}"):
         made = quantize(graph, samples, threads=options.threads, **recipe)
-    file = output or model.with_suffix(".int8.onnx")
     written = save_onnx(made.graph, file)
     if as_json:
         dump({"model": str(file), "files": list(map(str, written))}
@@ -187,12 +188,13 @@ def _for_target(
     from tilewright.targets.base import Calibration
 
     by, method = how
+    file = output or model.with_suffix(".scales.json")
+    check_writable(file)
     given = Calibration(samples, by=by, method=method)
     with progress(f"quantizing {model.name}"):
         made = target.adapt(graph, given, OnnxFallback())
     assert made.scales is not None
     parts = quantized.lines(map(astuple, made.placements))
-    file = output or model.with_suffix(".scales.json")
     content = {"machine": target.name, "by": by, "scales": dict(made.scales)}
     text = json.dumps(content, indent=1)
     write_whole(file, lambda opened: opened.write(text.encode() + b"\n"))

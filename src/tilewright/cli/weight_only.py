@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from tilewright.base.files import check_writable
 from tilewright.base.text import plural
 from tilewright.cli.model import load_graph
 from tilewright.cli.options import CommandOptions
@@ -35,6 +36,7 @@ def quantize_weights(
 
     output = output or model.with_suffix(f".{weights}.onnx")
     graph = load_graph(model, options.dims, **options.reading())
+    check_writable(output)
     with progress(f"quantizing {model.name}"), events.record() as seen:
         made = weight_only(
             graph,

@@ -20,7 +20,7 @@ from tilewright.base.dataclass import dataclass
 from tilewright.testing.mutation.marks import Line, LineMarks
 
 # Of the environment: what to record and where to write it, as JSON.
-RECORD: Final = "TILEWRIGHT_MUTATION_RECORD"
+RECORD: Final = "_TILEWRIGHT_MUTATION_RECORD"
 _STARTS: Final = ("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn")
 
 

@@ -24,7 +24,7 @@ from tilewright.base.dataclass import dataclass
 from tilewright.testing.mutation.live import Functions
 
 # Of the environment: the files that it reads requests from and writes answers to.
-PIPES: Final = "TILEWRIGHT_MUTATION_PIPES"
+PIPES: Final = "_TILEWRIGHT_MUTATION_PIPES"
 # Exit statuses of a fork, in addition to pytest's own.
 NOT_REPLACED: Final = 101
 OUT_OF_TIME: Final = 102
