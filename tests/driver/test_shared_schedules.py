@@ -14,7 +14,7 @@ from tilewright.driver.explain import explained_range
 from tilewright.driver.options import Options
 from tilewright.driver.schedule_records import ScheduleRecord, shared_records
 from tilewright.frontends.load import load
-from tilewright.graph.infer import specialize
+from tilewright.graph.specialize import specialize
 
 CONVOLUTION: list[Any] = [
     ("Conv", {}, (16, 16, 1, 16)),  # of long pieces of rows: no rectangles

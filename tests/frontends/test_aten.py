@@ -9,10 +9,10 @@ import pytest
 from tilewright.base.errors import TilewrightError, UnsupportedError
 from tilewright.frontends.onnx.reference import OnnxFallback
 from tilewright.graph import gradient
-from tilewright.graph.infer import specialize
 from tilewright.graph.interp import evaluate
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.passes.differentiate import extended
+from tilewright.graph.specialize import specialize
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional

@@ -12,8 +12,8 @@ from tilewright.frontends.onnx import load
 from tilewright.frontends.onnx.export import operation_to_onnx, to_model
 from tilewright.frontends.onnx.host_fallback import make
 from tilewright.frontends.onnx.reference import OnnxFallback, serialize
-from tilewright.graph.infer import specialize
 from tilewright.graph.interp import evaluate
+from tilewright.graph.specialize import specialize
 from tilewright.graph.verify import verify
 from tilewright.testing.networks import NETWORKS
 

@@ -19,9 +19,9 @@ from tilewright.base.errors import ExecutionError, ModelError
 from tilewright.frontends.onnx.load import load
 from tilewright.frontends.onnx.reference import OnnxFallback
 from tilewright.graph import interp
-from tilewright.graph.infer import specialize
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.sequences import MAX_ITEMS
+from tilewright.graph.specialize import specialize
 from tilewright.graph.unroll import MAX_OPERATIONS, MAX_TRIPS
 from tilewright.plan import layout
 from tilewright.testing.differential import without_shapes

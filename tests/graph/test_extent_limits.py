@@ -15,7 +15,7 @@ from tilewright.cli.app import run
 from tilewright.frontends.onnx import load
 from tilewright.graph import extent_limits
 from tilewright.graph.extent_limits import blamed_on
-from tilewright.graph.infer import specialize
+from tilewright.graph.specialize import specialize
 
 ROWS = 64
 _TABLE = ", ".join(["0.5"] * (2 * ROWS))

@@ -8,7 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tests.graph.one_operator import run
 from tilewright.frontends.onnx.load import load
 from tilewright.frontends.onnx.reference import OnnxFallback
-from tilewright.graph.infer import specialize
+from tilewright.graph.specialize import specialize
 from tilewright.graph.verify import verify
 
 F32, I64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL

@@ -50,7 +50,7 @@ def command(model: Path, options: CommandOptions, as_json: bool) -> int:
     """
     from tilewright.cli.survey import survey
     from tilewright.frontends.onnx.reference import OnnxFallback
-    from tilewright.graph.infer import specialize
+    from tilewright.graph.specialize import specialize
     from tilewright.targets.registry import target
 
     target(options.target, options.mcpu).expect_models()

@@ -83,7 +83,7 @@ def specialized(graph: Graph, dims: Mapping[str, int], decompose: bool = True) -
     Raises InputError if symbolic ones are left.
     """
     from tilewright.frontends.onnx.reference import OnnxFallback
-    from tilewright.graph.infer import specialize
+    from tilewright.graph.specialize import specialize
 
     if dims:
         graph = specialize(graph, dims, fallback=OnnxFallback(), decompose=decompose)

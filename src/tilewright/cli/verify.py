@@ -79,7 +79,7 @@ def command(
     """
     from tilewright.cli.diverge import asked_for
     from tilewright.frontends.onnx.reference import OnnxFallback
-    from tilewright.graph.infer import specialize
+    from tilewright.graph.specialize import specialize
 
     if is_artifact(model):
         why = "an artifact contains machine code, not the model"

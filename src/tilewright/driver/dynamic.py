@@ -19,8 +19,9 @@ from tilewright.base.once import ComputeOnceCache
 from tilewright.base.text import plural
 from tilewright.driver.deciding_inputs import deciding_inputs
 from tilewright.driver.ranges.open_model import symbolic
-from tilewright.graph.infer import FallbackProvider, specialize
+from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph
+from tilewright.graph.specialize import specialize
 from tilewright.runtime.dispatch import Allowed, ShapeDispatch
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.inputs import convert

@@ -11,7 +11,7 @@ from tilewright.driver.options import Options
 from tilewright.driver.sources import import_model
 from tilewright.driver.steps import build
 from tilewright.driver.substitution import search
-from tilewright.graph.infer import specialize
+from tilewright.graph.specialize import specialize
 from tilewright.graph.substitute.optimize import OptimizeOutcome, OptimizeSettings
 from tilewright.search.result import SearchLimits
 

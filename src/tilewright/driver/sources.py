@@ -15,8 +15,8 @@ from tilewright.driver.dims import Dims, check_made_for
 from tilewright.driver.options import Options
 from tilewright.driver.recipe import ModelRecipe
 from tilewright.frontends.onnx.reference import OnnxFallback
-from tilewright.graph.infer import specialize
 from tilewright.graph.nodes import Graph, Value
+from tilewright.graph.specialize import specialize
 from tilewright.loops.nodes import Kernel
 from tilewright.runtime.model import OBJECT, Tensor
 

@@ -54,9 +54,9 @@ from tilewright.driver.planning import place_buffers, questions
 from tilewright.driver.processes import Job
 from tilewright.driver.sources import check_free, facts, import_model, with_dims
 from tilewright.expr.nodes import Buffer
-from tilewright.graph.infer import InferredTypes, specialize, typing_at
 from tilewright.graph.nodes import Graph, Operation
 from tilewright.graph.ops.open_extents import TRIM
+from tilewright.graph.specialize import InferredTypes, specialize, typing_at
 from tilewright.loops.nodes import Kernel
 from tilewright.plan.forms import BY_ESTIMATE
 from tilewright.plan.nodes import (

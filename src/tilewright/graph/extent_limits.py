@@ -34,9 +34,12 @@ def blamed_on(extents: Extents, fits: Callable[[Extents], bool]) -> Iterator[Non
 
 def extents_of(graph: Graph, sized: Sequence[Value]) -> Extents:
     """The extents that the symbolic dimensions of the inputs have in `sized`, by name."""
-    pairs = zip(graph.inputs, sized, strict=True)
-    axes = (axis for v, s in pairs for axis in zip(v.shape or (), s.shape or ()))
-    return {d: n for d, n in axes if isinstance(d, str) and isinstance(n, int)}
+    found: dict[str, int] = {}
+    for value, given in zip(graph.inputs, sized, strict=True):
+        for name, extent in zip(value.shape or (), given.shape or ()):
+            if isinstance(name, str) and isinstance(extent, int):
+                found[name] = extent
+    return found
 
 
 def _said(extents: Extents, fits: Callable[[Extents], bool]) -> str:
@@ -44,21 +47,24 @@ def _said(extents: Extents, fits: Callable[[Extents], bool]) -> str:
     for name, extent in extents.items():
 
         def good(n: int, name: str = name) -> bool:
-            return time.monotonic() < end and fits({**extents, name: n})
+            in_time = time.monotonic() < end
+            return in_time and fits({**extents, name: n})
 
-        found = _nearest(extent, good)
-        if found is not None:
-            last, first = found, found + (1 if found < extent else -1)
-            return f"{name} is {extent}: {last} would fit, {first} would not"
-    return "The extents: " + ", ".join(f"{n} is {e}" for n, e in extents.items())
+        last = _nearest(extent, good)
+        if last is None:
+            continue
+        if last < extent:
+            first = last + 1
+        else:
+            first = last - 1
+        return f"{name} is {extent}: {last} would fit, {first} would not"
+    listed = [f"{name} is {extent}" for name, extent in extents.items()]
+    return f"The extents: {', '.join(listed)}"
 
 
 def _nearest(extent: int, good: Callable[[int], bool]) -> int | None:
     """An extent that is good, and the next one towards `extent` is not; None if none is found."""
-    below = (extent >> n for n in range(1, extent.bit_length()))
-    above = (extent << n for n in range(1, 15) if extent << n <= _GREATEST)
-    tried = (*below, *(above if extent else ()))
-    inside: int | None = next((n for n in tried if good(n)), None)
+    inside = next(filter(good, _others(extent)), None)
     if inside is None:
         return None
     outside = extent
@@ -69,3 +75,15 @@ def _nearest(extent: int, good: Callable[[int], bool]) -> int | None:
         else:
             outside = middle
     return inside
+
+
+def _others(extent: int) -> Iterator[int]:
+    """Half the extent and so on down to 1, then twice the extent and so on."""
+    smaller = extent // 2
+    while smaller:
+        yield smaller
+        smaller //= 2
+    larger = max(1, extent * 2)
+    while larger <= _GREATEST:
+        yield larger
+        larger *= 2

@@ -21,18 +21,14 @@ from tilewright.compute import interp as computations
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.control import is_control, run_control
-from tilewright.graph.infer import (
-    FallbackProvider,
-    output_types,
-    run_operation,
-    specialize,
-)
+from tilewright.graph.infer import FallbackProvider, run_operation
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.dtype_numbers import number_of
 from tilewright.graph.ops.errors import definition_of_node, place
 from tilewright.graph.ops.inside import check_program
 from tilewright.graph.ops.registry import Array, Program, has_trait, program_of
 from tilewright.graph.ops.traits import IMPURE
+from tilewright.graph.specialize import output_types, specialize
 from tilewright.loops import interp as kernels
 
 FLOAT32, FLOAT64 = map(number_of, ("float32", "float64"))

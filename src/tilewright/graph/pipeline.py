@@ -6,7 +6,7 @@ from dataclasses import field
 
 from tilewright.base.dataclass import dataclass
 from tilewright.graph.bounded.data_dependent import depends_on_data, over_bodies
-from tilewright.graph.infer import FallbackProvider, specialize
+from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph
 from tilewright.graph.passes import simplify
 from tilewright.graph.passes.decompose import decompose
@@ -32,6 +32,7 @@ from tilewright.graph.rules.rms_norm import RMS_NORM
 from tilewright.graph.rules.substitutions.filters import PADDING_INTO_CONV
 from tilewright.graph.rules.summed_filters import SUMMED_FILTERS
 from tilewright.graph.rules.unsigned_data import CONSTANTS_ONCE, UNSIGNED_DATA
+from tilewright.graph.specialize import specialize
 from tilewright.graph.verify import verify
 from tilewright.ir.passes import Pass, Pipeline
 

@@ -20,8 +20,9 @@ import numpy as np
 from tilewright.base import dtypes
 from tilewright.base.errors import TilewrightWarning
 from tilewright.graph import interp
-from tilewright.graph.infer import FallbackProvider, specialize
+from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph
+from tilewright.graph.specialize import specialize
 from tilewright.runtime.executable import Executable, load
 from tilewright.targets.base import Target
 

@@ -27,8 +27,8 @@ from tilewright.driver import text
 from tilewright.driver.options import Options
 from tilewright.driver.ranges import sample_points
 from tilewright.driver.sources import import_model
-from tilewright.graph.infer import specialize
 from tilewright.graph.interp import evaluate
+from tilewright.graph.specialize import specialize
 
 LEVEL = "x86-64-v3"  # what borders pay depends on the processor
 

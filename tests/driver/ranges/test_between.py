@@ -18,8 +18,9 @@ from tilewright.driver.ranges.between import KNOWN, Between
 from tilewright.driver.ranges.reshaped_axes import expands_alike, reshapes_alike
 from tilewright.driver.ranges.size_terms import SizeTerm
 from tilewright.driver.sources import import_model
-from tilewright.graph.infer import Typer, typing_at
+from tilewright.graph.infer import Typer
 from tilewright.graph.nodes import Graph
+from tilewright.graph.specialize import typing_at
 from tilewright.runtime.ranged import RangedExecutable
 
 HOW: Any = {"jit": False, "threads": 1, "cache": False}

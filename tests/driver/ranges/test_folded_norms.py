@@ -16,9 +16,9 @@ from tilewright.driver.compilation import (
 )
 from tilewright.driver.options import Options
 from tilewright.driver.sources import import_model
-from tilewright.graph.infer import specialize
 from tilewright.graph.interp import evaluate
 from tilewright.graph.nodes import Graph
+from tilewright.graph.specialize import specialize
 
 
 def graph(norm: str = "s, t, m, v", known: bool = True) -> Graph:

@@ -15,9 +15,9 @@ from tests.driver.ranges.test_ranged import model as sized
 from tilewright.driver.options import Options
 from tilewright.driver.ranges.open_arrays import with_computed_arrays
 from tilewright.driver.sources import import_model
-from tilewright.graph.infer import specialize, typing_at
 from tilewright.graph.ops.at_run_time import AT_RUN_TIME
 from tilewright.graph.passes.simplify import fold_constants
+from tilewright.graph.specialize import specialize, typing_at
 from tilewright.runtime.ranged import RangedExecutable
 
 ENDS = "(float[b, p] x, float[b, s] z) => (y)"

@@ -13,9 +13,9 @@ import pytest
 import tilewright as tw
 from tilewright.driver.ranges.open_resizes import with_computed_positions
 from tilewright.frontends.load import load
-from tilewright.graph.infer import typing_at
 from tilewright.graph.nodes import Graph
 from tilewright.graph.ops.resample import ResampledAxis, coordinates
+from tilewright.graph.specialize import typing_at
 
 RNG = np.random.default_rng(0)
 # A map of half the extent, rounded up, is resized to the size of the image.

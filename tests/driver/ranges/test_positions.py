@@ -19,8 +19,8 @@ from tilewright.driver.ranges.block_counts import BlockCounts
 from tilewright.driver.ranges.part_assembly import PartedWork
 from tilewright.driver.ranges.positions import PositionKernels, by_positions
 from tilewright.driver.sources import import_model
-from tilewright.graph.infer import specialize
 from tilewright.graph.interp import evaluate
+from tilewright.graph.specialize import specialize
 from tilewright.loops.nodes import For, Kernel
 from tilewright.loops.walk import loops_of
 from tilewright.targets.cpu.cost import CostModel

@@ -27,9 +27,9 @@ from tilewright.driver.ranges.sample_points import pattern
 from tilewright.driver.ranges.step_hint import any_step, step_hint
 from tilewright.driver.sources import import_model
 from tilewright.expr.nodes import INDEX, Buffer, Var, const
-from tilewright.graph.infer import specialize
 from tilewright.graph.interp import evaluate
 from tilewright.graph.nodes import Graph, Value
+from tilewright.graph.specialize import specialize
 from tilewright.plan.nodes import FusionGroup, OpenExtent, Plan
 from tilewright.plan.open_extents import input_sizes, step_of, verify_open
 from tilewright.runtime import formulas, open_model

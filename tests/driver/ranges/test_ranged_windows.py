@@ -19,8 +19,8 @@ from tilewright.driver.ranges import ranged, sample_points
 from tilewright.driver.ranges.size_products import SizeSum
 from tilewright.driver.ranges.size_terms import Basis, SizeTerm
 from tilewright.driver.sources import import_model
-from tilewright.graph.infer import specialize
 from tilewright.graph.interp import evaluate
+from tilewright.graph.specialize import specialize
 from tilewright.runtime.ranged import RangedExecutable
 
 SHAPES = {

@@ -20,7 +20,7 @@ from tilewright.driver.ranges.size_terms import (
     terms_of,
 )
 from tilewright.driver.sources import import_model
-from tilewright.graph.infer import typing_at
+from tilewright.graph.specialize import typing_at
 
 POOL = "MaxPool<kernel_shape = [2], strides = [2]>"
 

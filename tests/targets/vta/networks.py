@@ -14,8 +14,8 @@ from tilewright.driver.options import Options
 from tilewright.driver.steps import build
 from tilewright.frontends.onnx import load
 from tilewright.frontends.onnx.reference import OnnxFallback
-from tilewright.graph.infer import specialize
 from tilewright.graph.nodes import Graph
+from tilewright.graph.specialize import specialize
 from tilewright.runtime.executable import Executable
 from tilewright.targets.base import Calibration, Placement
 from tilewright.targets.vta.config import VTAConfig

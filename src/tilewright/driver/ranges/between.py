@@ -34,11 +34,12 @@ from tilewright.driver.ranges.size_products import (
     times_each,
 )
 from tilewright.driver.ranges.size_terms import Basis, Extents, SizeTerm, Terms
-from tilewright.graph.infer import FallbackProvider, InferredTypes, Typer, known_branch
+from tilewright.graph.infer import FallbackProvider, Typer
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.errors import place
 from tilewright.graph.ops.registry import has_trait
 from tilewright.graph.ops.traits import POINTWISE, SPATIAL
+from tilewright.graph.specialize import InferredTypes, known_branch
 from tilewright.runtime.dispatch import Allowed
 
 # Most results to compute; each takes a few tenths of a millisecond.

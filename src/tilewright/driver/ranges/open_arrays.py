@@ -16,9 +16,9 @@ from tilewright.base.errors import TilewrightError
 from tilewright.driver.ranges.generalize import is_corner
 from tilewright.driver.ranges.sample_points import pattern
 from tilewright.driver.ranges.size_terms import Extents
-from tilewright.graph.infer import InferredTypes
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.at_run_time import AT_RUN_TIME, DOMAIN
+from tilewright.graph.specialize import InferredTypes
 from tilewright.runtime.dispatch import Allowed
 
 Arrays = Sequence[Any]

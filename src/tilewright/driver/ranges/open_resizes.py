@@ -13,9 +13,9 @@ from typing import Final
 from tilewright.base.errors import TilewrightError
 from tilewright.driver.ranges.sample_points import pattern
 from tilewright.driver.ranges.size_terms import Extents
-from tilewright.graph.infer import InferredTypes
 from tilewright.graph.nodes import Graph, Operation
 from tilewright.graph.ops.resize import can_compute
+from tilewright.graph.specialize import InferredTypes
 from tilewright.runtime.dispatch import Allowed
 
 NEIGHBORS: Final = 4  # values beside the pattern that tell a ratio from a rounded one

@@ -70,8 +70,9 @@ from tilewright.driver.ranges.size_terms import (
     terms_of,
 )
 from tilewright.driver.ranges.step_hint import any_step
-from tilewright.graph.infer import FallbackProvider, InferredTypes
+from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph, Value
+from tilewright.graph.specialize import InferredTypes
 from tilewright.plan.nodes import Plan
 from tilewright.plan.questions import Questions
 from tilewright.runtime.dispatch import Allowed

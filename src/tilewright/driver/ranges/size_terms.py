@@ -19,7 +19,7 @@ import numpy as np
 
 from tilewright.base.errors import TilewrightError
 from tilewright.expr.nodes import Expr, FloorDiv, Var, const
-from tilewright.graph.infer import InferredTypes
+from tilewright.graph.specialize import InferredTypes
 
 Extents = Mapping[str, int]  # of symbolic dimensions, by name
 Row = list[Fraction]

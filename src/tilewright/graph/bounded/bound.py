@@ -27,11 +27,12 @@ from tilewright.graph.bounded.builder import BoundedBuilder
 from tilewright.graph.bounded.contents import KnownContents
 from tilewright.graph.bounded.context import RULES, BoundedContext, Results
 from tilewright.graph.bounded.data_dependent import SIZED, SOURCES, depends_on_data
-from tilewright.graph.infer import FallbackProvider, Typer, typed_subgraphs
+from tilewright.graph.infer import FallbackProvider, Typer
 from tilewright.graph.nodes import DataDependent, Graph, Operation, Value
 from tilewright.graph.ops.registry import has_trait
 from tilewright.graph.ops.traits import POINTWISE
 from tilewright.graph.renaming import name_outputs
+from tilewright.graph.specialize import typed_subgraphs
 
 Env = dict[Value, Value]
 # Operators that run subgraphs, with data deciding which or how often.

@@ -16,9 +16,9 @@ from tilewright.graph.bounded.bodies import Body
 from tilewright.graph.bounded.builder import BoundedBuilder
 from tilewright.graph.bounded.context import Results
 from tilewright.graph.bounded.extents import BoundedExtent, Dim, least, most, storage
-from tilewright.graph.infer import known_branch
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.open_extents import DOMAIN
+from tilewright.graph.specialize import known_branch
 
 SELECTED = 1 << 12  # elements that both branches may touch if both run
 

@@ -12,11 +12,12 @@ import numpy as np
 from tilewright.base.errors import InputError
 from tilewright.base.text import listing
 from tilewright.graph.gradient import backward, depending, needed_for, refuse_loop
-from tilewright.graph.infer import FallbackProvider, specialize
+from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.derivative import filled
 from tilewright.graph.ops.errors import place
 from tilewright.graph.ops.fragment import Fragment
+from tilewright.graph.specialize import specialize
 
 Array = np.ndarray[Any, Any]
 _STATISTICS = {"BatchNormalization": (3, 4)}

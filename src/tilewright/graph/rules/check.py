@@ -18,7 +18,6 @@ from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import DType, dtype_of
 from tilewright.base.errors import InputError, TilewrightError
 from tilewright.graph import interp
-from tilewright.graph.infer import specialize
 from tilewright.graph.nodes import Graph, Operation, Value, constant
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import Array
@@ -37,6 +36,7 @@ from tilewright.graph.rules.patterns import (
     parts,
 )
 from tilewright.graph.rules.rule import Rule, Sample, SampleApplication
+from tilewright.graph.specialize import specialize
 
 DRAWS: Final = 3000  # most draws
 MORE: Final = 40  # further draws after a first counterexample
