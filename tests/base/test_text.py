@@ -35,6 +35,13 @@ def test_columns_align():
     assert text.columns([]) == ""
 
 
+def test_a_reason_is_without_its_number_and_file():
+    found = FileNotFoundError(2, "No such file or directory", "a.json")
+    assert text.reason(found) == "No such file or directory"
+    assert text.reason(ValueError("it is no number")) == "it is no number"
+    assert text.reason(OSError("the lock is held")) == "the lock is held"
+
+
 def test_words():
     assert text.plural(1, "node") == "1 node"
     assert text.plural(2000, "entry", "entries") == "2,000 entries"

@@ -154,6 +154,25 @@ def test_symbolic_shapes_are_asked_for(model, capsys):
     assert "--dim N=1" in capsys.readouterr().err
 
 
+def test_a_replay_of_no_steps_says_that_nothing_changed(model, tmp_path, capsys):
+    steps = tmp_path / "s.json"
+    exact = ("--dim", "N=4", "--cost", "launches", "--math", "exact")
+    assert run(model, "-o", tmp_path / "a.onnx", *exact, "--derivation", steps) == 0
+    capsys.readouterr()
+    replayed = ("--replay", steps, "--dim", "N=4", "--math", "exact")
+    assert run(model, "-o", tmp_path / "b.onnx", *replayed) == 0
+    out = capsys.readouterr().out
+    assert "there are no steps, the model is as it was; 3 operations" in out
+
+
+def test_a_derivation_that_is_missing_is_named_once(model, tmp_path, capsys):
+    gone = tmp_path / "gone.json"
+    assert run(model, "--replay", gone, "--dim", "N=4") == 1
+    told = capsys.readouterr().err
+    assert "--replay cannot be read: No such file or directory. " in told
+    assert "Errno" not in told and told.count(str(gone)) == 1
+
+
 @pytest.mark.parametrize("text", ["{}", "[]", "[" * 100_000])
 def test_a_file_that_is_no_derivation_is_refused(text, model, tmp_path, capsys):
     file = tmp_path / "s.json"
@@ -182,6 +201,26 @@ def test_an_interrupt_keeps_the_best_so_far(model, tmp_path, capsys, monkeypatch
     assert json.loads(told.out)["interrupted"]
     assert "writing the best so far" in told.err
     onnx.checker.check_model(str(better), full_check=True)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_an_interrupt_before_the_first_cost_writes_nothing(
+    model, tmp_path, capsys, monkeypatch
+):
+    from tilewright.driver import substitution
+
+    prepared = substitution._prepared
+
+    def pressing(graph, options):
+        signal.raise_signal(signal.SIGINT)
+        return prepared(graph, options)
+
+    monkeypatch.setattr(substitution, "_prepared", pressing)
+    better = tmp_path / "better.onnx"
+    assert run(model, "-o", better, *FEWER) == 1
+    told = capsys.readouterr().err
+    assert "the search had not begun: nothing was written" in told
+    assert not better.exists()
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 

@@ -285,7 +285,6 @@ def test_limits_end_it_and_it_says_so():
     case = random_substitutable(3, 6)
     how = OptimizeSettings(strategy="saturate")
     for limits in (
-        SearchLimits(until=lambda: True),
         SearchLimits(seconds=0.0),
         SearchLimits(1),
     ):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -75,10 +75,15 @@ class _Compilation:
         )
 
 
+class WorkEnded(BaseException):
+    """Long work was ended on request; like KeyboardInterrupt, no handler of errors is meant."""
+
+
 class _Own(threading.local):
     """What is under way in this thread: models may be read while another thread compiles."""
 
     compilation: _Compilation | None = None
+    until: Callable[[], bool] | None = None
 
 
 _own = _Own()
@@ -113,8 +118,23 @@ def compilation() -> Iterator[None]:
         _own.compilation = None
 
 
+@contextmanager
+def ended_by(until: Callable[[], bool] | None) -> Iterator[None]:
+    """`check` raises WorkEnded inside, in this thread, as soon as `until` is true."""
+    outside, _own.until = _own.until, until
+    try:
+        yield
+    finally:
+        _own.until = outside
+
+
 def check() -> None:
-    """Raise LimitError or MemoryLimitError where the compilation under way is over a limit."""
+    """Raise LimitError or MemoryLimitError where the compilation under way is over a limit.
+
+    Raises WorkEnded where `ended_by` asks for it.
+    """
+    if _own.until is not None and _own.until():
+        raise WorkEnded
     run = _own.compilation
     if run is None:
         return

@@ -27,7 +27,7 @@ from tilewright.base import events, flags, private
 from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import TilewrightWarning
 from tilewright.base.files import UNFINISHED, write_whole
-from tilewright.base.text import human_bytes
+from tilewright.base.text import human_bytes, reason
 
 _MAGIC: Final = b"tilewright store 1\n"
 _DIGEST_SIZE: Final = 32
@@ -98,7 +98,9 @@ class FileStore:
         except OSError as error:
             # No such folder, or a file in its place: treated as empty; put() reports the error.
             if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
-                self._warn("read", f"{self.root}: its entries cannot be read: {error}")
+                self._warn(
+                    "read", f"{self.root}: its entries cannot be read: {reason(error)}"
+                )
             self._misses += 1
             return None
         header, data = whole[:_HEADER], whole[_HEADER:]

@@ -98,6 +98,11 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     return folded[near[0]] if near else None
 
 
+def reason(error: Exception) -> str:
+    """What an error says, without the number and the file that Python adds to the system's."""
+    return getattr(error, "strerror", None) or str(error)
+
+
 def human_bytes(size: float) -> str:
     """``1.5 KiB``: powers of 1024, three significant digits."""
     return _scaled(size, 1024.0, _BINARY)

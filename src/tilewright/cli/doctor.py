@@ -18,7 +18,7 @@ from tilewright import __version__
 from tilewright.base import flags
 from tilewright.base.errors import FlagError, TilewrightError
 from tilewright.base.store import default_store
-from tilewright.base.text import human_bytes, plural
+from tilewright.base.text import human_bytes, plural, reason
 from tilewright.cli.advice import advice, cores
 from tilewright.cli.options import json_option
 from tilewright.cli.output import dump, facts, say, table
@@ -80,7 +80,7 @@ def _processor(problems: list[str]) -> dict[str, Any]:
     try:
         facts |= registry.target("cpu").requirements
     except (TilewrightError, ImportError, OSError) as error:
-        problems.append(f"cannot generate code for this machine: {error}")
+        problems.append(f"cannot generate code for this machine: {reason(error)}")
     facts["features"] = list(facts["features"])
     facts["caches"] = caches()
     facts["targets"] = list(registry.names())

@@ -14,7 +14,8 @@ import click
 from tilewright.base import modes
 from tilewright.base.errors import InputError, placed
 from tilewright.base.files import check_writable, write_whole
-from tilewright.base.text import plural
+from tilewright.base.limits import WorkEnded
+from tilewright.base.text import plural, reason
 from tilewright.cli.derivation import shown_cost, steps_table
 from tilewright.cli.model import load_graph, specialized
 from tilewright.cli.options import (
@@ -211,14 +212,9 @@ def command(
     limits = {"alpha": alpha, "budget": budget, "patience": patience}
     how = _settings(OptimizeSettings(math=options.math, strategy=strategy), limits)
     with progress(f"optimizing {model.name}"), _until_interrupted() as until:
-        outcome = substitution.search(
-            graph,
-            Options(**given),
-            build,
-            how,
-            cost,
-            SearchLimits(seconds=seconds, until=until),
-        )
+        ends = SearchLimits(seconds=seconds, until=until)
+        chosen = Options(**given)
+        outcome = substitution.search(graph, chosen, build, how, cost, ends)
     files = save_onnx(outcome.graph, place)
     if derivation is not None:
         text = outcome.derivation.to_json().encode()
@@ -256,6 +252,9 @@ def _until_interrupted() -> Iterator[Callable[[], bool]]:
     before = signal.signal(signal.SIGINT, stop)
     try:
         yield lambda: bool(pressed)
+    except WorkEnded:
+        note("the search had not begun: nothing was written")
+        raise KeyboardInterrupt from None
     finally:
         signal.signal(signal.SIGINT, before)
 
@@ -267,7 +266,7 @@ def _steps(file: Path) -> GraphDerivation:
         text = file.read_text()
     except (OSError, ValueError) as error:
         raise InputError(
-            f"--replay cannot be read: {error}",
+            f"--replay cannot be read: {reason(error)}",
             where=str(file),
             hint="Give a file that tilewright optimize --derivation wrote",
         ) from None
@@ -346,4 +345,7 @@ def _report_replay(
         dump({"files": names, "operations": operations, "steps": count})
         return
     taken, left = plural(len(steps.steps), "step"), plural(operations[1], "operation")
-    say(f"{files[-1]}: {taken}, {operations[0]} -> {left}")
+    if steps.steps:
+        say(f"{files[-1]}: {taken}, {operations[0]} -> {left}")
+    else:
+        say(f"{files[-1]}: there are no steps, the model is as it was; {left}")

@@ -18,7 +18,7 @@ from tilewright.base.dims_hint import flag_value
 from tilewright.base.errors import InputError
 from tilewright.base.files import check_writable
 from tilewright.base.flags import parse_size
-from tilewright.base.text import plural
+from tilewright.base.text import plural, reason
 from tilewright.cli.output import note
 from tilewright.cli.pictures import pixel_options
 from tilewright.cli.wrong_option import OptionError, of_option
@@ -270,7 +270,7 @@ def _schedules(file: Path) -> Any:
         return json.loads(file.read_text())
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(
-            f"--schedules cannot be read: {error}",
+            f"--schedules cannot be read: {reason(error)}",
             where=str(file),
             hint="give values by kernel, as run --profile --why --json shows them",
         ) from None

@@ -14,7 +14,7 @@ import click
 import numpy as np
 
 from tilewright.base.errors import InputError, UnsupportedError
-from tilewright.base.text import plural
+from tilewright.base.text import plural, reason
 from tilewright.cli.output import note
 from tilewright.cli.wrong_option import OptionError
 
@@ -131,7 +131,7 @@ def _opened(path: Path, mode: str) -> Any:
             Image.DecompressionBombWarning,
         ) as error:
             raise InputError(
-                f"cannot be read as {known[0]}: {error}",
+                f"cannot be read as {known[0]}: {reason(error)}",
                 where=str(path),
                 hint="Give a whole picture",
             ) from None

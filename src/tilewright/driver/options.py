@@ -16,7 +16,7 @@ from tilewright.base.errors import ArgumentError, InputError, UnsupportedError
 from tilewright.base.memory import machine_memory, memory_limit
 from tilewright.base.numbers import whole
 from tilewright.base.store import FileStore, default_store
-from tilewright.base.text import nearest
+from tilewright.base.text import nearest, reason
 from tilewright.runtime.threads import thread_count
 from tilewright.tune.records.current import current
 from tilewright.tune.records.published import NOTHING, PublishedChoices, default_path
@@ -356,7 +356,7 @@ def read_description(file: Path) -> Mapping[str, Any]:
         return tomllib.loads(text.decode())
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(
-            f"the machine description cannot be read: {getattr(error, 'strerror', None) or error}",
+            f"the machine description cannot be read: {reason(error)}",
             where=str(file),
             hint="give a TOML file such as python -m benchmarks.calibrate writes; "
             "the names of machines are for the NPU",

@@ -8,6 +8,7 @@ from math import inf, isfinite
 from typing import Any
 
 from tilewright.base.dataclass import dataclass
+from tilewright.base.numbers import ceil_div
 from tilewright.base.text import columns, human_time, plural
 from tilewright.tune.scheduler import TuningEnd
 from tilewright.tune.tuner import TaskOutcome
@@ -142,7 +143,25 @@ class TunedModel:
             lines.append(f"the model: {times}, {self.gain:.2f} times as fast")
         else:
             lines.append("the model: no schedule that makes it faster was found")
-        return "\n".join([*lines, *self.notes])
+        return "\n".join([*lines, *self._unmeasured(), *self.notes])
+
+    def _unmeasured(self) -> list[str]:
+        """How much longer a run must be that measures every kernel, if this one did not.
+
+        The estimate: each of the others takes as long as those that were measured on average.
+        """
+        measured = sum(k.trials > 0 for k in self.kernels)
+        left = len(self.kernels) - measured
+        if not left:
+            return []
+        count = f"{left} of {plural(len(self.kernels), 'kernel')} not measured"
+        if not measured:
+            return [f"{count}: this run was too short for a first one; give more time"]
+        if self.ending == TuningEnd.TRIALS:
+            more = f"{ceil_div(self.trials * left, measured):,} more trials"
+        else:
+            more = f"{human_time(self.seconds * left / measured)} more"
+        return [f"{count}: another run goes on, and needs about {more} for all of them"]
 
 
 def _row(k: KernelTuned) -> list[str]:

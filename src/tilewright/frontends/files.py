@@ -8,7 +8,7 @@ from typing import Final
 
 from tilewright.base import flags, limits
 from tilewright.base.errors import MemoryLimitError, ModelError
-from tilewright.base.text import nearest
+from tilewright.base.text import nearest, reason
 
 _PIECE: Final = 1 << 20
 
@@ -86,5 +86,4 @@ def _too_large(size: str, limit: int, where: str) -> MemoryLimitError:
 
 def unreadable(path: Path, error: Exception) -> ModelError:
     """The error to raise if the system does not allow reading the file."""
-    reason = getattr(error, "strerror", None) or str(error)
-    return ModelError(f"cannot be read: {reason}", where=str(path))
+    return ModelError(f"cannot be read: {reason(error)}", where=str(path))

@@ -13,6 +13,7 @@ from tilewright.base.errors import (
     UnsupportedError,
 )
 from tilewright.base.memory import memory_limit
+from tilewright.base.text import reason
 from tilewright.frontends.files import read
 from tilewright.frontends.hf.folder import load_json
 
@@ -49,7 +50,9 @@ class Tokenizer:
         try:
             self._all = tokenizers.Tokenizer.from_file(str(path))
         except Exception as error:  # the library raises Exception itself
-            raise ModelError(f"it cannot be read: {error}", where=str(path)) from None
+            raise ModelError(
+                f"it cannot be read: {reason(error)}", where=str(path)
+            ) from None
         # Both are the caller's to do: a prompt is neither cut nor filled.
         self._all.no_truncation()
         self._all.no_padding()

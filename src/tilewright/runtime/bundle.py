@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from tilewright.base.errors import ArtifactError
 from tilewright.base.files import write_whole
+from tilewright.base.text import reason
 from tilewright.runtime import abi, buffer, digest, manifest
 from tilewright.runtime.model import CompiledModel, check
 from tilewright.runtime.packed import StoredConstants
@@ -86,7 +87,7 @@ def written(path: str | os.PathLike[str], write: Callable[..., None]) -> None:
         write(Path(path), durable=True)
     except OSError as error:
         raise ArtifactError(
-            f"the artifact cannot be written: {error.strerror or error}",
+            f"the artifact cannot be written: {reason(error)}",
             where=str(path),
         ) from error
 
@@ -141,7 +142,7 @@ def opened(path: str | os.PathLike[str], read: Callable[[BinaryIO], T]) -> T:
             return read(file)
     except OSError as error:
         raise ArtifactError(
-            f"the artifact cannot be read: {error.strerror or error}", where=str(path)
+            f"the artifact cannot be read: {reason(error)}", where=str(path)
         ) from error
     except (*_BROKEN, ArtifactError) as error:
         raise _unread(os.fsdecode(path), error) from error.__cause__ or error

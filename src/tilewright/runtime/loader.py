@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from tilewright.base import flags
 from tilewright.base.errors import ArtifactError
+from tilewright.base.text import reason
 from tilewright.runtime import elf
 from tilewright.runtime.linking import Linker
 from tilewright.runtime.machine import architecture
@@ -118,11 +119,13 @@ def _write_perf_map(functions: Sequence[tuple[int, int, str]]) -> None:
     lines = [f"{address:x} {size:x} {name}\n" for address, size, name in functions]
     # Anyone may write to /tmp: never follow a link there.
     options = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    place = f"/tmp/perf-{os.getpid()}.map"
     try:
-        with open(os.open(f"/tmp/perf-{os.getpid()}.map", options, 0o600), "w") as file:
+        with open(os.open(place, options, 0o600), "w") as file:
             file.writelines(lines)
     except OSError as error:
         raise ArtifactError(
-            f"the map for perf cannot be written: {error}",
+            f"the map for perf cannot be written: {reason(error)}",
+            where=place,
             hint=f"Unset {flags.PERF_MAP.name}",
         ) from None

@@ -10,6 +10,7 @@ from typing import Final, Generic, NoReturn
 
 from tilewright.base import events
 from tilewright.base.errors import InputError
+from tilewright.base.limits import WorkEnded
 from tilewright.base.limits import check as check_compilation
 from tilewright.search.result import (
     C,
@@ -42,9 +43,9 @@ class Run(Generic[S, C]):
     """The bookkeeping shared by all methods; used as a context manager.
 
     A method evaluates and expands states inside the `with` block; reaching a limit leaves the
-    block. costs: of several states at once. lower: the caller's lower bound on all costs, if known;
-    reaching it ends the search. Emits an event `search-improved` for each better state, and a span
-    `search`.
+    block, and so does WorkEnded if a state is known. costs: of several states at once. lower: the
+    caller's lower bound on all costs, if known; reaching it ends the search. Emits an event
+    `search-improved` for each better state, and a span `search`.
     """
 
     def __init__(
@@ -74,12 +75,16 @@ class Run(Generic[S, C]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool:
+        stopped = isinstance(error, SearchStopped)
         if isinstance(error, SearchStopped):
             self.stop = error.stop
+        elif isinstance(error, WorkEnded) and self.best is not None:
+            stopped = True
+            self.stop = StopReason.UNTIL
         self._span.set(
             evaluations=self.evaluations, cost=self.incumbent, stop=str(self.stop)
         )
-        if isinstance(error, SearchStopped):
+        if stopped:
             self._span.__exit__(None, None, None)
             return True
         self._span.__exit__(error_type, error, traceback)

@@ -336,7 +336,7 @@ def test_nowhere_to_write_is_said(path: Path, monkeypatch: pytest.MonkeyPatch) -
     with pytest.warns(TilewrightWarning) as said:
         records.add(RUN, KEY, "k", trial(0))
         records.close()
-    assert "1 trial could not be written anywhere" in str(said[-1].message)
+    assert "1 trial could not be written to " in str(said[-1].message)
 
 
 def test_a_place_that_cannot_be_written_is_refused_before_anything_is_measured(
@@ -347,6 +347,8 @@ def test_a_place_that_cannot_be_written_is_refused_before_anything_is_measured(
         with pytest.raises(InputError) as caught:
             Records(place)
         assert caught.value.where == str(place)
+        assert "Errno" not in str(caught.value)
+        assert str(caught.value).count(str(place)) == 1
 
 
 def test_a_file_of_others_is_not_opened(path: Path) -> None:

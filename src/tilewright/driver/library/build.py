@@ -16,7 +16,7 @@ from tilewright.base.dataclass import dataclass
 from tilewright.base.dims_hint import DimsHint
 from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.base.files import write_whole
-from tilewright.base.text import listing
+from tilewright.base.text import listing, reason
 from tilewright.driver import sources, steps
 from tilewright.driver.c_library import check_name
 from tilewright.driver.compilation import onnx_fallback
@@ -314,7 +314,7 @@ def _write(files: Library, described: LibraryDescription, data: bytes) -> None:
         rest(0)
     except OSError as error:
         raise InputError(
-            f"it cannot be written: {error.strerror or error}",
+            f"it cannot be written: {reason(error)}",
             where=str(error.filename or files.path),
             hint="choose another place with -o and --header",
         ) from None

@@ -20,6 +20,7 @@ import numpy as np
 
 from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ModelError
+from tilewright.base.text import reason
 from tilewright.runtime import digest
 
 MAX_LOCATION = 4096
@@ -72,7 +73,7 @@ class ExternalData:
             ValueError,
         ) as error:  # a loop of links, or a NUL character
             raise ModelError(
-                f"cannot resolve {location!r}: {error}", where=where
+                f"cannot resolve {location!r}: {reason(error)}", where=where
             ) from None
         if not inside:
             raise ModelError(

@@ -14,6 +14,7 @@ import onnx
 from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import InputError
 from tilewright.base.files import write_whole
+from tilewright.base.text import reason
 from tilewright.frontends.onnx.export import to_onnx
 from tilewright.frontends.onnx.opsets import every_operation
 from tilewright.frontends.onnx.protos import tensor_to_onnx
@@ -104,7 +105,7 @@ def _write(path: Path, content: bytes | _Outside) -> None:
         )
     except OSError as error:
         raise InputError(
-            f"the model cannot be written: {error.strerror or error}",
+            f"the model cannot be written: {reason(error)}",
             where=str(path),
             hint="Name a file in a folder that exists and has room",
         ) from None

@@ -10,6 +10,7 @@ from typing import Final
 from tilewright.base import modes
 from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import InputError
+from tilewright.base.limits import WorkEnded, ended_by
 from tilewright.base.text import listing
 from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph, Operation
@@ -22,7 +23,7 @@ from tilewright.graph.substitute.parts import convex, extract, neighborhood, spl
 from tilewright.graph.substitute.pricing import GraphCost, Pricing
 from tilewright.graph.substitute.saturate import NODES, saturate
 from tilewright.graph.substitute.separated import merge_separated
-from tilewright.graph.substitute.steps import folded
+from tilewright.graph.substitute.steps import Substitution, folded
 from tilewright.graph.verify import verify
 from tilewright.search.result import SearchLimits, StopReason
 
@@ -100,19 +101,28 @@ def optimize(
 
     The cost of the entire graph decides at the end, so the returned graph never costs more. least,
     data: see `Pricing`; graphs that `least` makes look too expensive are never priced. limits: the
-    seconds count from the call on; after the end only the cost of the found graph is computed.
-    Raises InputError for invalid settings, ModelError for an ill-formed graph.
+    seconds count from the call on; after the end only the cost of the found graph is computed. If
+    `limits.until` ends the search, in the middle of a cost too, not even that: the gains of the
+    steps are subtracted. Raises InputError for invalid settings, ModelError for an ill-formed
+    graph, WorkEnded if `limits.until` is true before the cost of `graph` is known.
     """
     how = settings or OptimizeSettings()
     allowed = [r for r in rules if r.allowed(how.math)]
     pricing = Pricing(cost, least=least, data=data)
-    search = _Search(allowed, pricing, how, limits or SearchLimits(), fallback)
+    bounds = limits or SearchLimits()
+    search = _Search(allowed, pricing, how, bounds, fallback)
     verify(graph)
-    start = folded(graph, fallback)
-    # The seconds cover this cost too: a search that found nothing has nothing left to do.
-    before = pricing.whole(start)
-    found = search.whole(start)
-    after = pricing.whole(found)
+    with ended_by(bounds.until):
+        start = folded(graph, fallback)
+        # The seconds cover this cost too: a search that found nothing has nothing left to do.
+        before = pricing.whole(start)
+        try:
+            found = search.whole(start)
+            after = pricing.whole(found)
+        except WorkEnded:
+            found = search.graph or start
+            after = before - search.gained
+            search.interrupted = True
     if not after < before:
         found, after, search.stages = start, before, []
     verify(found)
@@ -123,7 +133,7 @@ def optimize(
 
 
 class _Search:
-    """A search of parts, one after another. stages: the steps so far."""
+    """A search of parts, one after another. graph, stages: the best graph and the steps so far."""
 
     def __init__(
         self,
@@ -140,6 +150,7 @@ class _Search:
         self.end = time.monotonic() + (limits.seconds or 0.0)
         self.fallback = fallback
         self.stages: list[PartDerivation] = []
+        self.graph: Graph | None = None
         self.evaluations = 0
         self.interrupted = False
 
@@ -173,9 +184,20 @@ class _Search:
             self.evaluations += 1
             if made is not None:
                 step, after = made
-                self.stages.append(PartDerivation(names_of(graph.operations), (step,)))
+                self._found(names_of(graph.operations), (step,), after)
                 graph = after
         return graph
+
+    def _found(
+        self, inside: tuple[str, ...], steps: tuple[Substitution, ...], graph: Graph
+    ) -> None:
+        self.stages.append(PartDerivation(inside, steps))
+        self.graph = graph
+
+    @property
+    def gained(self) -> float:
+        """By how much less the best graph costs, as the sum over its parts."""
+        return sum(s.steps[0].before - s.steps[-1].after for s in self.stages)
 
     def _ended(self) -> bool:
         """Whether a limit ends the search."""
@@ -200,8 +222,9 @@ class _Search:
         )
         if not found.steps:
             return graph
-        self.stages.append(PartDerivation(names_of(inside), found.steps))
-        return splice(graph, inside, found.graph)
+        better = splice(graph, inside, found.graph)
+        self._found(names_of(inside), found.steps, better)
+        return better
 
     def _search(self, part: Graph) -> BacktrackingResult:
         rest = self.limits

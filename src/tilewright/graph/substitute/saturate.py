@@ -17,6 +17,7 @@ from typing import Final
 
 from tilewright.base import events
 from tilewright.base.dataclass import dataclass
+from tilewright.base.limits import WorkEnded
 from tilewright.base.limits import check as check_compilation
 from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph, Value
@@ -169,6 +170,8 @@ def saturate(
             _price(end, totals, extra, pricing, clock)
     except SearchStopped:
         pass
+    except WorkEnded:
+        clock.stop = StopReason.UNTIL
     found = min(totals, key=totals.__getitem__)
     steps = tuple(
         replace(after.step, before=totals[before], after=totals[after])

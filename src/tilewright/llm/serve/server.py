@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from tilewright.base.errors import ArgumentError, InputError, UnsupportedError
+from tilewright.base.text import reason
 from tilewright.frontends.hf.encoder import FAMILIES as ENCODERS
 from tilewright.frontends.hf.folder import CONFIG, load_json
 from tilewright.llm.batch import Batch
@@ -171,7 +172,7 @@ def _bound(host: str, port: int) -> socket.socket:
             raise
     except OSError as error:
         raise InputError(
-            f"cannot listen at {host}:{port}: {error.strerror or error}",
+            f"cannot listen at {host}:{port}: {reason(error)}",
             where="serve",
             hint="choose another --host or --port; port 0 picks a free one",
         ) from None

@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.base.errors import ArgumentError, InputError, placed
+from tilewright.base.text import reason
 from tilewright.targets.npu.catalog import MACHINES
 from tilewright.targets.npu.machine import (
     MachineOperator,
@@ -67,7 +68,7 @@ def machine(name: str) -> NpuMachine:
             raise InputError(f"a description has at most {_LARGEST:,} bytes")
         return from_table(tomllib.loads(path.read_text()))
     except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"it cannot be read: {error}", where=name) from None
+        raise InputError(f"it cannot be read: {reason(error)}", where=name) from None
     except InputError as error:
         raise error.at(name) from None
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ExecutionError, InputError
+from tilewright.base.text import reason
 from tilewright.tune.fleet import engine
 from tilewright.tune.fleet.bench import LocalPlaces, set_up
 from tilewright.tune.fleet.device import FleetDevice
@@ -107,7 +108,7 @@ async def _scheduler(
         await made
     except OSError as error:
         raise InputError(
-            f"the scheduler cannot listen on {host}:{port}: {error.strerror or error}",
+            f"the scheduler cannot listen on {host}:{port}: {reason(error)}",
             where="fleet",
             hint="use another --port, or 0 for a free one",
         ) from None

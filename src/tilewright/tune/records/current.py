@@ -6,6 +6,7 @@ import warnings
 from pathlib import Path
 
 from tilewright.base.errors import InputError, TilewrightError, TilewrightWarning
+from tilewright.base.text import reason
 from tilewright.tune.records import published
 from tilewright.tune.records.published import NOTHING, PublishedChoices
 
@@ -19,7 +20,7 @@ def current(path: Path) -> PublishedChoices:
         found = published.read(path)
         return _renewed(path) if found is None else found
     except (TilewrightError, OSError) as error:
-        text = f"{path}: the tuning records are not used: {error}"
+        text = f"{path}: the tuning records are not used: {reason(error)}"
         warnings.warn(TilewrightWarning(text), stacklevel=3)
         return NOTHING
 

@@ -23,7 +23,7 @@ from typing import Final
 
 from tilewright.base.errors import InputError, TilewrightWarning
 from tilewright.base.files import write_whole
-from tilewright.base.text import plural
+from tilewright.base.text import plural, reason
 from tilewright.tune.base import Candidate, Trial
 from tilewright.tune.records import columns, jsonl, opening, published
 from tilewright.tune.records.best import best, chosen
@@ -163,8 +163,8 @@ class Records:
                 self._write_waiting()
             except (sqlite3.DatabaseError, OSError, InputError) as error:
                 self._warn(
-                    f"{self.path}: a trial could not be written ({error}). Tuning continues; the "
-                    "measurements are kept in memory and written when possible"
+                    f"{self.path}: a trial could not be written ({reason(error)}). Tuning "
+                    "continues; the measurements are kept in memory and written when possible"
                 )
 
     def _write_waiting(self) -> None:
@@ -274,7 +274,8 @@ class Records:
             write_whole(place, lambda file: file.write(text.encode()), private=True)
         except OSError as error:
             self._warn(
-                f"{plural(len(rows), 'trial')} could not be written anywhere: {error}"
+                f"{plural(len(rows), 'trial')} could not be written to {self.path} or {place}: "
+                f"{reason(error)}"
             )
             return
         self._warn(
@@ -288,7 +289,9 @@ class Records:
             with opening.alone(self.path):
                 published.write(self.path, chosen(self.choices()))
         except (InputError, OSError) as error:
-            self._warn(f"{self.path}: compile cannot use the latest choices: {error}")
+            self._warn(
+                f"{self.path}: compile cannot use the latest choices: {reason(error)}"
+            )
 
     def _must_wait(self) -> bool:
         """Whether the disk must have the waiting rows. A wait takes 40 ms and, on a busy disk, a

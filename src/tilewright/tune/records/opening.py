@@ -19,6 +19,7 @@ from urllib.parse import quote
 
 from tilewright.base import private
 from tilewright.base.errors import InputError, TilewrightWarning
+from tilewright.base.text import reason
 from tilewright.tune.records import published, salvage, schema
 
 BUSY_SECONDS: Final = 60.0  # how long a process waits for other writers
@@ -52,7 +53,7 @@ def for_writing(path: Path) -> sqlite3.Connection:
             _set_up(db, path)
     except (OSError, sqlite3.OperationalError) as error:
         raise InputError(
-            f"tuning records cannot be stored there: {error}",
+            f"tuning records cannot be stored there: {reason(error)}",
             where=str(path),
             hint="give a file in a writable folder",
         ) from None
@@ -76,7 +77,7 @@ def for_reading(path: Path) -> sqlite3.Connection:
         return db
     except (OSError, sqlite3.DatabaseError) as error:
         raise InputError(
-            f"the tuning records cannot be read: {error}",
+            f"the tuning records cannot be read: {reason(error)}",
             where=str(path),
             hint="a damaged file is repaired if its folder is writable",
         ) from None
