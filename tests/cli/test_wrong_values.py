@@ -12,8 +12,9 @@ import pytest
 from tests.llm.folders import llama
 from tilewright.cli import app
 
-# What no value of a type of click is; of our own types below, by their names in the help.
-TYPES: Mapping[str, Sequence[str]] = {
+# Wrong texts for all options of a type (as click names it, or the help our own), for an option, or
+# for an option of a verb; with what else must be given for the verb to look at them.
+WRONG: Mapping[str, Sequence[str]] = {
     "integer": ["some", "1.5"],
     "integer range": ["some", "1.5", "-7"],
     "float": ["some"],
@@ -31,11 +32,6 @@ TYPES: Mapping[str, Sequence[str]] = {
     "N": ["some", "0", "16,-7", ""],
     "NAME=EXPANSION": ["conv", "conv=", "=op"],
     "some of lts": ["some", "lts,some", ""],
-}
-# A file or a folder that is not there is another failure.
-FILES = {"path", "file", "directory"}
-# Wrong texts, and the options that must be there for the verb to look at them.
-TEXTS: Mapping[str, Sequence[str]] = {
     "--target": ["some"],
     "--mcpu": ["some"],
     "--no-default": ["some"],
@@ -61,6 +57,8 @@ TEXTS: Mapping[str, Sequence[str]] = {
     "serve --api-key": ["short", "@absent"],
     "run --machine": ["some --target npu"],
 }
+# A file or a folder that is not there is another failure.
+FILES = {"path", "file", "directory"}
 # Names of files, or of what there may be none of, such as records of a machine; and texts.
 ANY = {
     "--records", "--schedules", "--machine", "--host", "--prompt", "fleet worker --device",
@@ -113,8 +111,8 @@ def flag_of(option: click.Option) -> str:
 def wrong(verb: str, option: click.Option) -> list[str]:
     """Wrong values of an option, each with what else is to be given."""
     flag = flag_of(option)
-    texts = TEXTS.get(f"{verb} {flag}", TEXTS.get(flag, ()))
-    return [*TYPES.get(option.type.name, ()), *texts]
+    texts = WRONG.get(f"{verb} {flag}", WRONG.get(flag, ()))
+    return [*WRONG.get(option.type.name, ()), *texts]
 
 
 @pytest.fixture(scope="module")
@@ -123,28 +121,35 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return made.write().path
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_it_is_a_wrong_usage_in_one_clear_line(
-    verb: str,
-    command: Any,
-    perceptron: Path,
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture
+def given(
+    command: Any, perceptron: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> Any:
+    """Runs a verb with its arguments, an option and a text for it, and words that follow."""
     monkeypatch.chdir(perceptron.parent)
     words = {"M": perceptron.name, "F": folder}
-    given = [words.get(a, a) for a in ARGUMENTS.get(verb, ["M"])]
+
+    def run(verb: str, flag: str, text: str) -> tuple[Any, str]:
+        """What the command did, and the same as text."""
+        arguments = [words.get(a, a) for a in ARGUMENTS.get(verb, ["M"])]
+        found = command(*verb.split(), *arguments, flag, *text.split(" "))
+        shown = f"{verb} {flag} {text!r}: {found.code}, {found.err}{found.out}"
+        assert "Traceback" not in found.err and "internal" not in found.err, shown
+        return found, shown
+
+    return run
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_it_is_a_wrong_usage_in_one_clear_line(verb: str, given: Any) -> None:
     for option in valued(VERBS[verb]):
+        flag = flag_of(option)
         for text in wrong(verb, option):
-            value, *more = text.split(" ")
-            flag = flag_of(option)
-            found = command(*verb.split(), *given, flag, value, *more)
-            shown = f"{verb} {flag} {text!r}: {found.code}, {found.err}{found.out}"
+            found, shown = given(verb, flag, text)
             assert (found.code, found.out) == (2, ""), shown
             lines = [line for line in found.err.splitlines() if line][-1:]
-            names = flag, value, str(option.name)
+            names = flag, text.split(" ")[0], str(option.name)
             assert lines and any(name in lines[0] for name in names), shown
-            assert "Traceback" not in found.err and "internal" not in found.err, shown
 
 
 def test_each_option_has_a_wrong_value_or_takes_any() -> None:
@@ -154,26 +159,16 @@ def test_each_option_has_a_wrong_value_or_takes_any() -> None:
             flag = flag_of(option)
             takes_any = {flag, f"{verb} {flag}"} & ANY or option.type.name in FILES
             assert takes_any or wrong(verb, option), f"{verb} {flag}"
-    known = {f"{verb} {flag_of(o)}" for verb, c in VERBS.items() for o in valued(c)}
-    flags = {k.split(" ")[-1] for k in known}
-    assert {*TEXTS, *ANY} <= known | flags, {*TEXTS, *ANY} - known - flags
+    options = [(verb, option) for verb, c in VERBS.items() for option in valued(c)]
+    known = {f"{verb} {flag_of(option)}" for verb, option in options}
+    known |= {flag_of(option) for _, option in options}
+    known |= {option.type.name for _, option in options}
+    assert {*WRONG, *ANY} <= known, {*WRONG, *ANY} - known
 
 
 @pytest.mark.parametrize("verb", sorted({*VERBS} - {"demo"}))  # it makes the folder
-def test_a_file_that_is_not_there_is_said_in_one_line(
-    verb: str,
-    command: Any,
-    perceptron: Path,
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(perceptron.parent)
-    words = {"M": perceptron.name, "F": folder}
-    given = [words.get(a, a) for a in ARGUMENTS.get(verb, ["M"])]
+def test_a_file_that_is_not_there_is_said_in_one_line(verb: str, given: Any) -> None:
     for option in valued(VERBS[verb]):
         if option.type.name in FILES and option.name != "records":
-            flag = flag_of(option)
-            found = command(*verb.split(), *given, flag, "gone/file")
-            shown = f"{verb} {flag}: {found.code}, {found.err}{found.out}"
+            found, shown = given(verb, flag_of(option), "gone/file")
             assert found.code in (1, 2), shown
-            assert "Traceback" not in found.err and "internal" not in found.err, shown

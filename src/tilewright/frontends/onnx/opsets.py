@@ -18,6 +18,7 @@ from tilewright.base.errors import UnsupportedError
 from tilewright.base.names import fresh
 from tilewright.frontends.onnx.functions import schema_of
 from tilewright.graph.nodes import Graph, Operation, Value, constant
+from tilewright.graph.ops.sample import newest_modes
 
 # Runtimes guarantee no support below this opset of ONNX's default domain.
 OLDEST: Final = 7
@@ -231,9 +232,7 @@ def _sample_modes(op: Operation, target: int, names: ConstantNames) -> Operation
     """GridSample's modes have other names since opset 20."""
     if target < 20 or op.version >= 20:
         return None
-    mode = op.attributes.get("mode", "bilinear")
-    renamed = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
-    return replace(op, attributes={**op.attributes, "mode": renamed})
+    return newest_modes(op)
 
 
 _REDUCTIONS: Final = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod")

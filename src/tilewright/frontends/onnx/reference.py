@@ -141,9 +141,6 @@ def serialize(op: Operation) -> dict[str, Any]:
 
 def kernel_of(model: Any, op: Operation) -> Kernel:
     """A callable from a list of inputs (None if omitted) to the list of outputs."""
-    if op.qualified == "Optional":
-        # onnx.reference wraps the value in a list, which OptionalGetElement does not undo.
-        return lambda arrays: list(arrays) or [None]
     definition = lookup(op.op_type, op.domain, op.version)
     if definition is None or definition.reference is None:
         return _onnx_kernel(model, op)
@@ -172,9 +169,11 @@ def _onnx_kernel(model: Any, op: Operation) -> Kernel:
 
     names = operands_of(model)
     wanted = [o.name for o in model.graph.output]
+    definition = lookup(op.op_type, op.domain, op.version)
     with definition_of_node(op, "there is no host fallback", ExecutionError):
-        known = _newest_modes(model) if op.qualified == "GridSample" else model
-        evaluator = ReferenceEvaluator(known)
+        if definition is not None and definition.newest is not None:
+            model = operation_to_model(definition.newest(op))
+        evaluator = ReferenceEvaluator(model)
 
     def run(arrays: Sequence[Any]) -> list[Any]:
         feeds = {n: a for n, a in zip(names, _accepted(op, arrays), strict=False) if n}
@@ -184,19 +183,6 @@ def _onnx_kernel(model: Any, op: Operation) -> Kernel:
         return [None if v is None else _tidy(results[v.name], v) for v in op.outputs]
 
     return run
-
-
-def _newest_modes(model: Any) -> Any:
-    """A GridSample with the names that its modes have since opset 20.
-
-    The onnx package's kernel knows no others.
-    """
-    found = onnx.ModelProto()
-    found.CopyFrom(model)
-    for a in found.graph.node[0].attribute:
-        if a.name == "mode":
-            a.s = a.s.removeprefix(b"bi")
-    return found
 
 
 # The operand that is a position in the sequence, and whether it may be one past the end.

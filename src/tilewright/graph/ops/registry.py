@@ -219,7 +219,15 @@ _ARGUMENTS: Mapping[str, tuple[Any, str]] = {
     "by_value": (tuple, "a tuple of numbers of inputs"),
     "traits": (Trait, "a Trait such as Trait.POINTWISE"),
     **dict.fromkeys(
-        ("compute", "reference", "flops", "decompose", "static_value", "gradient"),
+        (
+            "compute",
+            "reference",
+            "flops",
+            "decompose",
+            "static_value",
+            "gradient",
+            "newest",
+        ),
         _FUNCTION,
     ),
 }
@@ -243,6 +251,7 @@ class OpDef:
     traits: what passes and rules may rely on (`graph/ops/traits.py`).
     gradient: the gradients of the inputs from those of the outputs (`graph/ops/derivative.py`); by
     default that of the operators of `decompose`, else the adjoint of `compute`.
+    newest: the operation as the newest version writes it, for host fallbacks that know no other.
     """
 
     op_type: str
@@ -258,6 +267,7 @@ class OpDef:
     by_value: tuple[int, ...] = ()
     traits: Trait = Trait.NONE
     gradient: Gradient | None = None
+    newest: Callable[[Operation], Operation] | None = None
 
     def __new__(cls, *args: Any, **named: Any) -> OpDef:
         for name in named:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import reduce
 from itertools import product
 from operator import add, mul
-from typing import Any
+from typing import Any, Final
 
 from tilewright.base.dtypes import DType
 from tilewright.compute.build import cast, map_, reduce_
@@ -29,6 +30,7 @@ from tilewright.expr.nodes import (
     const,
 )
 from tilewright.expr.nodes import call as apply
+from tilewright.graph.nodes import Operation
 from tilewright.graph.ops.broadcasting import wide, wide_dtype
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
 
@@ -153,7 +155,7 @@ class _GridSample:
     def __init__(self, call: OpCall, work: DType) -> None:
         self.call = call
         self.work = work
-        self.mode = str(call.attr("mode", "linear")).removeprefix("bi")
+        self.mode = newest_modes(call.operation).attributes["mode"]
         self.padding = call.attr("padding_mode", "zeros")
         if self.mode not in ("nearest", "linear", "cubic"):
             raise call.error(f"unknown mode: {self.mode!r}")
@@ -231,12 +233,24 @@ def _grid_sample(
     return [map_(call.name, out, value)]
 
 
+# Modes by the names that they had before opset 20.
+_MODES: Final = {"bilinear": "linear", "bicubic": "cubic"}
+
+
+def newest_modes(op: Operation) -> Operation:
+    """A GridSample whose mode has the name that it has since opset 20."""
+    mode = op.attributes.get("mode", "linear")
+    renamed = _MODES.get(mode, mode)
+    return replace(op, attributes={**op.attributes, "mode": renamed})
+
+
 register(
     OpDef(
         "GridSample",
         _grid_type,
         since=16,
         compute=_grid_sample,
+        newest=newest_modes,
     )
 )
 
