@@ -8,14 +8,15 @@ PIP := $(BIN)/pip --disable-pip-version-check
 # The tests start hundreds of processes: none should compile the modules that it imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all fast-tests all-tests mutate fuzz soak bench bench-all \
+.PHONY: help demo test test-all fast-tests all-tests lowest mutate fuzz soak bench bench-all \
   lint layout types contracts format docs dist clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo      compile and run a real network, timed beside ONNX Runtime"
 	@echo "make test      lint, types, import contracts, the fast tests"
-	@echo "make test-all  the same with the slow tests"
+	@echo "make test-all  the same with the slow tests, and the least versions of all dependencies"
+	@echo "make lowest    a smoke test with the least versions of all dependencies"
 	@echo "make mutate    seed faults into the sources: at least 95% must be caught; goes on where it was"
 	@echo "make fuzz      random programs for SECONDS=600: what fails becomes a test; seeds are used once"
 	@echo "make soak      a server's life for SECONDS=3600: no wrong result, and nothing grows"
@@ -39,12 +40,23 @@ test: layout
 
 test-all: layout
 	$(MAKE) --no-print-directory -j 3 types contracts all-tests
+	$(MAKE) --no-print-directory lowest
 
 fast-tests: .venv/.installed-test
 	$(BIN)/pytest -n $(JOBS) -q -m "not slow"
 
 all-tests: .venv/.installed-test
 	$(BIN)/pytest -n $(JOBS) -q
+
+# The least versions that pyproject.toml declares, in an environment of their own.
+lowest: build/lowest/.installed
+	PYTHONPATH=src:. build/lowest/bin/python -m tests.robust.lowest smoke
+
+build/lowest/.installed: pyproject.toml tests/robust/lowest.py
+	rm -rf build/lowest && $(PYTHON) -m venv build/lowest
+	$(PYTHON) tests/robust/lowest.py > build/lowest/requirements.txt
+	build/lowest/bin/pip --disable-pip-version-check install --quiet -r build/lowest/requirements.txt
+	@touch $@
 
 fuzz: .venv/.installed-test
 	$(BIN)/python -m tilewright.testing.fuzz --seconds $(or $(SECONDS),600) --jobs $(JOBS)

@@ -181,7 +181,8 @@ def test_the_table_of_primitives(request: pytest.FixtureRequest) -> None:
 
     from tilewright.schedule import Schedule
 
-    rows = ["| primitive | what it does | requires |", "|---|---|---|"]
+    rows = ["| primitive | what it does |", "|---|---|"]
+    conditions: list[str] = []
     for name, function in sorted(PRIMITIVES.items()):
         assert hasattr(Schedule, name)
         doc = inspect.cleandoc(function.__doc__ or "")
@@ -190,8 +191,44 @@ def test_the_table_of_primitives(request: pytest.FixtureRequest) -> None:
             "always legal" if found is None else " ".join(found[1].split()).rstrip(".")
         )
         does = doc.splitlines()[0].split(";")[0].rstrip(".")
-        rows.append(f"| `{name}` | {does} | {requires} |")
+        rows.append(f"| `{name}` | {does} |")
+        parts = clauses(requires)
+        if len(parts) == 1:
+            conditions.append(f"- `{name}`: {requires}")
+        else:
+            conditions.append(f"- `{name}`:")
+            conditions.extend(f"    - {part}" for part in parts)
     _table(ROOT / "docs/schedules.md", "primitives", rows, request)
+    _table(ROOT / "docs/schedules.md", "requirements", conditions, request)
+
+
+# A semicolon outside of parentheses, but not before an alternative; or the end of a sentence.
+_CLAUSE = re.compile(r"; (?!or |else |[^(]*\))|(?<=[^.])\. (?=[A-Z])")
+
+
+def clauses(text: str) -> list[str]:
+    """The parts of a condition, each of which is shown on a line of its own."""
+    return _CLAUSE.split(text)
+
+
+def test_a_condition_is_divided_at_its_semicolons_and_sentences() -> None:
+    assert clauses("one; two (a; b); three") == ["one", "two (a; b)", "three"]
+    assert clauses("one; or two; three") == ["one; or two", "three"]
+    assert clauses("one, such as 0 .. 3. Two. and so on") == [
+        "one, such as 0 .. 3",
+        "Two. and so on",
+    ]
+
+
+LONGEST_CELL = 450  # characters; more of them are a section or a list
+
+
+@pytest.mark.parametrize("path", [*PAGES, ROOT / "README.md"], ids=lambda p: p.name)
+def test_no_cell_of_a_table_is_a_page_of_text(path: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.M | re.S)
+    for line in re.findall(r"^\|.*\|$", text, re.M):
+        for cell in re.split(r"(?<!\\)\|", line):
+            assert len(cell) <= LONGEST_CELL, cell[:80]
 
 
 def _table(
