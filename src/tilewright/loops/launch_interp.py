@@ -13,30 +13,24 @@ from __future__ import annotations
 
 import random
 from collections.abc import (
-    Callable,
-    Iterable,
     Mapping,
     Sequence,
 )
 from itertools import product
 from math import gcd
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from tilewright.base.errors import ExecutionError
-from tilewright.expr.interp import evaluate
-from tilewright.expr.nodes import INDEX, Buffer, Lt, Var, const
+from tilewright.expr.nodes import Buffer, Var
 from tilewright.loops.interp import (
     check_array,
     elements,
     out_of_range,
     undefined,
 )
-from tilewright.loops.interp_source import SourceWriter
 from tilewright.loops.launch import (
-    AXIS,
-    AtomicUpdate,
     Barrier,
     CombineThreads,
     Commit,
@@ -45,22 +39,11 @@ from tilewright.loops.launch import (
     Wait,
 )
 from tilewright.loops.nodes import (
-    ASYNC,
-    BULK,
-    MULTICAST,
-    Alloc,
-    Block,
-    For,
-    If,
     Kernel,
-    Stmt,
     Unit,
-    While,
     block,
 )
 from tilewright.loops.passes.in_flight import runs_beside
-from tilewright.loops.passes.thread_program import THREAD_AXES
-from tilewright.loops.passes.warp_units import fragments, lanes, written_fragments
 from tilewright.loops.shared_memory import (
     Place,
     RaceError,
@@ -72,12 +55,8 @@ from tilewright.loops.shared_memory import (
     first_line,
 )
 from tilewright.loops.sizes import at, solve
-
-
-class DivergenceError(ExecutionError):
-    """Not all threads of a block reach the same barrier."""
-
-    code = "TW-DIVERGENCE"
+from tilewright.loops.thread_exchange import DivergenceError, WarpExchange, combine
+from tilewright.loops.thread_source import ThreadWriter
 
 
 def run(
@@ -114,152 +93,6 @@ def _fresh(
     return [undefined(b.dtype)] * count
 
 
-class _ThreadWriter(SourceWriter):
-    """Writes a thread as a generator, which yields the number of each statement before it."""
-
-    calls = "yield from "
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.statements: list[Stmt] = []
-        self.exchanged: Sequence[Buffer] = ()
-        self.lanes: tuple[str, ...] = ()
-        self.is_piece = False
-        self.copy = ""
-        self.is_beside = False
-
-    def launch(
-        self,
-        launch: Launch,
-        sizes: Sequence[Var],
-    ) -> str:
-        """Source of `main(the buffers, the sizes, the numbers of the block and of the thread)`."""
-        self.names = {b: self._fresh("b") for b in (*launch.params, *launch.shared)}
-        self.names |= {v: self._fresh("n") for v in (*sizes, *AXIS.values())}
-        self.exchanged = written_fragments(launch.body)
-        threads = dict(zip(THREAD_AXES, launch.threads, strict=True))
-        self.lanes = lanes(launch.body, threads)
-        for axis, n in zip(AXIS, (*launch.grid, *launch.threads), strict=True):
-            if isinstance(n, int):
-                self.ranges[AXIS[axis]] = (0, n - 1)
-        self.line(f"def main({', '.join(self.names.values())}):")
-        self.depth += 1
-        self.line("yield")
-        self.stmt(launch.body)
-        return "\n".join(self.lines)
-
-    def stmt(
-        self,
-        s: Stmt,
-    ) -> None:
-        write = _HERE.get(type(s))
-        if write is not None:
-            self.done = {}
-            write(self, s)
-            return
-        is_part = self.is_piece or self.copy in (_COPIES[BULK], _COPIES[MULTICAST])
-        if not is_part and not isinstance(s, Alloc | Block | While):
-            self.pause(s)
-        outer = self.copy
-        if isinstance(s, For):
-            self.copy = _COPIES.get(s.kind, outer)
-        super().stmt(s)
-        self.copy = outer
-
-    def pause(
-        self,
-        s: Stmt,
-        more: str = "None",
-    ) -> None:
-        """Let others continue before this statement."""
-        self.line(f"yield {len(self.statements)}, {more}")
-        self.statements.append(s)
-
-    def while_(
-        self,
-        s: While,
-    ) -> None:
-        self.line("while True:")
-        self.depth += 1
-        self.blocks += 1
-        self.pause(s)
-        self.line(f"if not {self.value(s.condition)}: break")
-        self.stmt(s.body)
-        self.blocks -= 1
-        self.depth -= 1
-
-    def unit(
-        self,
-        s: Unit,
-    ) -> None:
-        """Memory effects of a warp are performed by its first thread, effects on its registers by
-        each thread, after it got what the others have of them."""
-        held = [o.buffer for o in s.operands if o.buffer in self.exchanged]
-        names = "".join(f"{self.known(b)}," for b in dict.fromkeys(held))
-        self.pause(s, f"({names})" if held else "None")
-        body = s.body
-        if s.threads > 1 and s.operands[-1].buffer.scope != "warp":
-            for axis in self.lanes:
-                body = If(Lt(AXIS[axis], const(1)), body, None)
-        self.is_piece = s.threads > 1
-        self.is_beside = runs_beside(s)
-        super().stmt(body)
-        self.is_piece = self.is_beside = False
-
-    def get(self, buffer: Buffer, at: str) -> str:
-        if self.is_beside and buffer.scope == "shared":
-            return f"{self.known(buffer)}.factor({at})"
-        return super().get(buffer, at)
-
-    def put(
-        self,
-        memory: str,
-        at: str,
-        value: str,
-    ) -> None:
-        if self.copy:
-            self.line(f"{memory}.{self.copy}({at}, {value})")
-        else:
-            super().put(memory, at, value)
-
-    def barrier(
-        self,
-        s: Barrier | Commit | Wait,
-    ) -> None:
-        self.pause(s)
-
-    def atomic(
-        self,
-        s: AtomicUpdate,
-    ) -> None:
-        self.pause(s)
-        ((b, index),) = s.targets
-        at, name, r = self.position(b, index), self.known(b), s.reducer
-        value = self.value(s.values[0])
-        self.done[r.lhs[0]] = self.assign(f"{name}.held({at}, {r.name!r})")
-        self.done[r.rhs[0]] = value
-        self.written.add(b)
-        self.line(f"{name}.atomic({at}, {self.value(r.result[0])})")
-
-    def combine(
-        self,
-        s: CombineThreads,
-    ) -> None:
-        at = [(self.known(b), self.position(b, i)) for b, i in s.targets]
-        self.pause(s, "[" + "".join(f"({b}, {i})," for b, i in at) + "]")
-
-
-_COPIES: Final = {ASYNC: "copy", BULK: "box", MULTICAST: "multicast"}
-_HERE: Final[Mapping[type[Stmt], Callable[[_ThreadWriter, Any], None]]] = {
-    Barrier: _ThreadWriter.barrier,
-    Commit: _ThreadWriter.barrier,
-    Wait: _ThreadWriter.barrier,
-    CombineThreads: _ThreadWriter.combine,
-    AtomicUpdate: _ThreadWriter.atomic,
-    Unit: _ThreadWriter.unit,
-}
-
-
 class _Grid:
     """One launch."""
 
@@ -271,7 +104,7 @@ class _Grid:
         rng: random.Random,
     ) -> None:
         self.launch, self.sizes, self.rng = launch, sizes, rng
-        writer = _ThreadWriter()
+        writer = ThreadWriter()
         source = writer.launch(launch, list(sizes))
         self.statements = writer.statements
         scope = writer.scope | {"out_of_range": out_of_range, "undefined": undefined}
@@ -320,7 +153,7 @@ class _Grid:
     def cluster(self, blocks: Sequence[SimulatedBlock]) -> None:
         """Run the blocks of a cluster."""
         waiting: dict[SimulatedThread, tuple[int, Any]] = {}
-        arriving = {b.number: _Warps(self.launch) for b in blocks}
+        arriving = {b.number: WarpExchange(self.launch) for b in blocks}
         running = [t for b in blocks for t in b.threads]
         held: dict[SimulatedThread, int] = {}
         while running or waiting or held:
@@ -455,7 +288,7 @@ class _Grid:
                 raise self.diverged(first, thread, waiting)
         s = self.statements[first.stmt]
         if isinstance(s, CombineThreads):
-            _combine(s, [waiting[t][1] for t in threads])
+            combine(s, [waiting[t][1] for t in threads])
             return
         assert isinstance(s, Barrier)
         for thread in threads:
@@ -479,115 +312,3 @@ class _Grid:
             f"thread {one.number} waits at statement {one.stmt}, `{line}`, and {does}",
             where=f"{self.launch.name}, block {one.block}",
         )
-
-
-class _Warps:
-    """Threads that wait for the others of their warp, to exchange the registers of fragments."""
-
-    def __init__(
-        self,
-        launch: Launch,
-    ) -> None:
-        self.launch = launch
-        self.held = fragments(launch.body)
-        self.exchanged = written_fragments(launch.body)
-        self.coming: dict[int, dict[SimulatedThread, tuple[int, Any]]] = {}
-
-    def come(
-        self,
-        unit: Unit,
-        thread: SimulatedThread,
-        paused: tuple[int, Any],
-    ) -> list[SimulatedThread]:
-        """A thread has come to a unit; all of its warp once they have, with each other's parts."""
-        number = self._number(thread) // unit.threads
-        found = self.coming.setdefault(number, {})
-        found[thread] = paused
-        if len(found) < unit.threads:
-            return []
-        del self.coming[number]
-        if len({at for at, _ in found.values()}) > 1:
-            raise self._diverged(found)
-        buffers = [o.buffer for o in unit.operands if o.buffer in self.exchanged]
-        for n, b in enumerate(dict.fromkeys(buffers)):
-            self._exchange(b, {t: arrays[n] for t, (_, arrays) in found.items()})
-        return list(found)
-
-    def check_left(self) -> None:
-        """Raise DivergenceError if a thread waits for others that have ended."""
-        for found in self.coming.values():
-            raise self._diverged(found)
-
-    def _exchange(
-        self,
-        b: Buffer,
-        parts: Mapping[SimulatedThread, list[Any]],
-    ) -> None:
-        """Give each thread the elements that the others have."""
-        by_number = {t.number: part for t, part in parts.items()}
-        some = next(iter(by_number))
-        whole = []
-        for n, place in enumerate(product(*map(range, b.shape))):
-            number = list(some)
-            for shares, i in zip(self.held[b][::-1], place[::-1], strict=False):
-                for share in shares:
-                    axis = THREAD_AXES.index(share.axis)
-                    number[axis] = i // share.run % share.threads
-            x, y, z = number
-            whole.append(by_number[x, y, z][n])
-        for part in by_number.values():
-            part[:] = whole
-
-    def _number(
-        self,
-        thread: SimulatedThread,
-    ) -> int:
-        (nx, ny, _), (x, y, z) = self.launch.threads, thread.number
-        return x + nx * (y + ny * z)
-
-    def _diverged(
-        self,
-        found: Iterable[SimulatedThread],
-    ) -> DivergenceError:
-        first = next(iter(found))
-        return DivergenceError(
-            f"not all threads of the warp of thread {first.number} come to a unit that "
-            "they do together",
-            where=f"{self.launch.name}, block {first.block}",
-        )
-
-
-def _combine(
-    s: CombineThreads,
-    places: Sequence[Sequence[tuple[list[Any], int]]],
-) -> None:
-    """Combine the registers of each group of neighbors, as a tree in order."""
-    if len(places) % s.width:
-        raise ExecutionError(
-            f"{len(places)} threads are not groups of {s.width}",
-            code="TW-DIVERGENCE",
-            where=first_line(s),
-        )
-    for start in range(0, len(places), s.width):
-        group = places[start : start + s.width]
-        values = [tuple(registers[i] for registers, i in own) for own in group]
-        while len(values) > 1:
-            values = [
-                _combined(s, one, two)
-                for one, two in zip(values[::2], values[1::2], strict=True)
-            ]
-        for own in group:
-            for (registers, i), value in zip(own, values[0], strict=True):
-                registers[i] = value
-
-
-def _combined(
-    s: CombineThreads,
-    one: Sequence[Any],
-    two: Sequence[Any],
-) -> tuple[Any, ...]:
-    r = s.reducer
-    env = dict(zip((*r.lhs, *r.rhs), (*one, *two), strict=True))
-    found = (evaluate(e, env) for e in r.result)
-    types = zip(found, r.dtypes, strict=True)
-    return tuple(int(x) if t is INDEX else t.numpy.type(x) for x, t in types)

@@ -51,8 +51,9 @@ def load(
     that needs too much memory, UnsupportedError listing all operators that cannot be run.
     """
     from tilewright.frontends.onnx.external import ExternalData
-    from tilewright.frontends.onnx.importer import ModelContext, import_graph
+    from tilewright.frontends.onnx.importer import import_graph
     from tilewright.frontends.onnx.protos import domain_of
+    from tilewright.frontends.onnx.scope import ModelContext
 
     limit = memory_limit_of(memory_limit)
     path = Path(source) if isinstance(source, str | Path) else None

@@ -1,4 +1,4 @@
-"""Normalizations and the Softmax family: reductions over part of a tensor, then a map.
+"""Normalizations: reductions over part of a tensor, then a map.
 
 Floats narrower than float32 are computed in float32 throughout.
 """
@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from tilewright.base.dataclass import dataclass
-from tilewright.base.dtypes import DType
 from tilewright.base.errors import UnsupportedError
 from tilewright.compute.build import cast, map_, reduce_
 from tilewright.compute.nodes import Computation
@@ -26,16 +25,12 @@ from tilewright.graph.ops.broadcasting import (
     widened,
 )
 from tilewright.graph.ops.casts import dtype_attribute
+from tilewright.graph.ops.elementwise import same_type
 from tilewright.graph.ops.reduce import point_of, reduced_shape
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
-from tilewright.graph.ops.softmax_gradient import log_softmax_gradient, softmax_gradient
 from tilewright.graph.ops.traits import SPATIAL
 
 Buffers = Sequence[Buffer]
-
-
-def _same(op: OpCall) -> Sequence[Type]:
-    return op.result(op.shape(0))
 
 
 @dataclass(frozen=True)
@@ -128,7 +123,7 @@ def _batch_norm_types(op: OpCall) -> Sequence[Type]:
         )
     statistics = (op.dtype(3), op.shape(3))
     others = len(op.operation.outputs) - 1
-    return [*_same(op), *[statistics] * others]
+    return [*same_type(op), *[statistics] * others]
 
 
 def _batch_norm(
@@ -339,7 +334,7 @@ register(
 
 def _rms_types(op: OpCall) -> Sequence[Type]:
     refuse_stretching(op, scale=1)
-    return _same(op)
+    return same_type(op)
 
 
 def _rms_norm(
@@ -402,7 +397,7 @@ register(
 
 def _instance_types(op: OpCall) -> Sequence[Type]:
     _check_channels(op, "scale", "B")
-    return _same(op)
+    return same_type(op)
 
 
 def _instance_norm(
@@ -449,131 +444,5 @@ register(
         reference=_instance_norm_arrays,
         flops=lambda op: 8 * op.size(0),
         traits=SPATIAL,
-    )
-)
-
-
-# -------------------------------------------------------------------------- the Softmax family
-
-
-def _softmax_axes(op: OpCall, rank: int) -> list[int]:
-    """One axis since version 13; before, all axes from `axis` on."""
-    if op.version >= 13:
-        return [op.own_axis(rank, -1)]
-    return list(range(op.own_axis(rank, 1), rank))
-
-
-@dataclass(frozen=True)
-class Exponentials:
-    """exp(x - max) over some axes: the maximum, the exponentials and their sum."""
-
-    top: Buffer
-    terms: Buffer
-    total: Buffer
-    steps: tuple[Computation, ...]
-
-
-def exponentials(
-    name: str,
-    x: Buffer,
-    axes: Sequence[int],
-    dtype: DType,
-) -> Exponentials:
-    """The steps that Softmax and LogSoftmax share, in the accumulator dtype."""
-    rank = len(x.shape)
-    shape = reduced_shape(x.shape, axes, keep=True)
-    over = [x.shape[a] for a in axes]
-    top = Buffer(f"{name}_max", shape, dtype)
-    terms = Buffer(f"{name}_exp", x.shape, dtype)
-    total = Buffer(f"{name}_sum", shape, dtype)
-
-    def operand(*i: Any) -> Expr:
-        return cast(x[point_of(axes, rank, True, i)], dtype)
-
-    def term(*i: Any) -> Expr:
-        return call("exp", cast(x[i], dtype) - element(top, i))
-
-    def summand(*i: Any) -> Expr:
-        return terms[point_of(axes, rank, True, i)]
-
-    steps = (
-        # A NaN also reaches the sum of the exponentials.
-        reduce_(top.name, top, over, "max_number", operand),
-        map_(terms.name, terms, term),
-        reduce_(total.name, total, over, "add", summand),
-    )
-    return Exponentials(top, terms, total, steps)
-
-
-def _softmax(
-    op: OpCall,
-    inputs: Buffers,
-    outputs: Buffers,
-) -> list[Computation]:
-    x = inputs[0]
-    out = outputs[0]
-    axes = _softmax_axes(op, len(x.shape))
-    e = exponentials(op.name, x, axes, wide_dtype(x.dtype))
-    # One division per sum, not per term: the sum is between 1 and the number of terms.
-    factor = Buffer(f"{op.name}_factor", e.total.shape, e.total.dtype)
-
-    def share(*i: Any) -> Expr:
-        return cast(e.terms[i] * element(factor, i), out.dtype)
-
-    return [
-        *e.steps,
-        map_(factor.name, factor, lambda *i: 1.0 / e.total[i]),
-        map_(op.name, out, share),
-    ]
-
-
-def _log_softmax(
-    op: OpCall,
-    inputs: Buffers,
-    outputs: Buffers,
-) -> list[Computation]:
-    x = inputs[0]
-    out = outputs[0]
-    axes = _softmax_axes(op, len(x.shape))
-    e = exponentials(op.name, x, axes, wide_dtype(x.dtype))
-
-    def value(*i: Any) -> Expr:
-        shifted = wide(x[i]) - element(e.top, i)
-        return cast(shifted - call("log", element(e.total, i)), out.dtype)
-
-    return [*e.steps, map_(op.name, out, value)]
-
-
-def _softmax_arrays(log: bool) -> Any:
-    def reference(op: OpCall, x: Array) -> list[Array]:
-        axes = tuple(_softmax_axes(op, x.ndim))
-        v = widened(x)
-        shifted = v - np.max(v, axes, keepdims=True, initial=-np.inf)
-        e = np.exp(shifted)
-        total = np.sum(e, axes, keepdims=True)
-        y = shifted - np.log(total) if log else e / total
-        return [y.astype(x.dtype)]
-
-    return reference
-
-
-register(
-    OpDef(
-        "Softmax",
-        _same,
-        compute=_softmax,
-        reference=_softmax_arrays(False),
-        flops=lambda op: 5 * op.size(0),
-        gradient=softmax_gradient(_softmax_axes),
-    )
-)
-register(
-    OpDef(
-        "LogSoftmax",
-        _same,
-        compute=_log_softmax,
-        reference=_softmax_arrays(True),
-        flops=lambda op: 5 * op.size(0),
-        gradient=log_softmax_gradient(_softmax_axes),
     )
 )

@@ -22,8 +22,9 @@ from tilewright.expr.nodes import call as apply
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.adjoint import derived
 from tilewright.graph.ops.derivative import Backward
+from tilewright.graph.ops.elementwise import same_type
 from tilewright.graph.ops.fragment import Fragment
-from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
+from tilewright.graph.ops.registry import OpCall, OpDef, register
 from tilewright.graph.ops.traits import SPATIAL
 from tilewright.graph.ops.windows import windows
 
@@ -43,10 +44,6 @@ def max_pool_gradient(
         return derived(f, call.operation, [g], [0])
     attributes = dict(call.operation.attributes)
     return [f.op(GRADIENT, x[0], y, g, domain=DOMAIN, version=1, **attributes)]
-
-
-def _type(call: OpCall) -> Sequence[Type]:
-    return call.result(call.shape(0))
 
 
 def _gathered(
@@ -97,7 +94,7 @@ def _gathered(
 register(
     OpDef(
         GRADIENT,
-        _type,
+        same_type,
         domain=DOMAIN,
         compute=_gathered,
         traits=SPATIAL,

@@ -12,7 +12,7 @@ from tilewright.base.dtypes import float32
 from tilewright.compute.nodes import Computation
 from tilewright.driver.build_kernel import build_kernel
 from tilewright.expr.nodes import call
-from tilewright.graph.ops.norm import exponentials
+from tilewright.graph.ops.softmax import exponentials
 from tilewright.loops.lower import lower
 from tilewright.loops.nodes import PREFETCH, Kernel
 from tilewright.loops.passes.hoist import hoist

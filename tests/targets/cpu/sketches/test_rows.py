@@ -16,7 +16,7 @@ from tilewright.compute.build import cast
 from tilewright.compute.nodes import Computation
 from tilewright.driver import text
 from tilewright.driver.build_kernel import build_kernel
-from tilewright.graph.ops.norm import exponentials
+from tilewright.graph.ops.softmax import exponentials
 from tilewright.loops.lower import lower
 from tilewright.loops.verify import verify
 from tilewright.operators import Buffer, call, map_, reduce_
