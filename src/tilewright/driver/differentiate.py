@@ -56,7 +56,11 @@ def value_and_grad(
     dims: Mapping[str, int] | None = None,
     **options: Unpack[ReadOptions],
 ) -> Graph:
-    """As `grad`, with all outputs of the model before the derivatives."""
+    """The graph that computes a model's outputs and then the derivatives of its loss.
+
+    source, by, example_inputs, loss, dims, options: as for `grad`. The results are all outputs of
+    the model, in its order, then `grad.x` for each `x` in `by`. Raises as `grad`.
+    """
     return _differentiated(source, by, example_inputs, loss, dims, options)[1]
 
 

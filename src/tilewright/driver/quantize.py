@@ -41,13 +41,14 @@ def quantize(
 ) -> Quantized:
     """Quantize a float32 model to 8 bits: products of constant weights become products of bytes.
 
-    source: as for `compile`. data: samples that determine the ranges of activations: arrays by the
-    names of inputs, each with several samples along its first axis, or a list of such dictionaries
-    with one sample each. The last quarter is held out for evaluation. max_drop: the largest
-    permitted loss of top-1 agreement and cosine similarity with the float model (0.005 is half a
-    percent); layers that lose too much stay in float. metric: "both", or "cosine" if the outputs
-    are not class scores. keep: layers that stay in float in any case. reading: options of `compile`
-    for reading the source. recipe:
+    source, example_inputs, dims: as for `compile`; a dimension has one value. data: samples that
+    determine the ranges of activations: arrays by the names of inputs, each with several samples
+    along its first axis, or a list of such dictionaries with one sample each. The last quarter is
+    held out for evaluation. max_drop: the largest permitted loss of top-1 agreement and cosine
+    similarity with the float model (0.005 is half a percent); layers that lose too much stay in
+    float. metric: "both", or "cosine" if the outputs are not class scores. keep: layers that stay
+    in float in any case. threads: of the runs that measure ranges and losses. reading: options of
+    `compile` for reading the source. recipe:
 
     - method: "min-max", "percentile" (with percentile=99.99), "entropy" or "mse": how to choose the
       ranges of activations

@@ -138,9 +138,10 @@ def _number(e: Const) -> str:
 # -- the names that texts are made of
 
 
-def _typed(f: Callable[[Expr, Expr], Expr]) -> Callable[[Any, Any], Any]:
-    """`f` of two operands, one of which may be a number; also of two numbers, if Python can compute
-    it."""
+def _typed(
+    f: Callable[[Expr, Expr], Expr], text: str | None = None
+) -> Callable[[Any, Any], Any]:
+    """`f` of two operands, one of which may be a number. text: the docstring of the function."""
 
     def apply(a: Any, b: Any) -> Expr:
         known = a if isinstance(a, Expr) else b
@@ -154,6 +155,7 @@ def _typed(f: Callable[[Expr, Expr], Expr]) -> Callable[[Any, Any], Any]:
             as_expr(b, known.dtype),
         )
 
+    apply.__doc__ = text
     return apply
 
 
@@ -185,7 +187,12 @@ def _call(name: str) -> Callable[..., Expr]:
 
 FUNCTION_NAMES: Mapping[str, Callable[..., Any]] = {
     **{name: _call(name) for name in FUNCTIONS},
-    **{word: _typed(kind) for kind, word in _CALLED.items()},
+    **{
+        word: _typed(
+            kind, f"{kind.__name__} of `a` and `b`, one of which may be a number."
+        )
+        for kind, word in _CALLED.items()
+    },
     "select": select,
     "cast": cast,
     "bitcast": n.Bitcast,

@@ -316,7 +316,12 @@ def Vectorize(width: int, f: Any) -> n.Fun:
 
 def To(space: str) -> Callable[[Any], n.Fun]:
     """`toLocal(f)` and the others: the result of `f` lives in that address space."""
-    return lambda f: n.To(space, as_fun(f))
+
+    def to(f: Any) -> n.Fun:
+        return n.To(space, as_fun(f))
+
+    to.__doc__ = f"`f`, with its result in the address space {space!r}."
+    return to
 
 
 def userfun(name: str, f: Any, *of: Any) -> n.Fun:

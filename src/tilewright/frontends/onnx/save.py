@@ -35,6 +35,7 @@ def save_onnx(
 ) -> tuple[Path, ...]:
     """Write a graph as a standard ONNX model (`to_onnx`); returns the files, the model last.
 
+    path: of the model, whose folder exists. name: of the ONNX graph; by default the graph's own.
     Weights of more than `largest` bytes go to a file next to the model, whose name contains their
     digest, so a replaced model keeps its own. Either everything is written or nothing.
 

@@ -49,6 +49,13 @@ TargetFeature: Final = Enum(
     "X86APX Simulator AVXVNNI EnableBacktraces FeatureEnd",
     start=0,
 )
+TargetOS.__doc__ = "The operating systems, by Halide's names."
+TargetArch.__doc__ = "The architectures of processors, by Halide's names."
+TargetProcessorTune.__doc__ = "The processors to tune for, by Halide's names; not used."
+DeviceAPI.__doc__ = (
+    "The interfaces of devices; the Target's is used, whatever is given."
+)
+TargetFeature.__doc__ = "What a Target can have, by Halide's names."
 
 # The compiler's target of a feature.
 _DEVICES: Final = {"CUDA": "cuda", "OpenCL": "opencl"}

@@ -191,7 +191,12 @@ def _calls(made: Any, known: Sequence[Tensor], where: str) -> tuple[Packed, ...]
 def extern_primfunc(
     input_tensors: Sequence[Tensor], primfunc: Kernel, name: str | None = None
 ) -> Any:
-    """The outputs of a Kernel of the loop IR on tensors, which it reads in order."""
+    """The outputs of a Kernel of the loop IR on tensors: one Tensor, or a list if it has several.
+
+    input_tensors: for the kernel's inputs, in order, of their shapes and dtypes. primfunc: the
+    Kernel; its outputs give the shapes and dtypes of the results. name: in programs and errors.
+    Raises as `extern`.
+    """
     outputs = primfunc.outputs
     shapes = [b.shape for b in outputs]
     return extern(

@@ -28,7 +28,7 @@ Handle = Axis | Loop
 
 @dataclass(frozen=True, slots=True)
 class ThreadAxis:
-    """An axis to bind loops to."""
+    """An axis to bind loops to. tag: such as "threadIdx.x". name: for TVM's sake."""
 
     tag: str
     name: str = ""
@@ -53,7 +53,11 @@ def scope_of(name: Scope, line: Line) -> Scope:
 def thread_axis(
     domain: Any = None, tag: str | None = None, name: str = ""
 ) -> ThreadAxis:
-    """`thread_axis("threadIdx.x")`; an extent before it, as TVM takes one, is the loop's anyway."""
+    """An axis of a GPU's threads or blocks to bind a loop to: `thread_axis("threadIdx.x")`.
+
+    tag: "blockIdx.x", "threadIdx.y", "vthread", ...; alone, it may come first. domain: an extent,
+    as TVM takes one; it is not used, since the loop has one. name: for TVM's sake.
+    """
     return ThreadAxis(tag if tag is not None else str(domain), name)
 
 

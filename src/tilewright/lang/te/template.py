@@ -63,7 +63,7 @@ def template(name: str) -> Callable[[Callable[..., Program]], Template]:
 
 
 class Template:
-    """A function whose schedule has parameters."""
+    """A function whose schedule has parameters. name: under which `template` registered it."""
 
     def __init__(self, name: str, function: Callable[..., Program]) -> None:
         self.name = name

@@ -93,10 +93,12 @@ class Iterate(Fun):
     f: Fun
 
 
-class Zip(Fun): ...
+class Zip(Fun):
+    """Arrays of one length, as an array of tuples: `Zip(a, b)` has (a[i], b[i]) at i."""
 
 
-class Unzip(Fun): ...
+class Unzip(Fun):
+    """An array of tuples as a tuple of arrays: what undoes `Zip`."""
 
 
 class At(Fun):
@@ -107,7 +109,8 @@ class Split(Fun):
     size: Length
 
 
-class Join(Fun): ...
+class Join(Fun):
+    """An array of arrays, one after another: [n][m] elements become [n * m]; it undoes `Split`."""
 
 
 class Slide(Fun):
@@ -115,10 +118,12 @@ class Slide(Fun):
     step: Length
 
 
-class Transpose(Fun): ...
+class Transpose(Fun):
+    """An array of arrays with its two lengths exchanged: [n][m] elements become [m][n]."""
 
 
-class Concat(Fun): ...
+class Concat(Fun):
+    """Arrays one after another: lengths n and m become n + m."""
 
 
 class Take(Fun):
@@ -155,7 +160,8 @@ class Gather(Fun):
     index: Permutation
 
 
-class Filter(Fun): ...
+class Filter(Fun):
+    """Elements of an array at the places of another one: `Filter(x, ids)` has x[ids[i]] at i."""
 
 
 class Scatter(Fun):
@@ -166,7 +172,8 @@ class AsVector(Fun):
     width: int
 
 
-class AsScalar(Fun): ...
+class AsScalar(Fun):
+    """Vectors as their elements: n vectors of w lanes become n * w scalars; undoes `asVector`."""
 
 
 class Vectorize(Fun):

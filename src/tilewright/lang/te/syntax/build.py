@@ -36,7 +36,10 @@ from tilewright.lang.te.syntax.reduce import Reduction
 
 
 def var(name: str | None = None, dtype: Any = "int64") -> Var:
-    """A size that is known when a built function is called."""
+    """A size that is known when a built function is called.
+
+    name: in programs and errors; n, n_1, ... by default. dtype: of integers, else InputError.
+    """
     label = name_of("n", name)
     of = dtype_of(dtype)
     if not of.is_int:
@@ -47,7 +50,12 @@ def var(name: str | None = None, dtype: Any = "int64") -> Var:
 
 
 def placeholder(shape: Any, dtype: Any = "float32", name: str | None = None) -> Tensor:
-    """A tensor passed by the caller. Raises InputError for an invalid shape."""
+    """A tensor passed by the caller.
+
+    shape: an integer or size made by `var` per dimension, or one alone. dtype: a name, such as
+    "float32", or a NumPy dtype. name: in programs and errors. Raises InputError for an invalid
+    shape and an unknown dtype.
+    """
     label = name_of("placeholder", name)
     tensor = Tensor(label, shape_of(shape, label), dtype_of(dtype))
     tensor.op = Placeholder(tensor)

@@ -83,7 +83,7 @@ def cast(value: Expr, dtype: Any) -> Expr:
 
 
 def bitcast(value: Expr, dtype: Any) -> Expr:
-    """The same bits as another dtype of the same width."""
+    """The bits of `value` as another dtype of the same width: a float as an integer, or back."""
     return Bitcast(as_value(value), dtype_of(dtype))
 
 

@@ -135,7 +135,12 @@ class ProgramNames:
 def computation(
     op: Compute, scope: ProgramNames | None = None, name: str | None = None
 ) -> Computation:
-    """The Computation of one operation. Raises InputError where an access leaves its tensor."""
+    """The Computation of one operation, to be printed in other notations.
+
+    op: `tensor.op` of a `compute`. scope: the buffers and sizes of a program that it is part of.
+    name: of the Computation; the operation's by default. Raises InputError where an access leaves
+    its tensor.
+    """
     scope = scope or ProgramNames()
     dims, env = _dims(op, scope)
     return _checked(op, dims, env, scope, name or op.name, ())
