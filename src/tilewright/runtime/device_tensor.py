@@ -16,14 +16,6 @@ from tilewright.runtime.model import Tensor
 _CPU: Final = (dlpack.CPU, 0)
 
 
-class SharingQueue(Queue, Protocol):
-    """A queue of a device that shares its memory."""
-
-    def finish(self) -> None:
-        """Wait for all commands. Raises ExecutionError if one failed."""
-        ...
-
-
 @runtime_checkable
 class SharingDevice(Device, Protocol):
     """A device that shares memory with other libraries.
