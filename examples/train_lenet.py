@@ -66,7 +66,7 @@ def accuracy(model, images, labels):
 def train(epochs=15, seed=0, precision=None):
     """Losses of all steps, and the accuracy on the last 360 digits.
 
-    precision: "bfloat16" for products of bfloat16.
+    precision: "bfloat16" or "float16" for products of that type.
     """
     rng = np.random.default_rng(seed)
     images, labels = digits(rng)

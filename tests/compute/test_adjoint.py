@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from tilewright.base.dtypes import float16, float32, float64, int64
+from tilewright.base.dtypes import float16, float32, float64, int32, int64
 from tilewright.base.errors import UnsupportedError
 from tilewright.compute.adjoint import ScatterAdd, adjoint
 from tilewright.compute.build import cast, map_, reduce_
 from tilewright.compute.interp import evaluate
-from tilewright.compute.nodes import PS
-from tilewright.expr.nodes import Buffer, Select, call, const
+from tilewright.compute.nodes import CC, PS, Computation, Dim, Output
+from tilewright.expr.nodes import INDEX, Buffer, Select, Var, call, const
 
 
 def buffer(name, *shape, dtype=float64):
@@ -272,3 +272,41 @@ def test_factors_that_are_not_asked_for_need_no_derivative():
     assert adjoint([step], {y: g}, {x: dx})
     with pytest.raises(UnsupportedError, match="lgamma"):
         adjoint([step], {y: g}, {w: dw})
+
+
+def test_whole_numbers_pass_nothing_back():
+    """y[i] = x[i] * n[i] with a whole n: how it was made needs no derivative."""
+    x, y, n = buffer("x", 3), buffer("y", 3), buffer("n", 3, dtype=int32)
+    steps = [
+        map_("whole", n, lambda i: cast(call("lgamma", x[i]), int32)),
+        map_("y", y, lambda i: x[i] * cast(n[i], float64)),
+    ]
+    arrays = {x: np.array([4.25, 5.5, 6.75])}
+    [dx] = flowing(steps, arrays, np.array([1.0, 10.0, 100.0]))
+    np.testing.assert_array_equal(dx, [2, 30, 600])
+
+
+def test_a_scatters_factors_that_are_not_asked_for_need_no_derivative():
+    x, w, y = buffer("x", 5), buffer("w", 3), buffer("y", 3)
+    n = Buffer("n", (3,), int64)
+    step = map_("read", y, lambda i: x[n[i]] * call("lgamma", w[i]))
+    g, dw, dg = (buffer(b, 3) for b in ("g", "dw", "dg"))
+    dx, h = buffer("dx", 5), buffer("h", 5)
+    scatter = adjoint([step], {y: g}, {x: dx})
+    assert adjoint(scatter, {dx: h}, {g: dg})
+    with pytest.raises(UnsupportedError, match="lgamma"):
+        adjoint(scatter, {dx: h}, {w: dw})
+
+
+@pytest.mark.parametrize("n", range(2))
+def test_of_two_results_only_one_may_have_a_flow(n):
+    """A step writes 2 x[i] and x[i]^2."""
+    x, y, z, g, dx = (buffer(b, 3) for b in ("x", "y", "z", "g", "dx"))
+    d = Dim(Var("i", INDEX), 3, CC)
+    read = x[d.var]
+    outputs = (Output(y, (d.var,), read * 2.0), Output(z, (d.var,), read * read))
+    step = Computation("both", (d,), outputs, None)
+    found = adjoint([step], {(y, z)[n]: g}, {x: dx})
+    arrays = {x: np.array([1.0, 2, 3]), g: np.array([1.0, 10, 100])}
+    want = ([2, 20, 200], [2, 40, 600])[n]
+    np.testing.assert_array_equal(evaluate(found, arrays)[dx], want)

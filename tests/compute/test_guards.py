@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tilewright.base.dtypes import DType, bool_, float32, int8, int64
@@ -12,7 +14,9 @@ from tilewright.compute.guards import (
     read_or_constant,
     read_or_zero,
 )
-from tilewright.expr.nodes import INDEX, Buffer, Expr, Select, Var, const
+from tilewright.expr.bounds import less_than
+from tilewright.expr.interp import evaluate
+from tilewright.expr.nodes import INDEX, Buffer, Expr, Lt, Select, Var, const
 from tilewright.expr.simplify import simplify
 
 X, PLACES = Buffer("x", (4, 6), float32), Buffer("p", (9,), int64)
@@ -120,3 +124,44 @@ def test_a_tensor_without_elements_is_never_read() -> None:
     x = Buffer("x", (0,), float32)
     e = guarded(x[K], RANGES)
     assert read_or_zero(e, RANGES) is x[K] and inside(x[K], RANGES)
+
+
+N = Var("n", INDEX)
+
+
+def below(extent: Expr) -> dict[Any, Any]:
+    """Ranges of n from 1 to 12, and of i from 0 to below an extent."""
+    return {N: (1, 12), K: (0, None), **less_than(K, extent)}
+
+
+# The extent of i, the size of a tensor, what is read of it, and whether that is always below it.
+STRIDED: dict[str, tuple[Expr, Expr, Expr, bool]] = {
+    "every second": ((N + 1) // 2, N, K * 2, True),
+    "every third": ((N + 2) // 3, N, K * 3, True),
+    "every third from 1": ((N + 1) // 3, N, K * 3 + 1, True),
+    "half of a size": (N // 2, N, K * 2 + 1, True),
+    "one more": ((N + 1) // 2, N, K * 2 + 1, False),
+    "too many": ((N + 2) // 2, N, K * 2, False),
+    "another step": ((N + 2) // 3, N, K * 4, False),
+    "a step that does not divide": ((N + 1) // 2, N, K * 3, False),
+    "another size": ((N + 5) // 3, N, K * 3, False),
+    "a larger multiple": (N, N, K * 2, False),
+    "twice as much": ((N + 1) // 2, N * 2, K * 4, True),
+    "twice as much and more": ((N + 1) // 2, N * 2, K * 4 + 2, False),
+    "backwards": (N, N, N * 2 - K - 2, False),
+    "less a multiple": (N, N, K + N - (N + 1) // 2 * 2 + 1, False),
+}
+
+
+@pytest.mark.parametrize("name", STRIDED)
+def test_what_a_step_reads_of_a_tensor_of_any_size(name: str) -> None:
+    """A condition may be left out where counting finds that it always holds, and only there."""
+    extent, size, index, always = STRIDED[name]
+    counted = [
+        evaluate(index < size, {K: i, N: n})
+        for n in range(1, 13)
+        for i in range(int(evaluate(extent, {N: n})))
+    ]
+    assert all(counted) == always
+    found = inside(Buffer("t", (size,), float32)[index], below(extent))
+    assert any(isinstance(c, Lt) for c in found) == (not always)

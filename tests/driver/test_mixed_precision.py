@@ -1,4 +1,4 @@
-"""Training with products of bfloat16: what is rounded and what is not."""
+"""Training with products of bfloat16 or float16: what is rounded and what is not."""
 
 import ml_dtypes
 import numpy as np
@@ -9,7 +9,7 @@ from onnx import numpy_helper
 import tilewright as tw
 from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.frontends.onnx.load import load
-from tilewright.graph.rules.mixed_precision import in_bfloat16
+from tilewright.graph.rules.mixed_precision import with_rounded_products
 
 RNG = np.random.default_rng(6)
 
@@ -25,25 +25,33 @@ def drawn(*shape, dtype=np.float32):
     return RNG.standard_normal(shape).astype(dtype)
 
 
-def rounded(a):
-    return a.astype(ml_dtypes.bfloat16).astype(np.float64)
+LOWER = {"bfloat16": ml_dtypes.bfloat16, "float16": np.float16}
+by_precision = pytest.mark.parametrize("precision", LOWER)
 
 
-def test_operands_are_rounded_and_sums_and_parameters_are_not():
-    """One product and the mean of its squares: by hand."""
+def rounded(a, precision="bfloat16"):
+    return a.astype(LOWER[precision]).astype(np.float64)
+
+
+@by_precision
+def test_operands_are_rounded_and_sums_and_parameters_are_not(precision):
+    """One product and the mean of its squares: by hand. The scale of float16 is exact."""
     w, x = drawn(40, 3), drawn(6, 40)
     source = model("(float[6, 40] x) => (float[6, 3] y) { y = MatMul(x, w) }", w=w)
+    scale = {"loss_scale": tw.optim.LossScale(256)} if precision == "float16" else {}
     step = tw.compile_training_step(
-        source, "mean_squared_error", tw.optim.SGD(0.5), precision="bfloat16"
+        source, "mean_squared_error", tw.optim.SGD(0.5), precision=precision, **scale
     )
     target = drawn(6, 3)
-    y = rounded(x) @ rounded(w)
+    y = rounded(x, precision) @ rounded(w, precision)
     loss = step.step(x, target)
     assert loss == pytest.approx(np.mean((y - target) ** 2), rel=1e-6)
     flow = (2 * (y - target) / y.size).astype(np.float32)
     found = step.parameters["w"]
     assert found.dtype == np.float32
-    wanted = w - 0.5 * (rounded(x).T @ rounded(flow))
+    by = 256 if scale else 1
+    flow = rounded(by * flow, precision) / by
+    wanted = w - 0.5 * (rounded(x, precision).T @ flow)
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
 
 
@@ -58,15 +66,16 @@ PRODUCTS = {
 }
 
 
+@by_precision
 @pytest.mark.parametrize("name", PRODUCTS)
-def test_each_product_is_that_of_rounded_operands(name):
+def test_each_product_is_that_of_rounded_operands(name, precision):
     graph = load(model(PRODUCTS[name]))
     feeds = [drawn(*v.extents) for v in graph.inputs]
     lower = [
-        a if v.name == "c" else rounded(a).astype(np.float32)
+        a if v.name == "c" else rounded(a, precision).astype(np.float32)
         for v, a in zip(graph.inputs, feeds, strict=True)
     ]
-    got = tw.compile(in_bfloat16(graph))(*feeds)
+    got = tw.compile(with_rounded_products(graph, precision))(*feeds)
     np.testing.assert_allclose(got, tw.compile(graph)(*lower), rtol=1e-5, atol=1e-6)
     assert not np.allclose(got, tw.compile(graph)(*feeds), rtol=1e-5, atol=1e-6)
 
@@ -85,9 +94,9 @@ LSTM = (
     "(float[3, 1, 4] x) => (float[3, 1, 1, 2] y) { y = LSTM<hidden_size = 2>(x, w, r) }"
 )
 REFUSED = {
-    "float16": (
+    "eight bits of fraction on a GPU": (
         model("(float[3, 4] x) => (float[3, 2] y) { y = MatMul(x, w) }", w=drawn(4, 2)),
-        {"precision": "float16"}, UnsupportedError, "underflow in float16",
+        {"precision": "tf32", "target": "cuda"}, UnsupportedError, "precision='tf32'",
     ),
     "exact": (
         model("(float[3, 4] x) => (float[3, 2] y) { y = MatMul(x, w) }", w=drawn(4, 2)),

@@ -20,6 +20,7 @@ from tilewright.expr.nodes import (
     And,
     Const,
     Expr,
+    FloorDiv,
     Le,
     Load,
     Lt,
@@ -74,8 +75,11 @@ def read_or_zero(e: Expr, ranges: Ranges) -> Load | None:
 
 
 def _holds(condition: Expr, ranges: Ranges) -> bool:
-    """Whether a simplified condition always holds: `i < n`, too, if the ranges say so of a part of
-    the sum `i - n`, such as that a dimension is less than its extent."""
+    """Whether a simplified condition always holds: `i < n`, too, if the ranges say so of some sums,
+    such as that a dimension is less than its extent:
+
+        form < 0    where form = t * part + rest, part <= most, t * most + rest < 0, and t > 0
+    """
     if isinstance(condition, Const):
         return bool(condition.value)
     if not isinstance(condition, Lt):
@@ -83,12 +87,31 @@ def _holds(condition: Expr, ranges: Ranges) -> bool:
     form = affine(condition.lhs) - affine(condition.rhs)
     known: Mapping[Any, tuple[int | None, int | None]] = ranges
     for part, (_, most) in known.items():
-        if not isinstance(part, frozenset) or not part <= {*form.terms}:
+        if not isinstance(part, frozenset) or most is None:
             continue
-        rest = bounds(to_expr(form - Affine(tuple(part), 0)), ranges)[1]
-        if rest is not None and most is not None and rest + most < 0:
-            return True
+        for times in _multiples(part, form):
+            rest = _without_division(form - Affine(tuple(part), 0).scaled(times))
+            highest = bounds(to_expr(rest), ranges)[1]
+            if highest is not None and highest + times * most < 0:
+                return True
     return False
+
+
+def _multiples(part: frozenset[tuple[Expr, int]], form: Affine) -> set[int]:
+    """How often `part` may be in `form`: as often as one of its terms is, if that is positive."""
+    factors = dict(form.terms)
+    pairs = [(factors.get(atom, 0), c) for atom, c in part]
+    return {f // c for f, c in pairs if f % c == 0 and f // c > 0}
+
+
+def _without_division(form: Affine) -> Affine:
+    """A sum that is no less: `c * (e // c)`, also times a positive number, is at most `e`."""
+    for atom, factor in form.terms:
+        match atom:
+            case FloorDiv(e, Const(c)) if 0 < c <= factor and factor % c == 0:
+                most = affine(e).scaled(factor // c)
+                form = form - Affine(((atom, factor),), 0) + most
+    return form
 
 
 def read_or_constant(e: Expr, ranges: Ranges) -> Const | None:

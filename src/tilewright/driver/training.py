@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -24,6 +24,7 @@ from tilewright.driver.compilation import onnx_fallback
 from tilewright.driver.compile import compile
 from tilewright.driver.compile_lock import exclusive
 from tilewright.driver.options import Options
+from tilewright.graph.loss_scale import LossScale, all_finite, scaled_loss, unscaled
 from tilewright.graph.losses import LOSSES, Loss, check_classes, classes_of, target_of
 from tilewright.graph.nodes import Graph, Value
 from tilewright.graph.ops.fragment import Fragment
@@ -42,7 +43,10 @@ from tilewright.graph.passes.rematerialize import rematerialize
 from tilewright.graph.renaming import name_outputs
 from tilewright.graph.rules.conv_product import CONV_PRODUCT
 from tilewright.graph.rules.driver import rewrite
-from tilewright.graph.rules.mixed_precision import check_precision, in_bfloat16
+from tilewright.graph.rules.mixed_precision import (
+    check_precision,
+    with_rounded_products,
+)
 from tilewright.runtime.inputs import convert
 from tilewright.runtime.model import Tensor
 
@@ -50,7 +54,10 @@ if TYPE_CHECKING:
     from tilewright.driver.keywords import CompileOptions
 
 Array = np.ndarray[Any, Any]
-_STEP = "step"  # in a saved file: the number of steps taken
+# In a saved file: the number of steps taken, the scale, and the steps since that changed.
+_STEP = "step"
+_SCALE = "loss_scale"
+_GOOD = "loss_scale.steps"
 
 
 def compile_training_step(
@@ -62,6 +69,7 @@ def compile_training_step(
     parameters: Sequence[str] | str | None = None,
     dims: Mapping[str, int] | None = None,
     remat: bool | int = False,
+    loss_scale: LossScale | None = None,
     **options: Unpack[CompileOptions],
 ) -> TrainingStep:
     """Compile a step that trains a model on one batch.
@@ -73,8 +81,10 @@ def compile_training_step(
     SGD(0.01). parameters: the names of those to train; by default all weights. remat: recompute
     cheap results for the derivatives instead of keeping them: True, if it saves memory; a number,
     until at most so many bytes of results are live at once. The losses are the same. precision:
-    "bfloat16" rounds the operands of products to it and sums in float32; everything else, such as
-    parameters and states, stays in float32.
+    "bfloat16" or "float16" rounds the operands of products to it and sums in float32; everything
+    else, such as parameters and states, stays in float32. loss_scale: how the scale of the loss
+    changes, `tw.optim.LossScale`, by default with "float16"; a step whose gradients are not finite
+    then changes nothing but the scale.
 
     Raises InputError for a loss that is not a scalar, and for a parameter that does not exist or
     that the loss does not depend on; UnsupportedError for an operator without a derivative. As in
@@ -87,6 +97,7 @@ def compile_training_step(
             f"the optimizer is {rule!r}",
             hint="give one of tw.optim: tw.optim.Adam(0.001)",
         )
+    scaling = _scaling(loss_scale, chosen)
     if parameters is not None:
         names = [parameters] if isinstance(parameters, str) else parameters
         parameters = list(dict.fromkeys(names))
@@ -102,11 +113,25 @@ def compile_training_step(
             graph = rewrite(graph, [CONV_PRODUCT])
         if chosen.precision is not None:
             check_precision(graph, chosen.precision)
-        graph, layout = _with_update(graph, loss, rule, list(source.arrays), remat)
+        names = list(source.arrays)
+        scaled = scaling is not None
+        graph, layout = _with_update(graph, loss, rule, names, remat, scaled)
         if chosen.precision is not None:
-            graph = in_bfloat16(graph)
+            graph = with_rounded_products(graph, chosen.precision)
     run = compile(graph, **options)
-    return TrainingStep(run, source, rule, layout)
+    return TrainingStep(run, source, rule, layout, scaling)
+
+
+def _scaling(loss_scale: LossScale | None, options: Options) -> LossScale | None:
+    """How the loss is scaled: as asked, or as PyTorch does it for float16."""
+    if loss_scale is None:
+        return LossScale() if options.precision == "float16" else None
+    if not isinstance(loss_scale, LossScale):
+        raise InputError(
+            f"loss_scale is {loss_scale!r}",
+            hint="give a tw.optim.LossScale: tw.optim.LossScale(initial=1024)",
+        )
+    return loss_scale
 
 
 @dataclass(frozen=True)
@@ -174,11 +199,13 @@ def _with_update(
     rule: Optimizer,
     names: Sequence[str],
     remat: bool | int = False,
+    scaled: bool = False,
 ) -> tuple[Graph, _Layout]:
     """The graph of a whole step.
 
     Its inputs are data, parameters, states and factors; its outputs are the loss and the new
-    parameters and states.
+    parameters and states. scaled: the last factor is the loss's scale, and the last output says
+    whether all gradients are finite.
     """
     f = Fragment("training", graph.constants)
     data = [v for v in graph.inputs if v.name not in names]
@@ -189,44 +216,66 @@ def _with_update(
             "the model has no parameters to train",
             hint="its weights must be initializers, or name some: parameters=[...]",
         )
-    loss_steps = extended(graph, f, (*graph.outputs, y))
+    scale = Value("training.scale", float32, ())
+    derived_from = scaled_loss(f, y, scale) if scaled else y
+    loss_steps = extended(graph, f, (*graph.outputs, y, derived_from))
     back = Fragment("gradient", loss_steps.constants)
-    flows = differentiate(loss_steps, y, wanted, back)
+    flows = differentiate(loss_steps, derived_from, wanted, back)
     rate = Value("training.rate", float32, ())
     factors = [
         Value(f"training.factor{n}", float32, ()) for n in range(len(rule.factors(1)))
     ]
+    update = Fragment("update", loss_steps.constants)
+    checks = []
+    if scaled:
+        flows = unscaled(update, flows, scale)
+        checks = [all_finite(update, flows)]
+    pairs = zip(wanted, flows, strict=True)
+    states, new = _updates(update, rule, pairs, [rate, *factors])
+    inputs = (*data, *wanted, *states, rate, *factors, *([scale] if scaled else []))
+    whole = replace(loss_steps, inputs=inputs)
+    back.operations = as_ready(back.operations, update.operations)
+    back.constants |= update.constants
+    whole = extended(whole, back, (y, *new, *checks))
+    if remat:
+        derived = set(back.operations)
+        forward = sum(op not in derived for op in whole.operations)
+        whole = rematerialize(whole, forward, None if remat is True else remat)
+    labels = ["loss", *(f"new.{v.name}" for v in (*wanted, *states))]
+    labels += ["training.finite"] * scaled
+    whole = name_outputs(whole, labels)
+    return whole, _Layout(tuple(data), tuple(wanted), rule.states, classes)
+
+
+def _updates(
+    f: Fragment,
+    rule: Optimizer,
+    pairs: Iterable[tuple[Value, Value]],
+    factors: Sequence[Value],
+) -> tuple[list[Value], list[Value]]:
+    """The optimizer's states before a step, and all parameters after it, then all states.
+
+    pairs: each parameter and its gradient. factors: the rate first.
+    """
     states: list[Value] = []
     new: list[Value] = []
     kept: list[Value] = []
-    update = Fragment("update", loss_steps.constants)
-    for p, g in zip(wanted, flows, strict=True):
+    for p, g in pairs:
         own = [
             Value(f"training.{p.name}.state{n}", p.dtype, p.shape)
             for n in range(rule.states)
         ]
-        scalars = [rate, *factors]
+        scalars = factors
         if p.dtype is not float32:
-            scalars = [update.op("CastLike", s, p) for s in scalars]
-        terms = [[update.term(v) for v in values] for values in ((p, g), own, scalars)]
+            scalars = [f.op("CastLike", s, p) for s in factors]
+        terms = [[f.term(v) for v in values] for values in ((p, g), own, scalars)]
         (value, gradient), before, (by, *corrections) = terms
         step = ParameterUpdate(value, gradient, before, by, corrections)
         found = [term.value for term in rule.update(step)]
         states += own
         new.append(found[0])
         kept += found[1:]
-    inputs = (*data, *wanted, *states, rate, *factors)
-    whole = replace(loss_steps, inputs=inputs)
-    back.operations = as_ready(back.operations, update.operations)
-    back.constants |= update.constants
-    whole = extended(whole, back, (y, *new, *kept))
-    if remat:
-        derived = set(back.operations)
-        forward = sum(op not in derived for op in whole.operations)
-        whole = rematerialize(whole, forward, None if remat is True else remat)
-    labels = ["loss", *(f"new.{v.name}" for v in (*wanted, *states))]
-    whole = name_outputs(whole, labels)
-    return whole, _Layout(tuple(data), tuple(wanted), rule.states, classes)
+    return states, [*new, *kept]
 
 
 def _with_loss(
@@ -267,7 +316,8 @@ def _with_loss(
 class TrainingStep:
     """A model in training: `step(x, target)` takes one step and returns the loss before it.
 
-    learning_rate: may be changed between steps. steps: the number of steps taken.
+    learning_rate: may be changed between steps. steps: the number of steps taken. loss_scale: the
+    present scale of the loss; None if it has none.
     """
 
     def __init__(
@@ -276,6 +326,7 @@ class TrainingStep:
         source: _Source,
         rule: Optimizer,
         layout: _Layout,
+        scaling: LossScale | None = None,
     ) -> None:
         self._run = run
         self._source = source
@@ -283,6 +334,9 @@ class TrainingStep:
         self._layout = layout
         self.learning_rate = rule.learning_rate
         self.steps = 0
+        self._scaling = scaling
+        self.loss_scale = None if scaling is None else scaling.initial
+        self._good = 0  # steps with finite gradients since the scale changed
         first = [_own(source.arrays[v.name]) for v in layout.parameters]
         zeros = [np.zeros_like(a) for a in first for _ in range(layout.states)]
         self._now = [*first, *zeros]
@@ -295,19 +349,31 @@ class TrainingStep:
     def step(self, *batch: Any, **named: Any) -> float:
         """Train on one batch, given in the order of `inputs` or by name, and return its loss.
 
-        Raises InputError, without taking a step, for a batch of another shape or type, and for a
-        target of cross entropy that is not a class.
+        With a `loss_scale`, infinite or NaN gradients change the scale and nothing else. Raises
+        InputError, without taking a step, for a batch of another shape or type, and for a target of
+        cross entropy that is not a class; ExecutionError if gradients are not finite at any scale.
         """
         data = self._in_order(batch, named)
         if self._layout.classes is not None:
             data = [convert(a, t) for a, t in zip(data, self._tensors, strict=True)]
             check_classes(data[-1], self._layout.classes)
-        factors = (self.learning_rate, *self._rule.factors(self.steps + 1))
+        factors = [self.learning_rate, *self._rule.factors(self.steps + 1)]
+        if self.loss_scale is not None:
+            factors.append(self.loss_scale)
         scalars = [np.float32(x) for x in factors]
-        loss, *_ = self._run(*data, *self._now, *scalars, out=[None, *self._next])
-        self._now, self._next = self._next, self._now
-        self.steps += 1
+        into = [None, *self._next, *([None] if self._scaling else [])]
+        loss, *found = self._run(*data, *self._now, *scalars, out=into)
+        if self._scaling is None or self._rescaled(self._scaling, bool(found[-1])):
+            self._now, self._next = self._next, self._now
+            self.steps += 1
         return float(loss.item())
+
+    def _rescaled(self, scaling: LossScale, finite: bool) -> bool:
+        """Note whether the gradients of a step were finite, and return it."""
+        assert self.loss_scale is not None
+        now = scaling.after(self.loss_scale, self._good, finite)
+        self.loss_scale, self._good = now
+        return finite
 
     def _in_order(self, batch: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
         names = self.inputs
@@ -347,14 +413,14 @@ class TrainingStep:
         target = Path(path)
         part = target.with_name(f".{target.name}.part")
         with part.open("wb") as file:
-            np.savez(file, **{_STEP: np.array(self.steps)}, **arrays)  # type: ignore[arg-type]
+            np.savez(file, **self._counts(), **arrays)  # type: ignore[arg-type]
         os.replace(part, target)
 
     def restore(self, path: str | Path) -> None:
         """Continue from a file of `save`. Raises ModelError for a file of another model."""
         saved = _read_arrays(path)
-        steps = np.zeros((), np.int64)
-        wanted = {_STEP: steps, **dict(zip(self._names(), self._now, strict=True))}
+        counts = self._counts()
+        wanted = {**counts, **dict(zip(self._names(), self._now, strict=True))}
         for name, a in wanted.items():
             b = saved.get(name)
             if b is None or (b.shape, b.dtype) != (a.shape, a.dtype):
@@ -365,7 +431,17 @@ class TrainingStep:
                 )
         for name, a in wanted.items():
             a[...] = saved[name]
-        self.steps = int(steps)
+        self.steps = int(counts[_STEP])
+        if self._scaling is not None:
+            self.loss_scale, self._good = float(counts[_SCALE]), int(counts[_GOOD])
+
+    def _counts(self) -> dict[str, Array]:
+        """What a file holds beside parameters and states."""
+        found = {_STEP: np.array(self.steps, np.int64)}
+        if self.loss_scale is not None:
+            found[_SCALE] = np.array(self.loss_scale, np.float64)
+            found[_GOOD] = np.array(self._good, np.int64)
+        return found
 
     def _names(self) -> list[str]:
         own = [v.name for v in self._layout.parameters]

@@ -20,6 +20,7 @@ import numpy as np
 
 from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import InputError
+from tilewright.graph.loss_scale import LossScale as LossScale  # of `tw.optim`, too
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.terms import TensorTerm
 

@@ -462,10 +462,16 @@ def test_biases_are_corrected_for_data_of_any_shape(shapes):
     (layer,) = model.layers
     lost = drawn(0, 12, 4) - model.weights[layer.op].real
     rows = np.concatenate([s["x"].reshape(-1, 12) for s in samples])
-    (add,) = (op for op in model.graph.operations if op.op_type == "Add")
-    (bias,) = (v for v in add.inputs if v in model.graph.constants)
     want = drawn(1, 4) + (rows @ lost).mean(0)
-    np.testing.assert_allclose(model.graph.constants[bias], want, atol=1e-5)
+    np.testing.assert_allclose(bias_of(model.quantized()), want, atol=1e-5)
+    np.testing.assert_array_equal(bias_of(model.quantized([layer.name])), drawn(1, 4))
+
+
+def bias_of(graph):
+    """The constant that the graph's only Add adds."""
+    (add,) = (op for op in graph.operations if op.op_type == "Add")
+    (bias,) = (v for v in add.inputs if v in graph.constants)
+    return graph.constants[bias]
 
 
 def test_what_beta_would_scale_gets_no_bias():

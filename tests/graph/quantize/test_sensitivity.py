@@ -58,12 +58,12 @@ def test_the_fragile_layer_alone_is_kept():
         (None, QuantizationRecipe(), 2),  # observed, and in bytes
         (0.9, QuantizationRecipe(), 4),  # with switches, and with a layer in floats
         (None, QuantizationRecipe(equalize=True), 3),  # the float model is another one
-        (None, QuantizationRecipe(correct_bias=True), 3),
-        (0.9, QuantizationRecipe(correct_bias=True), 5),
+        (None, QuantizationRecipe(correct_bias=True), 2),
+        (0.9, QuantizationRecipe(correct_bias=True), 4),
     ],
 )
 def test_the_observed_model_is_the_float_model(max_drop, recipe, count):
-    """It is compiled once, unless factors are moved or biases corrected in what is measured."""
+    """It is compiled once, unless factors are moved in what is measured."""
     compiled = []
 
     def runner(graph):
@@ -81,7 +81,7 @@ def test_the_observed_model_is_the_float_model(max_drop, recipe, count):
 
 @pytest.mark.parametrize("max_drop", [None, 1.0])
 def test_agreement_is_that_with_the_model_as_given(max_drop):
-    """And not with a float model whose biases are corrected."""
+    """Whose biases are not corrected."""
     graph = graph_of(
         "a = Gemm(x, w0, b) ar = Relu(a) y = MatMul(ar, w1)",
         "float[6, 16] x) => (float[6, 5] y",
@@ -201,3 +201,66 @@ def test_the_face():
 @pytest.mark.parametrize(("rows", "said"), [(1, "of 1 row,"), (1200, "of 1,200 rows,")])
 def test_an_agreement_counts_its_rows(rows, said):
     assert said in str(Agreement(1.0, 0.5, rows))
+
+
+BIASES = {
+    "Conv": ("a = Conv(x, w, b) ar = Relu(a) y = Conv(ar, v)", "2, 3, 6, 6"),
+    "Gemm": ("a = Gemm(x, w, b) ar = Relu(a) y = Gemm(ar, v)", "6, 12"),
+    "MatMul": (
+        "m = MatMul(x, w) a = Add(m, b) ar = Relu(a) n = MatMul(ar, v) y = Add(n, c)",
+        "6, 12",
+    ),
+}
+
+
+def with_biases(kind):
+    """Two layers; the second Conv or Gemm has no bias of its own."""
+    nodes, shape = BIASES[kind]
+    taps = (3, 3) if kind == "Conv" else ()
+    shapes = [(4, 3, *taps), (5, 4, *taps)] if taps else [(12, 4), (4, 5)]
+    w, v = (drawn(n, *s, scale=0.3) for n, s in enumerate(shapes))
+    w.reshape(-1)[0] = v.reshape(-1)[0] = 9  # so that the others are rounded coarsely
+    more = {"c": drawn(4, 5)} if kind == "MatMul" else {}
+    out = "2, 5, 2, 2" if taps else "6, 5"
+    signature = f"float[{shape}] x) => (float[{out}] y"
+    return graph_of(nodes, signature, w=w, v=v, b=drawn(3, 4), **more)
+
+
+@pytest.mark.parametrize("kind", BIASES)
+def test_a_layer_in_floats_has_the_float_models_bias(kind):
+    """Kept by request, by name or by its loss: with all layers so, the model is as given."""
+    graph = with_biases(kind)
+    samples = samples_for(graph, 12)
+    model = made(graph, samples, correct_bias=True)
+    first, second = model.layers
+    names = [first.name, second.name]
+    (real,) = RUNNER(graph)(samples[0]).values()
+    recipe = QuantizationRecipe(correct_bias=True)
+    strict = quantize(graph, samples, recipe, RUNNER, max_drop=0.0)
+    asked = quantize(graph, samples, recipe, RUNNER, keep=names)
+    for found in (model.quantized(names), strict.graph, asked.graph):
+        (ours,) = RUNNER(found)(samples[0]).values()
+        assert (ours == real).all()
+    both, one = model.quantized(), model.quantized([first.name])
+    plain = made(graph, samples).quantized([first.name])
+    results = [next(iter(RUNNER(g)(samples[0]).values())) for g in (both, one, plain)]
+    assert not np.array_equal(results[0], results[1])
+    assert not np.array_equal(results[1], results[2])  # the second is corrected
+
+
+@pytest.mark.parametrize("kind", BIASES)
+def test_switches_choose_biases_too(kind):
+    """The trial with some layers in bytes is the model that would be written."""
+    graph = with_biases(kind)
+    samples = samples_for(graph)
+    model = made(graph, samples, correct_bias=True)
+    trial, switches = switched(model)
+    verify(trial)
+    run = RUNNER(trial)
+    for kept in ([], *([n] for n in switches), list(switches)):
+        state = {v.name: np.array(n not in kept) for n, v in switches.items()}
+        (tried,) = run({**samples[0], **state}).values()
+        (written,) = RUNNER(model.quantized(kept))(samples[0]).values()
+        np.testing.assert_allclose(tried, written, atol=2e-2)
+        if len(kept) == len(switches):
+            assert (tried == written).all()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +19,16 @@ from tilewright.graph.interp import run_on
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.quantize.affine import Weights
 from tilewright.graph.quantize.layers import Layer
-from tilewright.graph.quantize.migrate import Slot, edited
+from tilewright.graph.quantize.migrate import Slot
 
 Array = NDArray[Any]
+
+
+class CorrectedBias(NamedTuple):
+    """What a layer's bias is where its weights are rounded. slot: the operand."""
+
+    slot: Slot
+    array: Array
 
 
 def corrected(
@@ -30,13 +37,13 @@ def corrected(
     weights: Mapping[Operation, Weights],
     means: Mapping[Value, Sequence[tuple[Array, int]]],
     fallback: FallbackProvider | None,
-) -> tuple[Graph, dict[str, str]]:
-    """The graph with corrected biases, and the layers without a bias, with the reason.
+) -> tuple[dict[Operation, CorrectedBias], dict[str, str]]:
+    """Corrected biases by layer, and the layers without a bias, with the reason.
 
     means: of the layers' data over the samples, with a first axis of 1, and their counts; one for
     each shape of the data.
     """
-    edits: dict[Slot, Array] = {}
+    found: dict[Operation, CorrectedBias] = {}
     left: dict[str, str] = {}
     for op, layer in layers.items():
         place = bias_slot(graph, layer)
@@ -47,8 +54,9 @@ def corrected(
         shift = _shift(graph, layer, weights[op], means[layer.data], fallback)
         v = owner.inputs[n] if n < len(owner.inputs) else None
         old = 0.0 if v is None else graph.constants[v]
-        edits[place] = np.asarray(old + shift)
-    return edited(graph, edits), left
+        array = np.asarray(old + shift).astype(np.float32)
+        found[op] = CorrectedBias(place, array)
+    return found, left
 
 
 def bias_slot(

@@ -20,6 +20,7 @@ from tilewright.base.names import fresh
 from tilewright.graph.nodes import Graph, Operation, Value, constant
 from tilewright.graph.quantize.affine import AffineQuantization, Weights
 from tilewright.graph.quantize.layers import Layer
+from tilewright.graph.quantize.migrate import Slot
 from tilewright.graph.quantize.places import QuantizedPlaces
 from tilewright.graph.renaming import names_in
 
@@ -59,6 +60,17 @@ class QdqWriter:
         v = constant(self.name(stem), a)
         self.constants[v] = a
         return v
+
+    def bias(
+        self,
+        op: Operation,
+        n: int,
+        array: Array,
+    ) -> Value:
+        """Add a corrected bias: operand n of an operation, which may have had none."""
+        old = op.inputs[n] if n < len(op.inputs) else None
+        stem = f"{op.label}/bias" if old is None else old.name
+        return self.constant(f"{stem}/corrected", array)
 
     def op(
         self, op_type: str, stem: str, like: Value, *inputs: Value, **more: Any
@@ -111,14 +123,18 @@ def write_qdq(
     places: QuantizedPlaces,
     affine: Mapping[Value, AffineQuantization],
     weights: Mapping[Operation, Weights],
+    biases: Mapping[Slot, Array],
 ) -> Graph:
-    """The graph with layers in QDQ form. affine: for the tensors in `places`."""
+    """The graph with layers in QDQ form. affine: for the tensors in `places`. biases: new ones."""
     out = QdqWriter(graph)
     for op in graph.operations:
         inputs = list(op.inputs)
         for n, v in enumerate(op.inputs):
             if v is not None and (op, n) in places.reads:
                 inputs[n] = out.rounded(v, affine[v])
+        for n in range(len(inputs) + 1):
+            if (op, n) in biases:
+                inputs[n : n + 1] = [out.bias(op, n, biases[op, n])]
         if op in layers:
             _write_parameters(out, layers[op], affine, weights, inputs)
         changed = tuple(inputs) != op.inputs
@@ -136,10 +152,10 @@ def _write_parameters(
     """Replace the layer's weights and bias among its inputs by dequantized integers."""
     w = weights[layer.op]
     inputs[1] = out.known(layer.weight, w.whole, w.scales, w.axis)
-    bias = layer.bias
-    if bias is None or bias not in out.graph.constants:
+    bias = inputs[2] if len(inputs) > 2 else None
+    if bias is None or bias not in out.constants:
         return
-    b = out.graph.constants[bias]
+    b = out.constants[bias]
     scales = affine[layer.data].scale * w.scales
     whole = whole_bias(b, scales)
     if whole is not None:

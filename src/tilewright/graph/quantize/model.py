@@ -51,11 +51,10 @@ Array = NDArray[Any]
 class Calibrated:
     """A model ready to be quantized, in whole or in part.
 
-    graph: in floats, with factors moved and biases corrected. spans: the range of each tensor that
-    may be quantized. weights: of the layers. skipped: operations that are not layers. notes: what a
-    method left out, by method and tensor or layer. observed: runs the model whose tensors were
-    observed, for all its outputs; None where it is another one than what is to be quantized, with
-    factors moved or biases corrected.
+    graph: in floats, with factors moved. spans: the range of each tensor that may be quantized.
+    weights: of the layers. biases: the corrected ones, of layers in bytes. skipped: operations that
+    are not layers. notes: what a method left out, by method and tensor or layer. observed: runs the
+    model whose tensors were observed, for all its outputs; None where factors were moved in it.
     """
 
     graph: Graph
@@ -65,6 +64,7 @@ class Calibrated:
     weights: Mapping[Operation, Weights]
     skipped: Sequence[SkippedLayer]
     notes: Mapping[str, Mapping[str, str]]
+    biases: Mapping[Operation, bias.CorrectedBias]
     observed: Run | None = None
 
     def without(
@@ -105,7 +105,8 @@ class Calibrated:
         places = self.places(keep)
         chosen = {la.op: la for la in self.layers if la.name not in keep}
         affine = self.affine(places)
-        return write_qdq(self.graph, chosen, places, affine, self.weights)
+        biases = {b.slot: b.array for op, b in self.biases.items() if op in chosen}
+        return write_qdq(self.graph, chosen, places, affine, self.weights, biases)
 
 
 def calibrated(
@@ -134,15 +135,17 @@ def calibrated(
         if v not in infinite
     }
     weights = _weights(graph, layers, seen)
+    same = not notes and all(v in graph.producers for v in graph.outputs)
+    biases: Mapping[Operation, bias.CorrectedBias] = {}
     if recipe.correct_bias:
         by_op = {layer.op: layer for layer in layers}
         means = {v: m.means for v, m in seen.means.items()}
         made = bias.corrected(graph, by_op, weights, means, fallback)
-        graph, notes["correct_bias"] = made
-        layers, weights = _carried(graph, layers, weights)
-    same = not notes and all(v in graph.producers for v in graph.outputs)
-    observed = seen.run if same else None
-    return Calibrated(graph, recipe, layers, spans, weights, skipped, notes, observed)
+        biases, notes["correct_bias"] = made
+    return Calibrated(
+        graph, recipe, layers, spans, weights, skipped, notes, biases,
+        seen.run if same else None,
+    )  # fmt: skip
 
 
 _INFINITE = "its data are not finite"
@@ -239,15 +242,3 @@ def _weights(
             else:
                 found[layer.op] = round_by_data(layer, w, gram.matrix)
     return found
-
-
-def _carried(
-    graph: Graph,
-    layers: Sequence[Layer],
-    weights: Mapping[Operation, Weights],
-) -> tuple[list[Layer], dict[Operation, Weights]]:
-    """Layers and weights by the operations of a graph in which only biases have changed."""
-    now = {v: layer for layer in find_layers(graph)[0] for v in layer.op.writes}
-    renewed = [now[layer.result] for layer in layers]
-    pairs = zip(layers, renewed, strict=True)
-    return renewed, {new.op: weights[old.op] for old, new in pairs}

@@ -9,17 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tilewright.base import events
 from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import bool_
-from tilewright.graph.nodes import Graph, Value
+from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.quantize.calibrate import Run, Runner, Sample
 from tilewright.graph.quantize.insert import QdqWriter
 from tilewright.graph.quantize.metrics import Agreement, Outputs, compare
 from tilewright.graph.quantize.model import Calibrated
+
+Array = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,15 +43,16 @@ def switched(model: Calibrated) -> tuple[Graph, dict[str, Value]]:
     out = QdqWriter(model.graph)
     affine = model.affine(model.places())
     layers = {layer.op: layer for layer in model.layers}
+    owners = {model.biases[op].slot: op for op in layers if op in model.biases}
     switches: dict[str, Value] = {}
     for op in model.graph.operations:
         layer = layers.get(op)
+        inputs = list(op.inputs)
         if layer is not None:
             if layer.name not in switches:  # layers with the same name share a switch
                 name = out.name(f"{layer.name}/in bytes")
                 switches[layer.name] = Value(name, bool_, ())
             switch = switches[layer.name]
-            inputs = list(op.inputs)
             whole = out.rounded(layer.data, affine[layer.data])
             w = model.weights[op]
             weight = out.known(layer.weight, w.whole, w.scales, w.axis)
@@ -55,11 +60,32 @@ def switched(model: Calibrated) -> tuple[Graph, dict[str, Value]]:
             for n, (real, rounded) in enumerate(pairs):
                 stem = f"{layer.name}/operand"
                 inputs[n] = out.op("Where", stem, real, switch, rounded, real)
-            op = replace(op, inputs=tuple(inputs))
-        out.operations.append(op)
+        for n in range(len(inputs) + 1):
+            if (op, n) in owners:
+                owner = owners[op, n]
+                switch = switches[layers[owner].name]
+                array = model.biases[owner].array
+                inputs[n : n + 1] = [_switched_bias(out, op, n, array, switch)]
+        changed = tuple(inputs) != op.inputs
+        out.operations.append(replace(op, inputs=tuple(inputs)) if changed else op)
     graph = out.done()
     inputs_ = (*graph.inputs, *switches.values())
     return replace(graph, inputs=inputs_), switches
+
+
+def _switched_bias(
+    out: QdqWriter,
+    op: Operation,
+    n: int,
+    array: Array,
+    switch: Value,
+) -> Value:
+    """The corrected bias, or the one that the model has; zeros where it has none."""
+    new = out.bias(op, n, array)
+    old = op.inputs[n] if n < len(op.inputs) else None
+    if old is None:
+        old = out.constant(f"{op.label}/bias", np.zeros_like(array))
+    return out.op("Where", f"{op.label}/bias", new, switch, new, old)
 
 
 @dataclass(eq=False)
@@ -93,8 +119,7 @@ def choose(
     """The layers to keep in floats so that `Agreement.drop` is at most the limit.
 
     samples: held out, not used for ranges. reference: the float model's outputs for them. metric:
-    as for `compare`. With all layers in floats nothing is lost, so a choice always exists; but for
-    corrected biases, which all layers keep: then it is the last one tried.
+    as for `compare`. With all layers in floats nothing is lost, so a choice always exists.
     """
     agreement = _of_qdq(model, (), samples, reference, runner, metric)
     if agreement.drop <= limit:

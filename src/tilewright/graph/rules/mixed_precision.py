@@ -1,10 +1,10 @@
-"""Training with bfloat16 products, including those of the derivatives.
+"""Training with products of two bytes per number, including those of the derivatives.
 
-    a @ b  =  bfloat16(a) @ bfloat16(b), summed in float32
+    a @ b  =  bfloat16(a) @ bfloat16(b), summed in float32         or float16 instead
 
 Parameters, the optimizer's states and everything except products stay in float32. bfloat16 has the
-range of float32, so the loss needs no scaling. A convolution rounds its operands as well, but
-multiplies them as float32.
+range of float32; the derivatives of a loss in float16 need a scale (`graph.loss_scale`). A
+convolution rounds its operands as well, but multiplies them as float32.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ from tilewright.graph.ops.matmul import MIXED
 from tilewright.graph.ops.recurrent_panels import STATES
 from tilewright.graph.rules.block_weights import added
 
+TRAINED = ("bfloat16", "float16")  # the precisions that products are trained in
+
 _MICROSOFT = (
     "Attention MultiHeadAttention GroupQueryAttention FusedMatMul MatMulNBits".split()
 )
-# Operators that multiply internally and have no form with bfloat16 operands.
+# Operators that multiply internally and have no form with operands of two bytes.
 _WHOLE = frozenset(
     [
         *("Einsum", "DeformConv", "Attention", "If", "Loop", "Scan"),
@@ -39,14 +41,15 @@ _WHOLE = frozenset(
 class _Rounded(Fragment):
     """A graph under construction whose values are rounded once each."""
 
-    def __init__(self, graph: Graph) -> None:
-        super().__init__("bfloat16", graph.constants)
+    def __init__(self, graph: Graph, precision: str) -> None:
+        super().__init__(precision, graph.constants)
+        self._to = number_of(precision)
         self._lower: dict[Value, Value] = {}
 
     def lower(self, v: Value) -> Value:
-        """`v` in bfloat16."""
+        """`v` in the precision of products."""
         if v not in self._lower:
-            self._lower[v] = self.op("Cast", v, to=number_of("bfloat16"))
+            self._lower[v] = self.op("Cast", v, to=self._to)
         return self._lower[v]
 
     def product(self, a: Value, b: Value) -> Value:
@@ -84,11 +87,11 @@ _PRODUCTS: Mapping[str, Callable[[_Rounded, Operation], None]] = {
 
 
 def check_precision(graph: Graph, precision: str) -> None:
-    """Raise UnsupportedError unless it is bfloat16 and all operations support it."""
-    if precision != "bfloat16":
+    """Raise UnsupportedError unless it has two bytes and all operations support it."""
+    if precision not in TRAINED:
         raise UnsupportedError(
-            f"training with precision={precision!r}: derivatives underflow in {precision}",
-            hint='take precision="bfloat16"',
+            f"training with precision={precision!r}",
+            hint=f"take one of {', '.join(TRAINED)}",
         )
     for op in graph.operations:
         floats = [v for v in op.reads if v.dtype is not None and v.dtype.is_float]
@@ -99,15 +102,15 @@ def check_precision(graph: Graph, precision: str) -> None:
         else:
             continue
         raise UnsupportedError(
-            f'precision="bfloat16": {op.op_type} {why}',
+            f'precision="{precision}": {op.op_type} {why}',
             where=place(op),
             hint="train without precision",
         )
 
 
-def in_bfloat16(graph: Graph) -> Graph:
+def with_rounded_products(graph: Graph, precision: str) -> Graph:
     """The graph with products of rounded operands. Requires `check_precision` of the model."""
-    f = _Rounded(graph)
+    f = _Rounded(graph, precision)
     for op in graph.operations:
         rule = _PRODUCTS.get(op.qualified)
         if rule is None or op.reads[0].dtype is not float32:
