@@ -80,6 +80,9 @@ class Fake:
     def _DeviceGetCount(self) -> tuple[int]:
         return (1,)
 
+    def _DeviceGetName(self, length: int, device: Any) -> tuple[bytes]:
+        return (b"NVIDIA H100".ljust(length, b"\0"),)
+
     def _DeviceGetAttribute(self, value: int, device: Any) -> tuple[int]:
         return (value,)
 

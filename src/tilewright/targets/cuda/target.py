@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from tilewright.base.dtypes import DType
+from tilewright.base.errors import TilewrightError
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.launch import LaunchProgram
@@ -16,6 +17,7 @@ from tilewright.plan.questions import PlanCosts
 from tilewright.schedule.space import Sketch
 from tilewright.targets.base import Artifact, TargetSettings
 from tilewright.targets.cuda.attention_cost import KEYS
+from tilewright.targets.cuda.driver import bindings, gpu_name
 from tilewright.targets.cuda.emit import llvm_ir, ptx
 from tilewright.targets.cuda.intrinsics import FEATURE, PRODUCTS
 from tilewright.targets.cuda.machine import (
@@ -57,6 +59,14 @@ class Cuda(LlvmGpuTarget[CudaMachine]):
         any_order = self.simt.any_order
         modes = f"exact={self.exact} any_order={any_order} tf32={self.tf32}"
         return f"cuda {self.machine.name} {modes}"
+
+    @property
+    def device_here(self) -> str:
+        """The first GPU, which models run on."""
+        try:
+            return gpu_name(bindings())
+        except TilewrightError:
+            return ""
 
     @property
     def tensor_cores(self) -> tuple[TensorCores, ...]:

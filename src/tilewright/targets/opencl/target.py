@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-from tilewright.base.errors import CompileError
+from tilewright.base.errors import ArtifactError, CompileError
 from tilewright.compute.nodes import Computation
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.passes.to_launches import to_launches
 from tilewright.targets.base import Artifact, TargetSettings
 from tilewright.targets.opencl.emit import emit
-from tilewright.targets.opencl.platforms import kind_here
+from tilewright.targets.opencl.platforms import chosen, kind_here, shown
 from tilewright.targets.opencl.types import held
 from tilewright.targets.permitted import Permissions
 from tilewright.targets.simt.code import OPENCL_C, DeviceProgram
@@ -40,6 +40,14 @@ class OpenCL(SimtTarget):
     def key(self) -> str:
         """The machine, and whether arithmetic is exact."""
         return f"opencl {self.machine} exact={self.exact}"
+
+    @property
+    def device_here(self) -> str:
+        """The device that models run on."""
+        try:
+            return shown(chosen())
+        except ArtifactError:
+            return ""
 
     def refuses(self, computations: Sequence[Computation]) -> str:
         """A group with tensors of dtypes that OpenCL C has not."""
