@@ -13,6 +13,7 @@ from tilewright.expr.nodes import Buffer
 from tilewright.loops.launch import LaunchProgram
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.passes.bulk_copies import boxes_of
+from tilewright.loops.scopes import CONSTANT
 from tilewright.plan.questions import PlanCosts
 from tilewright.schedule.space import Sketch
 from tilewright.targets.base import Artifact, TargetSettings
@@ -166,7 +167,12 @@ def code_of(program: LaunchProgram, text: str, of: CudaMachine) -> DeviceProgram
                 threads=launch.threads,
                 shared=shared.nbytes,
                 dynamic=shared.nbytes if shared.is_dynamic else 0,
-                arguments=tuple(buffers.index(b) for b in launch.params),
+                arguments=tuple(
+                    buffers.index(b) for b in launch.params if b.scope != CONSTANT
+                ),
+                constants=tuple(
+                    buffers.index(b) for b in launch.params if b.scope == CONSTANT
+                ),
                 maps=tuple(
                     TensorMap(
                         launch.params.index(x.tensor),

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from tilewright.base.errors import ArtifactError, CompileError
 from tilewright.compute.nodes import Computation
+from tilewright.loops.launch import LaunchProgram
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.passes.to_launches import to_launches
 from tilewright.targets.base import Artifact, TargetSettings
@@ -17,7 +18,7 @@ from tilewright.targets.opencl.types import held
 from tilewright.targets.permitted import Permissions
 from tilewright.targets.simt.code import OPENCL_C, DeviceProgram
 from tilewright.targets.simt.machine import SimtMachine, described
-from tilewright.targets.simt.target import SimtTarget
+from tilewright.targets.simt.target import SimtTarget, check_constants
 
 
 class OpenCL(SimtTarget):
@@ -67,7 +68,7 @@ class OpenCL(SimtTarget):
         permitted is unused here: Oclgrind checks every access itself. Raises CompileError
         for constructs that OpenCL C lacks, ScheduleError for threads that do not form a grid.
         """
-        code = emit(to_launches(kernel), self.exact)
+        code = emit(self._launches(kernel), self.exact)
         return Artifact(symbol, code.to_bytes())
 
     def workspace(self, code: bytes) -> tuple[int, ...]:
@@ -78,7 +79,12 @@ class OpenCL(SimtTarget):
         """The source, for `asm`."""
         if kind != "asm":
             return super().text(kernel, symbol, kind)
-        return emit(to_launches(kernel), self.exact).text
+        return emit(self._launches(kernel), self.exact).text
+
+    def _launches(self, kernel: Kernel) -> LaunchProgram:
+        program = to_launches(kernel)
+        check_constants(program, self.machine)
+        return program
 
 
 def make(settings: TargetSettings) -> OpenCL:
