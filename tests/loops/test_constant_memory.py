@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx.parser
 import pytest
 
+import tilewright as tw
 from tests.loops.gpu_kernels import judged, kernel
 from tests.targets.cuda.fake import RunningFake
 from tests.targets.cuda.running import SM80, load_counted
@@ -19,9 +22,11 @@ from tilewright.base.errors import (
     ScheduleError,
     VerifyError,
 )
+from tilewright.driver.compile import schedules
+from tilewright.driver.compile import text as emitted
 from tilewright.expr.nodes import Buffer, var
 from tilewright.loops.launch import LaunchProgram
-from tilewright.loops.passes.constant_memory import constants_of
+from tilewright.loops.passes.constant_memory import constants_of, read_together
 from tilewright.loops.passes.on_buffers import on_buffers
 from tilewright.loops.passes.to_launches import to_launches
 from tilewright.loops.verify import verify
@@ -287,3 +292,45 @@ def test_other_gpus_take_its_address() -> None:
     assert amdgpu.assembly(filters(), amd("gfx942"))
     listing = spirv.assembly(filters(), SpirvMachine(described(None)))
     assert "OpTypePointer UniformConstant" in listing
+
+
+SHARPEN = """<ir_version: 8, opset_import: ["": 17]>
+sharpen (float[1, 1, 20, 24] x, float[1, 1, 3, 3] w) => (float[1, 1, 18, 22] y) {
+  y = Conv(x, w)
+}"""
+
+
+@pytest.mark.parametrize(("nbytes", "chosen"), [(36, True), (35, False)])
+def test_a_filter_may_be_there_by_choice(
+    nbytes: int, chosen: bool, tmp_path: Path
+) -> None:
+    """Where the machine has as much: never by default, as no gain was measured."""
+    model = onnx.parser.parse_model(SHARPEN)
+    file = tmp_path / "gpu.toml"
+    file.write_text(f'like = "generic"\nconstant = {nbytes}')
+    options: dict[str, Any] = {"target": "opencl", "machine": file, "records": False}
+    [found] = schedules(model, **options)
+    assert ("w_opencl.constant" in {p.name for p in found.parameters}) is chosen
+    assert "__constant" not in emitted(model, "asm", **options)
+    if not chosen:
+        return
+    pocl()
+    wanted = {found.kernel: {"sketch": "by element", "w_opencl.constant": True}}
+    assert "__constant" in emitted(model, "asm", schedules=wanted, **options)
+    x, w = (X.reshape(-1)[:n] for n in (136, 9))
+    x = np.resize(x, (1, 1, 20, 24))
+    exe = tw.compile(model, schedules=wanted, **options)
+    plain = tw.compile(model, **options)
+    given = x, w.reshape(1, 1, 3, 3)
+    np.testing.assert_array_equal(exe(*given), plain(*given))
+
+
+def test_what_threads_read_apart_is_no_choice() -> None:
+    """By the thread, or by data; a parameter that is read at one place only is one element."""
+    for body, names in (
+        (FILTERS, ["w"]),
+        (FILTERS.replace("w[b, k]", "w[t % 4, k]"), []),
+        (FILTERS.replace("w[b, k]", "w[b, k] * w[t % 4, 0]"), []),
+        (GATHER, ["x"]),
+    ):
+        assert [b.name for b in read_together(kernel(body))] == names
