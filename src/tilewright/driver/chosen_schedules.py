@@ -19,7 +19,7 @@ from tilewright.driver.options import Options
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.nodes import Kernel
 from tilewright.plan.identity import with_names
-from tilewright.plan.nodes import Plan
+from tilewright.plan.nodes import HOST, Plan
 from tilewright.plan.normalize import KernelSignature
 from tilewright.runtime.threads import thread_count
 from tilewright.schedule.space.selection import Selection
@@ -49,7 +49,7 @@ def by_name(
 
 
 def chosen_schedules(plan: Plan, target: Target, options: Options) -> ChosenSchedules:
-    """The schedule choices for a plan's kernels on the host; `DeviceCompiler` has a device's.
+    """The schedule choices for a plan's kernels on the host.
 
     Raises InputError for a name in `schedules` that no kernel has.
     """
@@ -62,6 +62,17 @@ def for_kernel(kernel: Kernel, target: Target, options: Options) -> ChosenSchedu
     """The schedule choices for a Kernel that is a whole model."""
     asked = by_name(options.schedules, (kernel.name,))
     return ChosenSchedules({}, target, options, asked)
+
+
+def for_device(target: Target, options: Options) -> ChosenSchedules:
+    """The schedule choices for kernels of a target's device; names are not checked."""
+    asked = by_name(options.schedules, options.schedules)
+    return ChosenSchedules({}, target, options, asked)
+
+
+def threads_of(target: Target, options: Options) -> int:
+    """The threads in the keys of a target's records: a device does not run on the host's."""
+    return thread_count(options.threads) if target.device == HOST else 1
 
 
 class ChosenSchedules:
@@ -79,7 +90,7 @@ class ChosenSchedules:
     ) -> None:
         self._known = known
         self._target = target
-        self._threads = thread_count(options.threads)
+        self._threads = threads_of(target, options)
         self._math = options.math
         self.named = frozenset(options.schedules)
         self._records = dict(options.published.choices)

@@ -65,10 +65,11 @@ class Compilation:
         exact, threads = options.math == "exact", thread_count(options.threads)
         mcpu = "native" if target.own_mcpu else options.mcpu
         host = find_target("cpu", mcpu, exact, threads)
+        from tilewright.driver.chosen_schedules import for_device
         from tilewright.driver.device_kernels import DeviceCompiler
 
-        store = store_for(target, options)
-        device = DeviceCompiler(target, store, options.schedules)
+        store, choose = store_for(target, options), for_device(target, options)
+        device = DeviceCompiler(target, store, choose)
         return Compilation(options, target, host, device)
 
     @property

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
+from functools import cached_property
 from typing import Final
 
 from tilewright.base import events, limits
@@ -13,22 +14,20 @@ from tilewright.base.store import FileStore
 from tilewright.compute.canonical import canonical, canonical_tree
 from tilewright.compute.nodes import Computation
 from tilewright.compute.transforms import relayout
+from tilewright.driver.chosen_schedules import ChosenSchedules
 from tilewright.driver.version import compiler
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.nodes import Operation
-from tilewright.loops.lower import lower
 from tilewright.loops.nodes import Kernel
 from tilewright.plan.nodes import HOST, DeviceCall, FusionGroup, HostFallback
-from tilewright.plan.normalize import kernel_signature
+from tilewright.plan.normalize import KernelSignature, kernel_signature
 from tilewright.schedule import Schedule
-from tilewright.schedule.space.choices import Values
+from tilewright.schedule.space import Point
 from tilewright.schedule.space.selection import Selection, selected_point
 from tilewright.targets.base import OperatorProgram, Placement, Target
 
-_DEFAULTS: Final[Mapping[str, Values]] = {}
 
-
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class DeviceGroup:
     """A group as a program of a device.
 
@@ -80,28 +79,41 @@ class DeviceGroup:
     @property
     def plain(self) -> Kernel:
         """Its loop nests before any schedule."""
-        if self.kernel is not None:
-            return self.kernel
-        name = self.computations[-1].name
-        return lower(name, self.computations, self.params, self.outputs)
+        return self.signature.plain()
+
+    @cached_property
+    def signature(self) -> KernelSignature:
+        """Its interface by itself: a kernel on its own parameters."""
+        kernel = self.kernel
+        return KernelSignature(
+            self.computations[-1].name if kernel is None else kernel.name,
+            self.computations,
+            kernel,
+            self.params,
+            self.params,
+            self.outputs,
+            (0,) * len(self.params),
+            self.computations,
+            self.name,
+        )
 
 
 class DeviceCompiler:
     """Compiles the groups that run on a target's device, each distinct one once.
 
-    The canonical text of a group's Computations is the key of its program. schedules: parameters
-    that the caller asks for, by the name of a group; the others have the default schedule.
+    The canonical text of a group's Computations is the key of its program. choose: the schedules
+    that the caller asks for, and those of records; the others have the default schedule.
     """
 
     def __init__(
         self,
         target: Target,
         store: FileStore | None,
-        schedules: Mapping[str, Values] = _DEFAULTS,
+        choose: ChosenSchedules,
     ) -> None:
         self.target: Final = target
         self.store: Final = store
-        self.schedules: Final = schedules
+        self.choose: Final = choose
         self.asked: Final[
             dict[str, Placement]
         ] = {}  # its answer for each step, by name
@@ -151,20 +163,26 @@ class DeviceCompiler:
 
         Raises CompileError if the target cannot compile it, and the errors of `schedule`.
         """
-        text = canonical(group.computations, group.params)
-        if group.kernel is not None:
-            text = canonical_tree(group.kernel.body, group.params)
-        asked = repr(sorted(self.schedules.get(group.name, {}).items()))
-        parts = (compiler(), self.target.key, str(len(group.outputs)), asked, text)
-        key = hashlib.sha256("\n".join(parts).encode()).hexdigest()
+        key = self._key(group)
         if key not in self._known:
             found = None if self.store is None else self.store.get(key)
             if found is None:
                 found = self._made(group)
+                key = self._key(group)  # another one, if a record was withdrawn
                 if self.store is not None:
                     self.store.put(key, found)
             self._known[key] = found
         return self._known[key]
+
+    def _key(self, group: DeviceGroup) -> str:
+        text = canonical(group.computations, group.params)
+        if group.kernel is not None:
+            text = canonical_tree(group.kernel.body, group.params)
+        chosen, asked = self.choose(group.signature), ""
+        if chosen is not None:
+            asked = repr((chosen.sketch, sorted(chosen.values.items())))
+        parts = (compiler(), self.target.key, str(len(group.outputs)), asked, text)
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def call(self, call: DeviceCall) -> OperatorProgram:
         """The program of an operator that the device runs whole."""
@@ -177,18 +195,27 @@ class DeviceCompiler:
 
         Raises CompileError if the target cannot compile it, and ScheduleError if the schedule that
         the caller asks for is not possible, or if the target's default schedule is illegal, which
-        is a bug in the target.
+        is a bug in the target. A record whose schedule is not possible is withdrawn.
         """
-        if asked := self.schedules.get(group.name):
-            kernel, wanted = group.plain, Selection.of(asked)
-            found = self.target.sketches(kernel, group.computations, ())
-            with placed(f"schedule of {group.name}"):
-                return selected_point(kernel.name, found, wanted).schedule
+        signature = group.signature
+        if (wanted := self.choose(signature)) is not None:
+            try:
+                with placed(f"schedule of {group.name}"):
+                    return self.selected(group, wanted).schedule
+            except ScheduleError as error:
+                if not self.choose.withdraw(signature, error):
+                    raise
         try:
             return self.target.default_schedule(group.plain, group.computations, ())
         except ScheduleError as error:
             place = f"default schedule of target {self.target.name}"
             raise error.at(place) from error.__cause__
+
+    def selected(self, group: DeviceGroup, wanted: Selection) -> Point:
+        """The point of a selected schedule. Raises ScheduleError if it is not possible."""
+        kernel = group.plain
+        found = self.target.sketches(kernel, group.computations, ())
+        return selected_point(kernel.name, found, wanted)
 
     def _made(self, group: DeviceGroup) -> bytes:
         limits.check()

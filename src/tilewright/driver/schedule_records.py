@@ -151,14 +151,16 @@ def device_records(
         if group.device == HOST:
             continue
         made = compiler.group(group, plan.live[group])
+        program = made.plain, made.computations, compiler.target
         with placed(f"group {group.name}"):
-            account = by_sketches(made.plain, made.computations, compiler.target)
+            account = by_sketches(*program, compiler.choose(made.signature))
         found.append(
             replace(
                 account,
                 kernel=group.name,
                 sources=tuple(group.sources),
                 fused=_fusions(group, planning),
+                tuned=compiler.choose.record(made.signature),
                 device=group.device,
             )
         )
@@ -286,13 +288,18 @@ def _record(
 
 
 def by_sketches(
-    kernel: Kernel, computations: Sequence[Computation], target: Target
+    kernel: Kernel,
+    computations: Sequence[Computation],
+    target: Target,
+    wanted: Selection | None = None,
 ) -> ScheduleRecord:
-    """How the target schedules a kernel by default."""
+    """How the target schedules a kernel; wanted: None for its default."""
     program = kernel, computations, ()
     with events.record() as log:  # making sketches may refuse some, too
         found = target.sketches(*program)
-        point = selected_point(kernel.name, found, Selection()) if found else None
+        point = (
+            selected_point(kernel.name, found, wanted or Selection()) if found else None
+        )
     if point is None:
         return by_hand(
             kernel.name, target.default_schedule(*program).trace, target.name

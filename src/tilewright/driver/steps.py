@@ -279,6 +279,8 @@ def build(
         )
     check_aliases(plan, steps, aliases)
     known["tuned"] = [*choose.used, *forms.used]
+    if compiling.device is not None:
+        known["tuned"] += compiling.device.choose.used
     plan = place_buffers(plan, steps, observe)
     with events.span("assemble"):
         assembler = Assembler(
@@ -497,7 +499,7 @@ def schedules(
                 ranged(graph, allowed, options)
             return shared_records(log)
     with events.record() as log:
-        plan, compiling = _planned(source, example_inputs, dims, options)
+        plan, compiling = planned_for(source, example_inputs, dims, options)
     host, device = compiling.host, compiling.device
     found = records(plan, host, chosen_schedules(plan, host, options), log)
     if device is not None:
@@ -515,16 +517,17 @@ def planned(
 
     Raises InputError for a symbolic dimension without a value.
     """
-    plan, compiling = _planned(source, example_inputs, dims, options)
+    plan, compiling = planned_for(source, example_inputs, dims, options)
     return plan, compiling.host
 
 
-def _planned(
+def planned_for(
     source: Any,
     example_inputs: Sequence[Any],
     dims: Dims | None,
     options: Options,
 ) -> tuple[Plan, Compilation]:
+    """The plan of a model, and the compilation for the host and the target. Raises as `planned`."""
     graph, compiling = prepared(source, example_inputs, dims, options)
     return compiling.planned(graph), compiling
 

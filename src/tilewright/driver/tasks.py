@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -13,15 +13,21 @@ from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import InputError
 from tilewright.compute.nodes import Computation
 from tilewright.driver.assemble import Assembler
-from tilewright.driver.build_kernel import build_kernel, group_of, signature_of
+from tilewright.driver.build_kernel import (
+    build_kernel,
+    for_device,
+    group_of,
+    signature_of,
+)
 from tilewright.driver.built import BuiltGroup
+from tilewright.driver.chosen_schedules import threads_of
 from tilewright.driver.compilation import target_of
 from tilewright.driver.compile_lock import exclusive
 from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.options import Options
 from tilewright.driver.planning import place_buffers
 from tilewright.driver.reference import reference
-from tilewright.driver.steps import planned
+from tilewright.driver.steps import planned_for
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.nodes import Graph, Value
 from tilewright.loops.nodes import Kernel
@@ -31,7 +37,6 @@ from tilewright.plan.nodes import HOST, FusionGroup, Plan
 from tilewright.plan.normalize import KernelSignature, kernel_signature
 from tilewright.runtime import bundle
 from tilewright.runtime.model import CompiledModel
-from tilewright.runtime.threads import thread_count
 from tilewright.schedule.space import Point, Sketch
 from tilewright.schedule.space.selection import Selection
 from tilewright.targets.base import Target
@@ -40,6 +45,7 @@ from tilewright.tune.records.key import key_of
 from tilewright.tune.space.sketch_space import SketchSpace
 
 if TYPE_CHECKING:
+    from tilewright.driver.device_kernels import DeviceCompiler
     from tilewright.driver.keywords import CompileOptions
 
 Array = np.ndarray[Any, Any]
@@ -52,7 +58,8 @@ def tasks(
     dims: Mapping[str, int] | None = None,
     **options: Unpack[CompileOptions],
 ) -> list[Task]:
-    """A task for every distinct kernel of the host, in the order in which they first run.
+    """A task for every distinct kernel of the host, in the order in which they first run, then for
+    those of the target's device whose schedules have parameters.
 
     source, example_inputs, dims, options: as for `tilewright.compile`. Kernels are distinct if the
     keys of their records are. Of equal kernels, `calls` is the number, `sources` are the nodes of
@@ -60,17 +67,35 @@ def tasks(
     """
     with exclusive():
         chosen = Options.of(options)
-        plan, target = planned(source, example_inputs, dims, chosen)
+        plan, compiling = planned_for(source, example_inputs, dims, chosen)
         found: dict[str, _Program] = {}
         groups: dict[str, list[FusionGroup]] = {}
-        for group in plan.groups_on(HOST):
-            signature = kernel_signature(group, plan.live[group])
-            data = {b: plan.data[b] for b in signature.values if b in plan.data}
-            program = _Program(target, group, anonymous(signature), data)
+        for program in (
+            *_on_host(plan, compiling.host),
+            *_on_device(plan, compiling.device),
+        ):
             key = program.key(chosen)
             found.setdefault(key, program)
-            groups.setdefault(key, []).append(group)
+            groups.setdefault(key, []).append(program.group)
         return [p.task(k, groups[k]) for k, p in found.items()]
+
+
+def _on_host(plan: Plan, host: Target) -> Iterator[_Program]:
+    for group in plan.groups_on(HOST):
+        signature = kernel_signature(group, plan.live[group])
+        data = {b: plan.data[b] for b in signature.values if b in plan.data}
+        yield _Program(host, group, anonymous(signature), data)
+
+
+def _on_device(plan: Plan, device: DeviceCompiler | None) -> Iterator[_Program]:
+    """The groups of a device whose schedules are sketches."""
+    if device is None or not device.target.fuses:
+        return
+    for group in plan.groups_on(device.target.device):
+        signature = device.group(group, plan.live[group]).signature
+        made = _DeviceProgram(device.target, group, anonymous(signature), {})
+        if made.sketches():
+            yield made
 
 
 def task_of_kernel(
@@ -116,7 +141,7 @@ class _Program:
     def key(self, options: Options) -> str:
         """The key of its records."""
         fixed = [v in self.data for v in self.signature.values]
-        threads = thread_count(options.threads)
+        threads = threads_of(self.target, options)
         return key_of(self.signature, fixed, self.target, threads, options.math).text
 
     def task(self, key: str, groups: Sequence[FusionGroup]) -> Task:
@@ -175,6 +200,24 @@ class _Program:
         code = compiler.compile(self.signature, self.data)
         built = BuiltGroup(self.group, self.signature, code)
         return alone(_plan_of(built, self.data), [built], self.target)
+
+
+class _DeviceProgram(_Program):
+    """A kernel of a device: all that it reads are inputs, weights too."""
+
+    def program(self, point: Point) -> Kernel:
+        """The kernel of a point."""
+        return point.schedule.kernel
+
+    def build(self, point: Point) -> bytes:
+        """The artifact of a point, which copies to the device and back."""
+        return as_bytes(for_device(point.schedule.kernel, self.target))
+
+    def reference(self) -> bytes:
+        """Inputs, and the verified results of the default schedule."""
+        program = self.signature.plain(), self.signature.computations, ()
+        default = self.target.default_schedule(*program).kernel
+        return reference(self.signature, {}, for_device(default, self.target))
 
 
 def _plan_of(built: BuiltGroup, data: Mapping[Buffer, Array]) -> Plan:

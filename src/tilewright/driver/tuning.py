@@ -259,7 +259,7 @@ def _wanted(found: list[Task], kernels: Sequence[str]) -> list[Task]:
     wanted = [names[name] for name in kernels] if kernels else found
     if not wanted:
         raise InputError(
-            "the model has no kernel that is compiled for the host", where="tune"
+            "the model has no kernel whose schedule has parameters", where="tune"
         )
     return list(dict.fromkeys(wanted))
 

@@ -23,6 +23,7 @@ from tilewright.driver.in_network import NetworkTimes
 from tilewright.driver.options import Options
 from tilewright.driver.tuned import INTERRUPTED, KernelTuned, TunedModel
 from tilewright.driver.version import compiler
+from tilewright.runtime.device import HOST
 from tilewright.runtime.threads import thread_count
 from tilewright.tune.accounts import TimeAccounts
 from tilewright.tune.base import (
@@ -34,13 +35,13 @@ from tilewright.tune.base import (
     Trial,
 )
 from tilewright.tune.building import BuildAhead
-from tilewright.tune.features.facts import Facts
+from tilewright.tune.features.facts import USUAL, Facts
 from tilewright.tune.fleet.local import LocalFleet
 from tilewright.tune.import_ahead import ImportAhead
 from tilewright.tune.measure.builder import ProgramBuilder
 from tilewright.tune.measure.local import LocalRunner
 from tilewright.tune.measure.options import Limits, Timing
-from tilewright.tune.models import MODELS
+from tilewright.tune.models import MODELS, WITHOUT_FACTS
 from tilewright.tune.models import make as make_model
 from tilewright.tune.records.best import best
 from tilewright.tune.records.columns import RecordFilter
@@ -58,6 +59,7 @@ SURE: Final = 0.95  # required confidence that a chosen schedule is faster
 WORTH: Final = 0.0005
 LEARNED: Final = "trees-pretrained"  # the default cost model, which needs LightGBM
 INTERPOLATED: Final = "gaussian-process"  # the default without it, and of short runs
+UNLEARNED: Final = "black-box"  # of devices: features of kernels are of processors
 # A run of less does not pay for importing LightGBM, which takes a second, and for fitting trees.
 SHORT_TRIALS: Final = 256
 SHORT_SECONDS: Final = 60.0
@@ -101,6 +103,20 @@ class How:
                 raise ArgumentError(
                     f"fleet={self.fleet!r}", hint="give a number, such as local:2"
                 )
+
+
+def _expect_device(how: How) -> None:
+    """Raise ArgumentError for what cannot tune kernels of a device."""
+    if how.fleet is not None:
+        raise ArgumentError(
+            f"fleet={how.fleet!r}: a fleet measures kernels of processors only",
+            hint="leave it out: kernels of a device are measured on this machine",
+        )
+    if how.cost_model not in (None, *WITHOUT_FACTS):
+        raise ArgumentError(
+            f"cost_model={how.cost_model!r}: it predicts kernels of processors only",
+            hint=f"choose from {listing(list(WITHOUT_FACTS))}",
+        )
 
 
 def budget_of(
@@ -160,6 +176,9 @@ class Session:
             self.timing = replace(self.timing, realtime=True)
         self.how = replace(how, timing=self.timing)
         self.options = options
+        self.target: Final = target_of(options)
+        if self.target.device != HOST:
+            _expect_device(how)
         self.start = time.monotonic()
         self.accounts = accounts or TimeAccounts()
         self._final: TunerRun | None = None  # a candidate has one trial per run
@@ -173,7 +192,7 @@ class Session:
             self.run = self._begun()
             runner, build = stack.enter_context(self._shop())
             name = self.cost_model()
-            facts = Facts.of(target_of(self.options))
+            facts = USUAL if name in WITHOUT_FACTS else Facts.of(self.target)
             tools = TuningTools(
                 runner,
                 build,
@@ -331,6 +350,8 @@ class Session:
         """The name of the cost model; by default the best that is installed, but for short runs."""
         if self.how.cost_model is not None:
             return self.how.cost_model
+        if self.target.device != HOST:
+            return UNLEARNED
         if is_short(self.budget):
             return INTERPOLATED
         if find_spec("lightgbm") is not None:

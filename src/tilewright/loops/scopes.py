@@ -2,21 +2,25 @@
 
 A processor has `global` (the caller's memory or the arena), `stack` (per call) and `register`; a
 block of a GPU has `shared`, which its threads see, and a warp has `warp`: its threads hold parts of
-it in registers, for intrinsics that they do together. A machine has more: those in the `scopes` of
-its tensor intrinsics, or those that it declares here.
+it in registers, for intrinsics that they do together. Parameters that are never written may be in a
+GPU's `constant` memory, which gives all threads one element at a time. A machine has more: those in
+the `scopes` of its tensor intrinsics, or those that it declares here.
 """
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from tilewright.base.errors import ScheduleError
 
-# A `str` that has been declared: the primitives' arguments of this type are checked.
+# A `str` that has been declared: the primitives' arguments of these types are checked. A kernel
+# writes the buffers that it has in a Scope; it only reads those in constant memory.
 Scope: TypeAlias = str
+AnyScope: TypeAlias = str
 
+CONSTANT: Final = "constant"
 _known: dict[str, None] = dict.fromkeys(
-    ("global", "stack", "register", "shared", "warp")
+    ("global", "stack", "register", "shared", "warp", CONSTANT)
 )
 
 
@@ -38,4 +42,15 @@ def check_scope(scope: object, where: str) -> None:
             code="TW-SCOPE",
             where=where,
             hint="import the target that has it; declare_scopes(name) makes one of your own known",
+        )
+
+
+def check_written(scope: str, where: str) -> None:
+    """Raise ScheduleError for a scope whose buffers a kernel cannot write."""
+    if scope == CONSTANT:
+        raise ScheduleError(
+            "constant memory is for parameters, as a kernel cannot write to it",
+            code="TW-SCOPE",
+            where=where,
+            hint="move a parameter that is only read there, by set_scope",
         )

@@ -44,6 +44,7 @@ from tilewright.loops.nodes import (
 )
 from tilewright.loops.operands import OperandMismatch
 from tilewright.loops.printer import show, show_place
+from tilewright.loops.scopes import CONSTANT
 from tilewright.loops.walk import StatementPlace, loops_of, walk
 
 
@@ -93,6 +94,8 @@ def _outputs_are_params(scope: _Scope) -> Iterator[str]:
     for b in scope.kernel.outputs:
         if b not in scope.kernel.params:
             yield f"output {b.name} is not a parameter"
+        if b.scope == CONSTANT:
+            yield f"output {b.name} is in constant memory"
 
 
 def _params_differ(scope: _Scope) -> Iterator[str]:
@@ -139,6 +142,8 @@ def _buffers(scope: _Scope, at: StatementPlace) -> Iterator[str]:
     if isinstance(at.stmt, Alloc):
         if at.stmt.buffer in around:
             yield f"{at.stmt.buffer.name} is allocated inside its own scope"
+        if at.stmt.buffer.scope == CONSTANT:
+            yield f"{at.stmt.buffer.name} is allocated in constant memory"
         return
     for b in _used(at):
         if b not in around:

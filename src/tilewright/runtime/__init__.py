@@ -10,5 +10,5 @@ a call of any shape: dispatch, ranged
 memory: arena, buffer, array_view
 threads: pool, threads
 devices: device, devices, device_steps, device_call, device_tensor, capsule, dlpack
-where the time goes: profile, timeline, instruction_mix, x86
+where the time goes: profile, timeline, device_time, instruction_mix, x86
 """

@@ -241,6 +241,21 @@ class Executable:
         finally:
             self._frames.append(frame)
 
+    def launch_seconds(self, arrays: Sequence[Any], out: Sequence[Any]) -> float:
+        """Run on arrays of the inputs' types, in order, and return the seconds of its launches.
+
+        By the clocks of its devices: copies, and steps on the host, are left out. out: an array for
+        each output.
+        """
+        from tilewright.runtime.device_time import LaunchWatch
+
+        frame, watch = self._frame(), LaunchWatch()
+        try:
+            run(self._plan, frame, arrays, out, watch)
+        finally:
+            self._frames.append(frame)
+        return watch.seconds
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model as an artifact that `load` reads, whole or not at all."""
         from tilewright.runtime import bundle

@@ -8,11 +8,12 @@ from functools import cache
 from typing import Any
 
 from tilewright.base.errors import ScheduleError
-from tilewright.loops.scopes import check_scope
+from tilewright.loops.scopes import check_scope, check_written
 
 _PLAIN: dict[str, type] = {
     "str": str,
     "Scope": str,
+    "AnyScope": str,
     "int": int,
     "None": type(None),
 }
@@ -49,9 +50,11 @@ def check_arguments(
                     where=where,
                     hint="loops and buffers are given by name or handle, factors as integers",
                 )
-    for name in _scopes(rewrite):
+    for kind, name in _scopes(rewrite):
         if given.get(name) is not None:
             check_scope(given[name], where)
+            if kind == "Scope":
+                check_written(given[name], where)
 
 
 _WORDS = {str: "a name", int: "an integer", type(None): "None"}
@@ -76,9 +79,11 @@ def _declared(rewrite: Callable[..., Any]) -> dict[str, tuple[tuple[type, ...], 
 
 
 @cache
-def _scopes(rewrite: Callable[..., Any]) -> tuple[str, ...]:
-    """The parameters that are memory scopes."""
-    parameters = _signature(rewrite).parameters.values()
+def _scopes(rewrite: Callable[..., Any]) -> tuple[tuple[str, str], ...]:
+    """The parameters that are memory scopes: the kind of each, and its name."""
     return tuple(
-        p.name for p in parameters if "Scope" in str(p.annotation).split(" | ")
+        (kind, p.name)
+        for p in _signature(rewrite).parameters.values()
+        for kind in str(p.annotation).split(" | ")
+        if kind in ("Scope", "AnyScope")
     )

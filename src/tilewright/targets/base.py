@@ -273,6 +273,12 @@ class Target:
         """The machine as it decides which schedule is fastest: `key` without threads and modes."""
         return self.key
 
+    @property
+    def device_here(self) -> str:
+        """The name of its device on this machine, by which records of times are told apart; empty
+        where there is none."""
+        return ""
+
     # ------------------------------------------------------------------------------ models
 
     @property

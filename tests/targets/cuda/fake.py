@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from dataclasses import replace
 from enum import IntEnum
 from itertools import accumulate
@@ -59,6 +60,7 @@ class Fake:
         for kind, names in MAPS.items():
             named = {f"CU_TENSOR_MAP_{name}": name for name in names}
             setattr(self, f"CUtensorMap{kind}", SimpleNamespace(**named))
+        self.symbols: dict[str, int] = {}  # addresses of arrays in constant memory
         self.cuuint32_t = self.cuuint64_t = int
 
     def __getattr__(self, name: str) -> Any:
@@ -79,6 +81,9 @@ class Fake:
 
     def _DeviceGetCount(self) -> tuple[int]:
         return (1,)
+
+    def _DeviceGetName(self, length: int, device: Any) -> tuple[bytes]:
+        return (b"NVIDIA H100".ljust(length, b"\0"),)
 
     def _DeviceGetAttribute(self, value: int, device: Any) -> tuple[int]:
         return (value,)
@@ -168,8 +173,21 @@ class RunningFake(Fake):
     def _ModuleGetFunction(self, module: Any, name: bytes) -> tuple[Any]:
         return (module[name.decode()],)
 
+    def _ModuleGetGlobal(self, module: Any, name: bytes) -> tuple[int, int]:
+        symbol = name.decode()
+        nbytes = next(k.const[symbol] for k in module.values())
+        (address,) = self._MemAllocAsync(nbytes, STREAM)
+        self.symbols[symbol] = address
+        return address, nbytes
+
+    def _MemcpyDtoDAsync(self, *arguments: Any) -> tuple[()]:
+        if self.capturing:
+            self.captured.append((self._MemcpyDtoDAsync, arguments))
+            return ()
+        return self._MemcpyHtoDAsync(*arguments)
+
     def _StreamBeginCapture(self, stream: Any, mode: Any) -> tuple[()]:
-        self.captured: list[tuple[Any, ...]] = []
+        self.captured: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
         self.capturing = True
         return ()
 
@@ -181,13 +199,13 @@ class RunningFake(Fake):
         return (graph,)
 
     def _GraphLaunch(self, graph: Any, stream: Any) -> tuple[()]:
-        for arguments in graph:
-            self._LaunchKernel(*arguments)
+        for command, arguments in graph:
+            command(*arguments)
         return ()
 
     def _LaunchKernel(self, *arguments: Any) -> tuple[()]:
         if self.capturing:
-            self.captured.append(arguments)
+            self.captured.append((self._LaunchKernel, arguments))
             return ()
         self.launches.append(arguments)
         kernel, x, y, z, a, b, c, dynamic, _, (values, kinds), _ = arguments
@@ -204,7 +222,11 @@ class RunningFake(Fake):
             replace(maps[n], address=at) if n in maps else at
             for n, at in enumerate(moved)
         ]
-        run(kernel, (x, y, z), (a, b, c), held, given, dynamic)
+        constants = {
+            name: np.frombuffer(self.memory[self.symbols[name]], np.uint8)
+            for name in kernel.const
+        }
+        run(kernel, (x, y, z), (a, b, c), held, given, dynamic, constants=constants)
         for n, array in enumerate(arrays):
             np.copyto(array, held.array(n, array))
         return ()

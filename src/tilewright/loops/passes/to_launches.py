@@ -38,6 +38,7 @@ from tilewright.loops.passes.atomics import noted_loop, with_atomics
 from tilewright.loops.passes.barriers import with_barriers
 from tilewright.loops.passes.bulk_copies import with_bulk_copies, with_last_waits
 from tilewright.loops.passes.clusters import cluster_of, in_parts, with_multicasts
+from tilewright.loops.passes.constant_memory import check_constant_reads
 from tilewright.loops.passes.guards import gathered
 from tilewright.loops.passes.shared_room import shared_places
 from tilewright.loops.passes.thread_program import THREAD_AXES, thread_program
@@ -141,6 +142,7 @@ class _Kernel:
         if cluster is not None:
             program = in_parts(program, cluster)
         program = gathered(with_units(program, threads))
+        check_constant_reads(program)
         used = reads(program) | writes(program)
         known = (*self.kernel.params, *self.workspace)
         return Launch(

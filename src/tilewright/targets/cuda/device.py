@@ -28,7 +28,12 @@ from tilewright.runtime.device import Bytes, Duration, MemoryRange
 from tilewright.targets.cuda.driver import Driver, bindings
 from tilewright.targets.cuda.machine import STATIC, machine
 from tilewright.targets.cuda.tensor_maps import encoded
-from tilewright.targets.simt.code import PTX, DeviceProgram, KernelLaunch
+from tilewright.targets.simt.code import (
+    PTX,
+    DeviceProgram,
+    KernelLaunch,
+    constant_symbol,
+)
 
 NAME: Final = "cuda"
 CUDA: Final = 2  # in DLPack
@@ -61,10 +66,14 @@ class Allocation:
 
 @dataclass(eq=False, slots=True)
 class LoadedKernels:
-    """A program on the GPU: its kernels in the order of its launches."""
+    """A program on the GPU: its kernels in the order of its launches.
+
+    constants: of each buffer in constant memory, by its number, the address and bytes there.
+    """
 
     code: DeviceProgram
     kernels: list[Any]
+    constants: dict[int, tuple[int, int]]
 
 
 @dataclass(eq=False, slots=True)
@@ -166,7 +175,8 @@ class CudaDevice:
         image = program.binary or program.text.encode() + b"\0"
         module = self.driver("ModuleLoadData", image)
         kernels = [self._kernel(module, call) for call in program.launches]
-        return LoadedKernels(program, kernels)
+        constants = {n: self._constant(module, n) for n in program.constants}
+        return LoadedKernels(program, kernels, constants)
 
     def _check(self, program: DeviceProgram) -> None:
         made = machine(program.arch)
@@ -201,6 +211,11 @@ class CudaDevice:
             most = kinds.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             self.driver("FuncSetAttribute", kernel, most, call.dynamic)
         return kernel
+
+    def _constant(self, module: Any, number: int) -> tuple[int, int]:
+        symbol = constant_symbol(number).encode()
+        address, nbytes = self.driver("ModuleGetGlobal", module, symbol)
+        return int(address), int(nbytes)
 
     def queue(self, timed: bool = False) -> CudaQueue:
         """A queue on the stream."""
@@ -361,6 +376,9 @@ class CudaQueue:
     def _run(self, found: Sequence[PendingRun]) -> None:
         for pending in found:
             program = pending.program
+            for n, (address, nbytes) in program.constants.items():
+                source = pending.addresses[n]
+                self._driver("MemcpyDtoDAsync", address, source, nbytes, self._stream)
             calls = zip(program.code.launches, program.kernels, strict=True)
             for call, kernel in calls:
                 self._start(call, kernel, pending.addresses)

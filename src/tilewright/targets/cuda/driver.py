@@ -16,6 +16,7 @@ from tilewright.base.errors import (
     TilewrightError,
 )
 
+_NAME: Final = 256  # bytes of a GPU's name, at most
 _OLD: Final = "update the NVIDIA driver"
 _AGAIN: Final = "restart the process: no CUDA call works after this"
 _EARLIER: Final = "compile for it: mcpu is its architecture, such as sm_80"
@@ -89,6 +90,17 @@ def bindings() -> Any:
     except RuntimeError as error:
         raise _no_driver() from error
     return driver
+
+
+def gpu_name(api: Any) -> str:
+    """The name of the first GPU. api: the bindings, or an object with their functions.
+
+    Raises an error of `ERRORS`.
+    """
+    driver = Driver(api)
+    driver("Init", 0)
+    name: bytes = driver("DeviceGetName", _NAME, driver("DeviceGet", 0))
+    return name.partition(b"\0")[0].decode(errors="replace")
 
 
 def _no_driver() -> ArtifactError:

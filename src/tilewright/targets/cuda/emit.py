@@ -19,6 +19,7 @@ from tilewright.targets.llvm.emit_copies import AsyncCopies
 from tilewright.targets.llvm.emit_launch import Dialect, launches_text
 from tilewright.targets.llvm.emit_stmt import Statements
 from tilewright.targets.llvm.emit_text import LlvmValue
+from tilewright.targets.simt.code import constant_symbol
 
 TRIPLE: Final = "nvptx64-nvidia-cuda"
 _LEVEL: Final = 2
@@ -62,6 +63,7 @@ DIALECT: Final = Dialect(
     shuffle=_butterfly,
     warp=WARP,
     attributes=_attributes,
+    symbol=constant_symbol,
     intrinsics={**emit_mma.CALLS, **emit_wgmma.CALLS},
     products=emit_wgmma.GROUPS,
     boxes=emit_bulk.BOXES,

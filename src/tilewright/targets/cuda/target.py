@@ -7,15 +7,18 @@ from dataclasses import replace
 from typing import ClassVar
 
 from tilewright.base.dtypes import DType
+from tilewright.base.errors import TilewrightError
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.launch import LaunchProgram
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.passes.bulk_copies import boxes_of
+from tilewright.loops.scopes import CONSTANT
 from tilewright.plan.questions import PlanCosts
 from tilewright.schedule.space import Sketch
 from tilewright.targets.base import Artifact, TargetSettings
 from tilewright.targets.cuda.attention_cost import KEYS
+from tilewright.targets.cuda.driver import bindings, gpu_name
 from tilewright.targets.cuda.emit import llvm_ir, ptx
 from tilewright.targets.cuda.intrinsics import FEATURE, PRODUCTS
 from tilewright.targets.cuda.machine import (
@@ -57,6 +60,14 @@ class Cuda(LlvmGpuTarget[CudaMachine]):
         any_order = self.simt.any_order
         modes = f"exact={self.exact} any_order={any_order} tf32={self.tf32}"
         return f"cuda {self.machine.name} {modes}"
+
+    @property
+    def device_here(self) -> str:
+        """The first GPU, which models run on."""
+        try:
+            return gpu_name(bindings())
+        except TilewrightError:
+            return ""
 
     @property
     def tensor_cores(self) -> tuple[TensorCores, ...]:
@@ -156,7 +167,12 @@ def code_of(program: LaunchProgram, text: str, of: CudaMachine) -> DeviceProgram
                 threads=launch.threads,
                 shared=shared.nbytes,
                 dynamic=shared.nbytes if shared.is_dynamic else 0,
-                arguments=tuple(buffers.index(b) for b in launch.params),
+                arguments=tuple(
+                    buffers.index(b) for b in launch.params if b.scope != CONSTANT
+                ),
+                constants=tuple(
+                    buffers.index(b) for b in launch.params if b.scope == CONSTANT
+                ),
                 maps=tuple(
                     TensorMap(
                         launch.params.index(x.tensor),

@@ -38,8 +38,10 @@ from tilewright.loops.launch import (
 )
 from tilewright.loops.nodes import ASYNC, For, Unit
 from tilewright.loops.passes.bulk_copies import BOX_KINDS, boxes_of
+from tilewright.loops.passes.constant_memory import constants_of
 from tilewright.loops.passes.in_flight import BOXES, PRODUCTS, accumulators_of
 from tilewright.loops.passes.shared_room import ALIGNMENT
+from tilewright.loops.scopes import CONSTANT
 from tilewright.targets.llvm.emit_atomic import emit_atomic
 from tilewright.targets.llvm.emit_boxes import BoxCopies, BoxRing
 from tilewright.targets.llvm.emit_copies import AsyncCopies, copy_elements
@@ -77,10 +79,11 @@ class Dialect:
     convention: of a kernel. axes: the intrinsic call that returns the number on an axis. barrier:
     lines that synchronize the threads of a block. shuffle: reads a 32-bit value from the thread
     whose number differs in one bit, among a mask of threads. local: the address space of a thread's
-    memory. copies: asynchronous copies. attributes: of a kernel, by its threads. intrinsics: how
-    hardware calls are emitted, by name. fence: what a thread has written to shared memory is there
-    for those that read it by another path. products: how units beside the threads are waited for.
-    boxes: copies of boxes of tensors.
+    memory. copies: asynchronous copies. constant: the address space of constant memory. symbol: the
+    array there of a parameter, by its number; None: kernels are given its address. attributes: of a
+    kernel, by its threads. intrinsics: how hardware calls are emitted, by name. fence: what a
+    thread has written to shared memory is there for those that read it by another path. products:
+    how units beside the threads are waited for. boxes: copies of boxes of tensors.
     """
 
     convention: str
@@ -92,6 +95,8 @@ class Dialect:
     local: int = 0
     copies: AsyncCopies | None = None
     intrinsics: Mapping[str, Callable[[Any, Unit], None]] = field(default_factory=dict)
+    constant: int = 4
+    symbol: Callable[[int], str] | None = None
     fence: str = ""
     products: ProductGroups | None = None
     boxes: BoxCopies | None = None
@@ -107,14 +112,18 @@ class LaunchThread(LaunchMemory):
         machine: Processor,
         contract: bool,
         shared: SharedMemoryLayout,
+        symbols: Mapping[Buffer, str],
     ) -> None:
+        """symbols: the arrays in constant memory that the kernel takes no pointers to."""
         super().__init__(launch, machine, contract, dialect.local)
+        self.symbols: Final = symbols
         self.dialect: Final = dialect
         self.written: Final = written(launch.body)
         self.accumulators: Final = accumulators_of(launch.body)
         here, self.out = self.out, self.entry
         for n, buffer in enumerate(launch.params):
-            self.pointers[buffer] = self.generic(f"%p{n}", 1)
+            name = f"@{symbols[buffer]}" if buffer in symbols else f"%p{n}"
+            self.pointers[buffer] = self.generic(name, self._space(buffer))
         for buffer, offset in shared.offsets.items():
             self.pointers[buffer] = self.generic(
                 f"getelementptr (i8, ptr addrspace(3) @{shared.symbol}, i64 {offset})",
@@ -133,6 +142,10 @@ class LaunchThread(LaunchMemory):
         if self.ring is not None:
             scope = "shared" if self.ring.blocks == 1 else "cluster"
             self.ring.begin(self._is_first(), self._barrier(scope, False))
+
+    def _space(self, buffer: Buffer) -> int:
+        """The address space of a buffer of the caller."""
+        return self.dialect.constant if buffer.scope == CONSTANT else 1
 
     def _boxes(self) -> BoxCopies | None:
         """How the machine copies boxes, if it does."""
@@ -335,7 +348,11 @@ class LaunchThread(LaunchMemory):
 
     def finish(self, name: str, group: int) -> str:
         """The text of the function; group: of its attributes."""
-        parameters = [self._parameter(n, b) for n, b in enumerate(self.launch.params)]
+        parameters = [
+            self._parameter(n, b)
+            for n, b in enumerate(self.launch.params)
+            if b not in self.symbols
+        ]
         parameters += self.ring.parameters if self.ring is not None else []
         parameters.append("ptr addrspace(1) noalias align 8 %status")
         head = f"define {self.dialect.convention} void @{name}"
@@ -358,7 +375,7 @@ class LaunchThread(LaunchMemory):
             said += " noalias readonly"
         elif not self._exchanges:
             said += " noalias"
-        return f"ptr addrspace(1) {said} %p{n}"
+        return f"ptr addrspace({self._space(buffer)}) {said} %p{n}"
 
     @property
     def _exchanges(self) -> bool:
@@ -382,19 +399,30 @@ def launches_text(
     static: as for `Shared.of`. Raises UnsupportedError for code without a native equivalent,
     CompileError for memory that a GPU lacks.
     """
-    parts: list[str] = []
+    symbols: Mapping[Buffer, str] = {}
+    if (symbol := dialect.symbol) is not None:
+        found = constants_of(program)
+        symbols = {b: symbol(program.params.index(b)) for b in found}
+    parts = [_array(b, name, dialect.constant) for b, name in symbols.items()]
     remainders: set[str] = set()
     for number, launch in enumerate(program.launches):
         # What is defined outside a module has no dot in its name.
         shared = SharedMemoryLayout.of(launch, f"{launch.name}_shared", static)
         with placed(f"launch {launch.name}"):
-            thread = LaunchThread(launch, dialect, machine, contract, shared)
+            thread = LaunchThread(launch, dialect, machine, contract, shared, symbols)
             thread.emit(launch.body)
         parts.append(shared.text + thread.finish(launch.name, number + 1))
         remainders |= thread.ops.remainders
     common = [fmod_function(type) for type in sorted(remainders)]
     last = 'attributes #0 = { nounwind "no-builtins" }\n'
     return "\n".join([*common, *parts, last])
+
+
+def _array(buffer: Buffer, symbol: str, space: int) -> str:
+    """An array in constant memory, which is filled from outside."""
+    of = f"[{buffer.size * buffer.dtype.itemsize} x i8] zeroinitializer"
+    kind = f"addrspace({space}) externally_initialized global"
+    return f"@{symbol} = {kind} {of}, align {ALIGNMENT}\n"
 
 
 def unheld(computations: Sequence[Computation]) -> str:

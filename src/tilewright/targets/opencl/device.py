@@ -49,13 +49,14 @@ class OpenCLProgram:
 
 class OpenCLDevice:
     """One device with its context. most: the largest buffer in bytes, if below the device's
-    limit."""
+    limit. constant: the same, of one in constant memory."""
 
     def __init__(self, device: Any, most: int | None = None) -> None:
         self.name: Final = NAME
         self.cl: Final = imported()
         self.device: Final = device
         self.most: Final = device.max_mem_alloc_size if most is None else most
+        self.constant: int = device.max_constant_buffer_size
         with self.explained("making a context"):
             self.context: Final = self.cl.Context([device])
 
@@ -94,6 +95,7 @@ class OpenCLDevice:
         limits = (
             (threads, self.device.max_work_group_size, "threads of a block"),
             (kernel.shared, local, "bytes of shared memory"),
+            (len(kernel.constants), self.device.max_constant_args, "constant tensors"),
         )
         for wanted, most, what in limits:
             if wanted > most:
@@ -179,6 +181,7 @@ class OpenCLQueue:
         self._unread = False
         self._messages: list[str] = []
         self._firsts: dict[OpenCLProgram, int] = {}
+        self._constants: dict[tuple[OpenCLProgram, int], Any] = {}
 
     def write(self, target: MemoryRange, source: Bytes) -> DeviceEvent:
         """Copy bytes of the host to the device."""
@@ -216,7 +219,10 @@ class OpenCLQueue:
         for code, kernel in zip(program.code.launches, self._kernels_of(program)):
             values: list[Any] = []
             for n in code.arguments:
-                values += [arguments[n].memory, np.uint64(arguments[n].offset)]
+                given = arguments[n]
+                if n in code.constants:
+                    given = self._constant(program, n, given)
+                values += [given.memory, np.uint64(given.offset)]
             if code.checked:
                 values += [self._status_memory(), np.int32(self._first_of(program))]
             whole = tuple(g * t for g, t in zip(code.grid, code.threads))
@@ -228,6 +234,26 @@ class OpenCLQueue:
                     )
                 )
         return OpenCLEvent(self.device, tuple(events), arguments)
+
+    def _constant(
+        self, program: OpenCLProgram, number: int, given: MemoryRange
+    ) -> MemoryRange:
+        """An argument in constant memory: its allocation, if that is small enough, else a copy."""
+        device = self.device
+        if given.memory.size <= device.constant:
+            return given
+        key = program, number
+        if key not in self._constants:
+            self._constants[key] = device.allocate(given.nbytes)
+        with device.explained("copying to constant memory"):
+            device.cl.enqueue_copy(
+                self._queue,
+                self._constants[key],
+                given.memory,
+                byte_count=given.nbytes,
+                src_offset=given.offset,
+            )
+        return MemoryRange(self._constants[key], 0, given.nbytes)
 
     def _kernels_of(self, program: OpenCLProgram) -> list[Any]:
         """The kernels of a program for this queue alone: they hold their arguments."""

@@ -11,6 +11,7 @@ from tilewright.ir.node import postorder
 from tilewright.loops.analysis.effects import writes
 from tilewright.loops.launch import AXIS, Launch, LaunchProgram
 from tilewright.loops.passes.block_memory import BlockMemory
+from tilewright.loops.scopes import CONSTANT
 from tilewright.targets.opencl.emit_expr import EmittedValue
 from tilewright.targets.opencl.emit_stmt import ERROR, FIRST, OpenCLStatements
 from tilewright.targets.opencl.helpers import HelperFunctions
@@ -98,6 +99,7 @@ def _kernel(
         shared=BlockMemory.of(launch).nbytes,
         arguments=tuple(numbers[b] for b in launch.params),
         checked=int(x.has_checks),
+        constants=tuple(numbers[b] for b in launch.params if b.scope == CONSTANT),
     )
     return call, "\n".join(lines)
 
@@ -114,6 +116,8 @@ def _parameters(x: OpenCLStatements, launch: Launch) -> list[str]:
     for b in launch.params:
         name = x.buffers[b] = x.fresh(b.name)
         kind = "__global " if b in written else "__global const "
+        if b.scope == CONSTANT:
+            kind = "__constant "
         found += [f"{kind}uchar *{name}_of", f"ulong {name}_at"]
         pointer = f"{kind}{in_memory(b.dtype)} *"
         x.line(f"{pointer}{name} = ({pointer})({name}_of + {name}_at);")

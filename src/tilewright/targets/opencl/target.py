@@ -6,18 +6,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-from tilewright.base.errors import CompileError
+from tilewright.base.errors import ArtifactError, CompileError
 from tilewright.compute.nodes import Computation
+from tilewright.loops.launch import LaunchProgram
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.passes.to_launches import to_launches
 from tilewright.targets.base import Artifact, TargetSettings
 from tilewright.targets.opencl.emit import emit
-from tilewright.targets.opencl.platforms import kind_here
+from tilewright.targets.opencl.platforms import chosen, kind_here, shown
 from tilewright.targets.opencl.types import held
 from tilewright.targets.permitted import Permissions
 from tilewright.targets.simt.code import OPENCL_C, DeviceProgram
 from tilewright.targets.simt.machine import SimtMachine, described
-from tilewright.targets.simt.target import SimtTarget
+from tilewright.targets.simt.target import SimtTarget, check_constants
 
 
 class OpenCL(SimtTarget):
@@ -41,6 +42,14 @@ class OpenCL(SimtTarget):
         """The machine, and whether arithmetic is exact."""
         return f"opencl {self.machine} exact={self.exact}"
 
+    @property
+    def device_here(self) -> str:
+        """The device that models run on."""
+        try:
+            return shown(chosen())
+        except ArtifactError:
+            return ""
+
     def refuses(self, computations: Sequence[Computation]) -> str:
         """A group with tensors of dtypes that OpenCL C has not."""
         tensors = [o.tensor for c in computations for o in c.outputs]
@@ -59,7 +68,7 @@ class OpenCL(SimtTarget):
         permitted is unused here: Oclgrind checks every access itself. Raises CompileError
         for constructs that OpenCL C lacks, ScheduleError for threads that do not form a grid.
         """
-        code = emit(to_launches(kernel), self.exact)
+        code = emit(self._launches(kernel), self.exact)
         return Artifact(symbol, code.to_bytes())
 
     def workspace(self, code: bytes) -> tuple[int, ...]:
@@ -70,7 +79,12 @@ class OpenCL(SimtTarget):
         """The source, for `asm`."""
         if kind != "asm":
             return super().text(kernel, symbol, kind)
-        return emit(to_launches(kernel), self.exact).text
+        return emit(self._launches(kernel), self.exact).text
+
+    def _launches(self, kernel: Kernel) -> LaunchProgram:
+        program = to_launches(kernel)
+        check_constants(program, self.machine)
+        return program
 
 
 def make(settings: TargetSettings) -> OpenCL:

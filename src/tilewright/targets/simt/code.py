@@ -15,7 +15,7 @@ from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ArtifactError
 from tilewright.runtime import schema
 
-VERSION: Final = 4
+VERSION: Final = 5
 # The languages of programs, as messages call them.
 PTX: Final = "PTX"
 OPENCL_C: Final = "OpenCL C"
@@ -35,6 +35,7 @@ _SHAPE: Final = {
             "shared": schema.Count,
             "dynamic": schema.Count,
             "arguments": [schema.Count],
+            "constants": [schema.Count],
             "checked": schema.Count,
             "maps": [
                 {
@@ -64,12 +65,19 @@ class TensorMap:
     sides: tuple[int, ...]
 
 
+def constant_symbol(number: int) -> str:
+    """The array in constant memory of a program's buffer, in PTX."""
+    return f"constant_{number}"
+
+
 @dataclass(frozen=True, slots=True)
 class KernelLaunch:
     """One launch of a kernel.
 
     grid, threads: on the axes x, y, z. shared: shared memory of a block in bytes, `dynamic` of
     which the launch allocates. arguments: numbers of buffers: parameters first, then the workspace.
+    constants: those that it reads in constant memory. In OpenCL C they are arguments too; PTX has
+    an array for each, `constant_symbol`, which has to be filled before the program runs.
     checked: 1 if it reports wrong indices by a number of `DeviceProgram.checks`, else 0. maps: what
     it takes behind its buffers.
     """
@@ -82,6 +90,7 @@ class KernelLaunch:
     dynamic: int = 0
     checked: int = 0
     maps: tuple[TensorMap, ...] = ()
+    constants: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +119,11 @@ class DeviceProgram:
         head |= {"text": len(text), "binary": len(self.binary)}
         return b"".join([json.dumps(head).encode(), b"\n", text, self.binary])
 
+    @property
+    def constants(self) -> tuple[int, ...]:
+        """The buffers that its launches read in constant memory."""
+        return tuple(dict.fromkeys(n for c in self.launches for n in c.constants))
+
     @staticmethod
     def from_bytes(code: bytes, language: str) -> DeviceProgram:
         """A program from its bytes. Raises ArtifactError for malformed bytes or another
@@ -132,7 +146,7 @@ class DeviceProgram:
             raise ValueError(f"it is in {self.language}")
         count = self.params + len(self.workspace)
         for c in self.launches:
-            if any(n >= count for n in c.arguments):
+            if any(n >= count for n in (*c.arguments, *c.constants)):
                 raise ValueError(f"launch {c.name} has more than {count} buffers")
             for m in c.maps:
                 if m.argument >= len(c.arguments) or len(m.extents) != len(m.sides):
@@ -158,7 +172,8 @@ def _made(head: Mapping[str, Any], rest: bytes) -> DeviceProgram:
 
 
 def _call(found: Mapping[str, Any]) -> KernelLaunch:
-    tuples = {k: tuple(found[k]) for k in ("grid", "threads", "arguments")}
+    lists = ("grid", "threads", "arguments", "constants")
+    tuples = {k: tuple(found[k]) for k in lists}
     maps = tuple(
         TensorMap(m["argument"], m["dtype"], tuple(m["extents"]), tuple(m["sides"]))
         for m in found["maps"]

@@ -13,7 +13,11 @@ from tilewright.loops.passes.to_launches import to_launches
 from tilewright.targets.llvm.emit_launch import unheld
 from tilewright.targets.llvm.processor import Processor
 from tilewright.targets.simt.machine import SimtMachine
-from tilewright.targets.simt.target import SimtTarget, check_block
+from tilewright.targets.simt.target import (
+    SimtTarget,
+    check_block,
+    check_constants,
+)
 
 
 class GpuProcessor(Processor, Protocol):
@@ -67,6 +71,7 @@ class LlvmGpuTarget(SimtTarget, Generic[_Machine]):
         )
         for launch in program.launches:
             check_block(launch, self.simt)
+        check_constants(program, self.simt)
         return program
 
     def llvm(self, program: LaunchProgram) -> str:

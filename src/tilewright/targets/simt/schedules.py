@@ -20,7 +20,9 @@ from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.analysis.effects import writes
 from tilewright.loops.nodes import GPU_AXES, For, Kernel
+from tilewright.loops.passes.constant_memory import read_together
 from tilewright.loops.passes.to_launches import to_launches
+from tilewright.loops.scopes import CONSTANT
 from tilewright.loops.walk import loops_of
 from tilewright.schedule import Schedule
 from tilewright.schedule.space import Choices, Sketch
@@ -153,11 +155,29 @@ def _by_element(
     machine: SimtMachine,
     choose: Choices,
 ) -> Schedule:
-    """A thread for each element. parameters: `threads` of a block, those of `inlined`."""
+    """A thread for each element. parameters: `threads` of a block, those of `inlined`, and of
+    `_in_constant_memory`."""
     s, rest = Schedule(kernel), list(computations)
     if len(rest) > 1:
         s, rest = inlined(s, rest, choose)
-    return _elements(s, rest, machine, choose)
+    s = _elements(s, rest, machine, choose)
+    return _in_constant_memory(s, machine, choose)
+
+
+def _in_constant_memory(s: Schedule, machine: SimtMachine, choose: Choices) -> Schedule:
+    """Read small inputs there that all threads of a block read together, such as filters.
+
+    parameters: `<input>.constant` for each, False by default, as no gain was measured.
+    """
+    room = machine.constant
+    for b in read_together(s.kernel):
+        if not b.static or b.size == 1:
+            continue
+        nbytes = b.size * b.dtype.itemsize
+        if nbytes <= room and choose(f"{b.name}.constant", (True, False), False):
+            s.set_scope(b.name, CONSTANT)
+            room -= nbytes
+    return s
 
 
 def _elements(

@@ -12,9 +12,10 @@ from tilewright.compute.attention import may_be_attention
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.blocks import BlockCosts
-from tilewright.loops.launch import Launch
+from tilewright.loops.launch import Launch, LaunchProgram
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.passes.block_memory import BlockMemory
+from tilewright.loops.passes.constant_memory import constants_of
 from tilewright.plan.questions import NO_REWRITE_PAYS, PlanCosts
 from tilewright.schedule.space import Sketch
 from tilewright.schedule.space.patterns import classify
@@ -115,6 +116,20 @@ class SimtTarget(Target):
     def plan_costs(self) -> PlanCosts:
         """Blocks of keys are as large as registers can hold the scores of; sums may be split."""
         return replace(_COSTS, launch_ns=self.simt.launch_ns)
+
+
+def check_constants(program: LaunchProgram, of: SimtMachine) -> None:
+    """Raise CompileError (TW-LAUNCH) for more in constant memory than a machine has."""
+    found = constants_of(program)
+    count = sum(b.size * b.dtype.itemsize for b in found)
+    if count > of.constant:
+        raise CompileError(
+            f"{', '.join(b.name for b in found)} take {count:,} bytes of constant memory, but "
+            f"{of.name} has {of.constant:,}",
+            code="TW-LAUNCH",
+            where=f"kernel {program.name}",
+            hint="leave the largest ones in global memory",
+        )
 
 
 def check_block(launch: Launch, of: SimtMachine) -> None:

@@ -46,6 +46,7 @@ DIALECT: Final = Dialect(
     barrier=(f"call {_BARRIER.format(_BOTH)}",),
     shuffle=_neighbor,
     warp=1,
+    constant=2,
     attributes=lambda threads: 'nounwind "no-builtins"',
 )
 

@@ -9,7 +9,7 @@ import numpy as np
 from tilewright.base.dtypes import dtype_of
 from tilewright.base.errors import ExecutionError
 from tilewright.runtime.device import Bytes, HostDevice, Runnable
-from tilewright.targets.simt.code import PTX, DeviceProgram
+from tilewright.targets.simt.code import PTX, DeviceProgram, constant_symbol
 from tilewright.testing.ptx.boxes import EncodedMap
 from tilewright.testing.ptx.machine import run
 from tilewright.testing.ptx.memory import CallerMemory
@@ -50,6 +50,7 @@ def load(code: bytes, traffic: WarpTraffic | None = None) -> Runnable:
                 addresses,
                 call.dynamic,
                 traffic,
+                {constant_symbol(n): held[n] for n in call.constants},
             )
         for n, array in enumerate(arrays):
             np.copyto(array, memory.array(n, array))

@@ -363,6 +363,8 @@ class ThreadInstructions(ThreadState):
         width = size * len(names)
         at = self.address(place, width, who)
         self.note(base == "st", at, width, who)
+        if base == "st" and self.is_constant(at):
+            raise IndexError(f"{self.kernel.name}: constant memory is written")
         for n, name in enumerate(names):
             bytes_, rows = self.bytes_of(at + np.uint64(n * size), size, who)
             if base == "ld":

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -33,9 +34,10 @@ def run(
     arguments: Sequence[int | EncodedMap],
     dynamic: int = 0,
     traffic: WarpTraffic | None = None,
+    constants: Mapping[str, Array] = MappingProxyType({}),
 ) -> None:
     """Run a kernel in place. arguments: addresses, and descriptions of boxes. dynamic: bytes of
-    shared memory without a size in the text.
+    shared memory without a size in the text. constants: what arrays in constant memory hold.
 
     traffic: counts memory requests.
 
@@ -43,7 +45,7 @@ def run(
     block reaches, NotImplementedError for an unknown instruction.
     """
     with np.errstate(all="ignore"):
-        made = _Grid(kernel, grid, threads, memory, arguments, dynamic)
+        made = _Grid(kernel, grid, threads, memory, arguments, dynamic, constants)
         made.traffic = traffic
         made.run()
 

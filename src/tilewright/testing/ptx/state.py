@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -21,6 +22,7 @@ from tilewright.testing.ptx.traffic import WarpTraffic
 WARP: Final = 32
 # Addresses of a block's memory begin there, a thread's at twice that.
 _SPACE: Final = 1 << 40
+_CONSTANT: Final = 4 * _SPACE  # behind the addresses of parameters
 _PLACE: Final = re.compile(r"\[([^\]+]+)(?:\+(-?\d+))?\]")
 _HEX: Final = re.compile(r"0([fFdD])([0-9A-Fa-f]+)")
 _UNSET: Final = np.uint64((1 << 64) - 1)
@@ -37,6 +39,7 @@ class ThreadState:
         memory: CallerMemory,
         arguments: Sequence[int | EncodedMap],
         dynamic: int,
+        constants: Mapping[str, Array] = MappingProxyType({}),
     ) -> None:
         self.kernel = kernel
         self.memory = memory
@@ -58,6 +61,10 @@ class ThreadState:
         arrays = dict.fromkeys(kernel.params, 8)
         self.lay(arrays, 3 * _SPACE, 0)
         local = self.lay(kernel.local, 2 * _SPACE, 0)
+        self.constant = np.zeros(self.lay(kernel.const, _CONSTANT, 0), np.uint8)
+        for name, held in constants.items():
+            start = self.places[name] - _CONSTANT
+            self.constant[start : start + held.size] = held
         self.shared = np.zeros((prod(grid), shared), np.uint8)
         self.local = np.zeros((self.count, local), np.uint8)
         self.clusters = clusters_of(grid, kernel.cluster, self.per_block, shared)
@@ -238,6 +245,10 @@ class ThreadState:
         if space == 0:
             self.check_global(inside)
             return self.memory.bytes, (inside,)
+        if self.is_constant(at):
+            if inside.max() >= self.constant.size:
+                raise IndexError(f"{self.kernel.name}: outside constant memory")
+            return self.constant, (inside,)
         if space == 1:
             memory = self.shared
             row = self.block[who]
@@ -251,6 +262,10 @@ class ThreadState:
         if space == 1:
             self.clusters.use(row, inside, who)
         return memory, (row[:, None], inside)
+
+    def is_constant(self, at: Array) -> bool:
+        """Whether addresses are in constant memory."""
+        return bool(at.size) and int(at[0]) // _SPACE == _CONSTANT // _SPACE
 
     def check_global(self, places: Array) -> None:
         valid = self.memory.valid

@@ -11,7 +11,9 @@ from tilewright.base.dataclass import dataclass
 
 _ENTRY: Final = re.compile(r"\.entry\s+([^\s(]+)\(")
 _PARAM: Final = re.compile(r"\.param\b.*\s([^\s,]+?),?$")
-_ARRAY: Final = re.compile(r"\.(shared|local) \.align (\d+) \.b8\s+([^\s\[]+)\[(\d*)\]")
+_ARRAY: Final = re.compile(
+    r"\.(shared|local|const) \.align (\d+) \.b8\s+([^\s\[]+)\[(\d*)\]"
+)
 _LINE: Final = re.compile(r"(?:@(!?)(%\w+)\s+)?([\w.:]+)\s*(.*);$")
 _LOCAL: Final = re.compile(r"\{ \.reg \.\w+ \w+; (.*;) \}")  # around one instruction
 _CLUSTER: Final = re.compile(r"\.reqnctapercluster\s+(\d+), (\d+), (\d+)")
@@ -30,13 +32,14 @@ class PtxInstruction:
 
 @dataclass(slots=True)
 class PtxKernel:
-    """One entry. shared, local: bytes of each array; alignments: of these; labels: numbers of
-    instructions; cluster: how many blocks it has on each axis."""
+    """One entry. shared, local, const: bytes of each array; alignments: of these; labels: numbers
+    of instructions; cluster: how many blocks it has on each axis."""
 
     name: str
     params: list[str] = field(default_factory=list)
     shared: dict[str, int] = field(default_factory=dict)
     local: dict[str, int] = field(default_factory=dict)
+    const: dict[str, int] = field(default_factory=dict)
     alignments: dict[str, int] = field(default_factory=dict)
     labels: dict[str, int] = field(default_factory=dict)
     code: list[PtxInstruction] = field(default_factory=list)
@@ -47,6 +50,7 @@ def kernels(text: str) -> dict[str, PtxKernel]:
     """The entries of a module, by name."""
     found: dict[str, PtxKernel] = {}
     extern: dict[str, int] = {}
+    const: dict[str, int] = {}
     alignments: dict[str, int] = {}
     current: PtxKernel | None = None
     for line in _lines(text):
@@ -54,7 +58,8 @@ def kernels(text: str) -> dict[str, PtxKernel]:
             current = found[entry[1]] = PtxKernel(entry[1])
         elif current is None:
             if array := _ARRAY.search(line):
-                extern[array[3]] = int(array[4] or 0)
+                of_module = const if array[1] == "const" else extern
+                of_module[array[3]] = int(array[4] or 0)
                 alignments[array[3]] = int(array[2])
         elif line == "}":
             current = None
@@ -62,6 +67,7 @@ def kernels(text: str) -> dict[str, PtxKernel]:
             _read(current, line)
     for kernel in found.values():
         kernel.shared |= extern
+        kernel.const |= const
         kernel.alignments |= alignments
     return found
 

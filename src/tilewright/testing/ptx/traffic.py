@@ -20,11 +20,13 @@ from tilewright.testing.ptx.arithmetic import Array
 SECTOR: Final = 32  # bytes
 WORD: Final = 4  # bytes of a bank
 BANKS: Final = 32
-_MEMORIES: Final = ("global", "shared", "local")
+# By the number of the space of an address; kernels do not access the one of parameters.
+_MEMORIES: Final = ("global", "shared", "local", "param", "constant")
 
 
 class AccessKind(NamedTuple):
-    """memory: "global", "shared", or "local" for a thread's own. writes: whether it is a store."""
+    """memory: "global", "shared", "constant", or "local" for a thread's own. writes: whether it is
+    a store."""
 
     memory: str
     writes: bool
@@ -85,8 +87,14 @@ def _bank_turns(at: Array, size: int) -> int:
     return turns
 
 
+def _places(at: Array, size: int) -> int:
+    """One for each of the places that threads read: a warp is given one at a time."""
+    return int(np.unique(at).size)
+
+
 _TURNS: Final = {
     "global": _sectors,
     "shared": _bank_turns,
     "local": _sectors,
+    "constant": _places,
 }

@@ -19,7 +19,7 @@ from tilewright.runtime.buffer import arena
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.model import Tensor
 from tilewright.tune.measure.anchor import best_of
-from tilewright.tune.measure.clock import Now, clock_of
+from tilewright.tune.measure.clock import DeviceCalls, Now, clock_of
 from tilewright.tune.measure.options import Timing
 from tilewright.tune.measure.racing import RaceClock, race
 from tilewright.tune.measure.reference import ReferenceCase, filler
@@ -143,10 +143,7 @@ def _timed(program: Executable, trial: MeasuredTrial) -> dict[str, Any]:
     ends, count = _ends(program), len(program.inputs)
     arrays = [_view(arena(t.nbytes), t) for t in ends]
     _fill(program, case, arrays)
-    call = program.bound(arrays)
-    if call is None:  # not a single native call
-        call = lambda: program(*arrays[:count], out=arrays[count:])  # noqa: E731
-    now = clock_of(program)
+    call, now = _timed_call(program, arrays)
     first = _seconds(call, 1, now)
     if (found := _compared(program, case, arrays[count:])) is not None:
         return found  # aligned memory may use different code
@@ -165,6 +162,20 @@ def _timed(program: Executable, trial: MeasuredTrial) -> dict[str, Any]:
     rounds = race(clock, calls, timing, trial.best)
     seconds = rounds.seconds(timing.fewest)
     return {"status": "ok", "rounds": seconds, "noise": rounds.noise}
+
+
+def _timed_call(
+    program: Executable, arrays: Sequence[Array]
+) -> tuple[Callable[[], object], Now]:
+    """A call on these inputs and outputs, and the clock for it: of the device, if it has one."""
+    count = len(program.inputs)
+    if program.model.devices:
+        launches = DeviceCalls(program, arrays[:count], arrays[count:])
+        return launches, launches.now
+    call = program.bound(arrays)
+    if call is None:  # not a single native call
+        call = lambda: program(*arrays[:count], out=arrays[count:])  # noqa: E731
+    return call, clock_of(program)
 
 
 def _without_a_cold_start(

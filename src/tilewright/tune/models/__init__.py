@@ -103,6 +103,9 @@ MODELS: Final[dict[str, Callable[[Facts, int], CostModel]]] = {
     "random": lambda facts, seed: RandomGuess(seed),
 }
 
+# Those that predict nothing from a kernel, and so suit any machine.
+WITHOUT_FACTS: Final = ("black-box", "random")
+
 
 def make(name: str, facts: Facts, seed: int = 0) -> CostModel:
     """Construct a model of MODELS for a machine. Raises InputError for an unknown name."""

@@ -21,6 +21,7 @@ from tilewright.expr.printer import show
 from tilewright.ir.node import postorder
 from tilewright.plan.identity import structure
 from tilewright.plan.normalize import KernelSignature
+from tilewright.runtime.device import HOST
 from tilewright.runtime.machine import processor_name
 from tilewright.targets.base import Target
 
@@ -42,9 +43,9 @@ class Key:
     operator: a digest of everything that the kernel computes. family: for display, its Computations
     and how their dimensions combine: `matmul(cc cc pw) relu(cc cc)`. shapes, dtypes: of the
     parameters. layouts: their index expressions. constants: `c` for parameters known at compile
-    time, else `-`. target: its name. machine: features, caches and description. processor: the one
-    that measured; empty if the code is for a machine that is not present. schedules: SCHEDULES at
-    that time.
+    time, else `-`. target: its name. machine: features, caches and description. processor: what
+    measured, a device for code of one; empty if the code is for a machine that is not present.
+    schedules: SCHEDULES at that time.
     """
 
     operator: str
@@ -120,7 +121,7 @@ def key_of(
     fixed: which of its values are constants. processor: the one that measures, if not this one.
     """
     if processor is None:
-        processor = _here() if target.runs_here else ""
+        processor = _measuring(target)
     return Key(
         hashlib.sha256(structure(signature).encode()).hexdigest()[:_DIGEST],
         _short(" ".join(map(_family, signature.computations)) or signature.name),
@@ -142,6 +143,13 @@ def of_forms(key: Key) -> Key:
     whole = hashlib.sha256(f"forms {FORMS}\n{key.operator}".encode())
     family = _short(f"form of {key.family}")
     return replace(key, operator=whole.hexdigest()[:_DIGEST], family=family)
+
+
+def _measuring(target: Target) -> str:
+    """What times the code of a target on this machine."""
+    if target.device != HOST:
+        return target.device_here
+    return _here() if target.runs_here else ""
 
 
 @cache
