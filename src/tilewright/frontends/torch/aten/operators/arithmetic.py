@@ -72,9 +72,13 @@ def _rounded(op_type: str) -> Callable[[AtenCall], Value]:
     def apply(c: AtenCall) -> Value:
         if not c.dtype.is_float:
             return c.tensor()
-        if c["decimals"]:
-            raise c.refuse(f"it rounds to {c['decimals']} decimals")
-        return c.op(op_type, c.tensor())
+        digits = c["decimals"] or 0
+        if not digits:
+            return c.op(op_type, c.tensor())
+        x, scale = argument(c), 10.0 ** abs(digits)
+        if digits < 0:
+            return ((x / scale).op(op_type) * scale).value
+        return ((x * scale).op(op_type) / scale).value
 
     return apply
 
