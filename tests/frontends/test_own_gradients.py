@@ -80,3 +80,20 @@ def test_rounded_to_decimals(decimals):
     x = torch.cat([torch.randn(100) * 300, torch.tensor([0.25, 0.35, 1e38, INF, NAN])])
     found = torch.compile(lambda x: x.round(decimals=decimals), backend=backend)(x)
     torch.testing.assert_close(found, x.round(decimals=decimals), equal_nan=True)
+
+
+def test_gradients_of_signs_and_of_no_elements():
+    """An index without elements may have more axes than the tensor."""
+
+    def function(x):
+        none = torch.zeros(2, 0, dtype=torch.int64)
+        return x.sgn() + x.square(), x.gather(0, none), x.scatter_add(0, none, x[:0])
+
+    x = torch.randn(5).requires_grad_()
+    run = torch.compile(function, backend=backend)
+    for f in (run, function):
+        signs, nothing, whole = f(x)
+        assert nothing.shape == (2, 0)
+        torch.testing.assert_close(whole, x)
+        (gradient,) = torch.autograd.grad(signs.sum() + nothing.sum(), x)
+        torch.testing.assert_close(gradient, 2 * x)

@@ -75,7 +75,8 @@ def _rounded(op_type: str) -> Callable[[AtenCall], Value]:
         digits = c["decimals"] or 0
         if not digits:
             return c.op(op_type, c.tensor())
-        x, scale = argument(c), 10.0 ** abs(digits)
+        x = argument(c)
+        scale = x.of(10.0 ** abs(int(digits)))
         if digits < 0:
             return ((x / scale).op(op_type) * scale).value
         return ((x * scale).op(op_type) / scale).value
