@@ -151,6 +151,23 @@ def test_results_that_go_apart_by_digits_have_dimensions_of_their_own(
         assert all("%" not in repr(i) for i in found[1].outputs[0].index)
 
 
+def test_a_scan_over_repeated_elements_is_not_split() -> None:
+    """The axis that it combines is one of its result."""
+    x, out = buffer("x", 3, 4), buffer("out", 3, 20)
+    scan = reduce_(
+        "scan",
+        out,
+        (20,),
+        "add",
+        lambda i, k: x[i, k // 5],
+        extents=(3,),
+        combine="ps",
+    )
+    assert split_axes((scan,), ()) == (scan,)
+    free = reduce_("sum", buffer("y", 20), (3,), "add", lambda k, i: x[i, k // 5])
+    assert len(split_axes((free,), ())) == 2
+
+
 def test_relayout_moves_storage_and_order_dims_follows_it() -> None:
     x, y = buffer("x", 2, 3, 4, 5), buffer("y", 2, 3, 4, 5)
     stored = buffer("y", 2, 4, 5, 3)

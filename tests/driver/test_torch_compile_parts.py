@@ -321,3 +321,26 @@ def test_views_of_results_that_later_parts_take_are_also_computed():
     found = parts(x)
     torch.testing.assert_close(found, function(x))
     assert places(found) == [(0, 0), (0, 2), (2, 0)]
+
+
+def test_dropout_that_a_checkpoint_repeats(graphs):
+    """The same elements are dropped again; the layers around it are compiled in both passes."""
+    from torch.utils.checkpoint import checkpoint
+
+    layer = torch.nn.Linear(8, 8)
+
+    def function(x):
+        def inner(z):
+            return torch.nn.functional.dropout(layer(z).sin(), 0.5)
+
+        return checkpoint(inner, x, use_reentrant=False)
+
+    x = torch.ones(16, 8, requires_grad=True)
+    y = torch.compile(function, backend=backend)(x)
+    y.sum().backward()
+    kept = (y != 0).float() * 2
+    assert 0.2 < (y != 0).float().mean() < 0.8
+    wanted = (kept * layer(x).cos()) @ layer.weight
+    torch.testing.assert_close(x.grad, wanted, rtol=1e-4, atol=1e-5)
+    ran = {name for names, _ in graphs for name in names}
+    assert {"sin", "cos"} <= ran and "rand_like" not in ran

@@ -35,7 +35,7 @@ def split_axes(
     With r the reduction, over the free dimensions D and result old[e(D)], what follows it is split
     along only if it is over D, too, and if each read of `old` at a point of D is of old[e(D)]: it
     is a read of the split result at that point then. Nobody else reads `old`, which is not written
-    any more.
+    any more. A scan, whose result has an axis for what it combines, is left as it is.
     """
     if len(group) not in (1, 2):
         return tuple(group)
@@ -45,6 +45,8 @@ def split_axes(
     if len(group) == 2 and not _point_by_point(first, group[1], live):
         return tuple(group)
     axes = identity_dims(first)
+    if axes is not None and not _are_free(axes, first):
+        return tuple(group)
     split = split_digits(first)
     if split is first and axes is not None and len(group) == 2:
         split = _as_written(first, axes, group[1])
@@ -74,6 +76,11 @@ def split_axes(
         follower = Computation(f"{first.name}_copy", dims, (copied,))
     read = Load(local, place)
     return (reduction, _followed(follower, terms, free, old, read))
+
+
+def _are_free(axes: Sequence[Dim | None], c: Computation) -> bool:
+    """Whether no axis of the result is along a dimension that is combined, as one of a scan is."""
+    return all(d is None or d in c.parallel_dims for d in axes)
 
 
 def _point_by_point(

@@ -11,6 +11,7 @@ import math
 import threading
 import warnings
 from collections.abc import Callable, Sequence
+from ctypes import string_at
 from typing import Any, Final
 
 from tilewright.base.errors import TilewrightWarning, UnsupportedError
@@ -29,6 +30,7 @@ from tilewright.frontends.torch.complex_edges import real_edges
 from tilewright.frontends.torch.drawn import check_drawn, draws_first
 from tilewright.frontends.torch.parts import (
     DRAWN_BY_TORCH,
+    FROM_STATE,
     Parts,
     is_ordered,
     left_to_torch,
@@ -41,6 +43,7 @@ from tilewright.graph.nodes import Graph
 Compile = Callable[[Graph], Callable[..., Any]]
 _KEPT: Final = 8  # most sets of weights that a graph is compiled for
 _SIZES: Final = 64  # most sets of extents that there are graphs for
+_SAMPLED: Final = 64  # bytes at each end of a weight that are compared at each call
 
 
 def backend(
@@ -94,7 +97,7 @@ def _function(
     left = {name_of(n.target) for n in left_to_torch(module)}
     if not left and (is_ordered(module) or are_said(module)):
         return make(module, frozen)
-    unknown = left.difference(DRAWN_BY_TORCH)
+    unknown = left.difference(DRAWN_BY_TORCH, FROM_STATE)
     absent = {name: at for name, at in missing(module).items() if name in unknown}
     if absent:
         count = len(module.graph.nodes)
@@ -247,15 +250,29 @@ def _of_tensors(operator: str) -> bool:
     return operator.partition(".")[0] not in ("math", "operator", "torch")
 
 
-# A tensor that stays the same, PyTorch's count of its changes, and the address of its contents.
-State = tuple[Any, int, int]
+# A tensor that stays the same, PyTorch's count of its changes, the address of its contents, and
+# some of these.
+State = tuple[Any, int, int, bytes]
 
 
 def _state(held: Any) -> State:
     """Tensors made in inference mode do not count their changes: they are not constants."""
     if held.is_inference():
-        return None, 0, 0
-    return held, held._version, held.data_ptr()
+        return None, 0, 0, b""
+    return held, held._version, held.data_ptr(), _sample(held)
+
+
+def _sample(held: Any) -> bytes:
+    """The first and the last elements in memory, up to 64 bytes of each.
+
+    Writes through `.data` and NumPy's views do not count as changes; most of them change these.
+    """
+    size = held.nbytes
+    if not size or not held.is_contiguous() or held.device.type != "cpu":
+        return b""
+    first = held.data_ptr()
+    part = min(size, _SAMPLED)
+    return string_at(first, part) + string_at(first + size - part, part)
 
 
 def _unchanged(known: State, given: State) -> bool:
@@ -282,9 +299,14 @@ def _order(held: Any) -> list[int] | None:
 
 
 def _as_described(found: Any, about: Any, order: list[int] | None) -> Any:
-    """A number, or a tensor with its axes in this order in memory."""
+    """A number, or a tensor with its axes in this order in memory.
+
+    One without elements is made by PyTorch, so that `out=` may give it others.
+    """
     if not hasattr(about, "shape"):
         return found.item()
+    if not found.numel():
+        return found.new_empty(found.shape)
     if order is None:
         return found
     back = sorted(range(len(order)), key=order.__getitem__)

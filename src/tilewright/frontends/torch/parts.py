@@ -27,6 +27,12 @@ DRAWN_BY_TORCH: Final = (
     "aten._standard_gamma.default",
     "aten._sample_dirichlet.default",
 )
+# Operators that run another one, their argument at this place, with a state of PyTorch's generator:
+# a dropout that a checkpoint repeats.
+FROM_STATE: Final = {
+    "torch.ops.higher_order.run_and_save_rng_state": 0,
+    "torch.ops.higher_order.run_with_rng_state": 1,
+}
 # Nodes that order others by tokens, which are no tensors.
 _ORDERED: Final = ("torch.ops.higher_order.with_effects", "prims._make_token.default")
 
@@ -51,6 +57,8 @@ def _called(module: Any) -> list[Any]:
 
 
 def _is_left(target: Any) -> bool:
+    if name_of(target) in FROM_STATE:
+        return True
     schema = getattr(target, "_schema", None)
     if schema is None or schema.is_mutable:  # not an operator of tensors
         return False
@@ -74,6 +82,7 @@ class Parts:
     """A graph as a function of tensors. frozen: the positions of inputs that stay the same."""
 
     def __init__(self, module: Any, frozen: Sequence[int], make: Make) -> None:
+        _describe_drawn(module)
         nodes = list(module.graph.nodes)
         self._inputs = [n for n in nodes if n.op == "placeholder"]
         self._module = module
@@ -161,6 +170,28 @@ class Parts:
         module = torch.fx.GraphModule(self._module, graph)
         frozen = [n for n, node in enumerate(takes) if node in self._frozen]
         return self._make(module, frozen)
+
+
+def _describe_drawn(module: Any) -> None:
+    """Describe the tensors that are drawn from a state, which PyTorch leaves out."""
+    import torch
+    from torch._guards import detect_fake_mode
+
+    for node in _called(module):
+        place = FROM_STATE.get(name_of(node.target))
+        if place is None:
+            continue
+        given = (node.args[place:], dict(node.kwargs))
+        (draw, *args), named = torch.fx.node.map_arg(given, lambda n: n.meta["val"])
+        held = [n.meta.get("val") for n in module.graph.nodes]
+        mode = detect_fake_mode(held)
+        with torch.utils._python_dispatch._disable_current_modes(), mode:
+            found = draw(*args, **named)
+        if place:
+            node.meta["val"] = found
+        for part in _results_of(node) if not place else ():
+            if part.args[1] == 1:
+                part.meta["val"] = found
 
 
 def _only_results(views: Sequence[Any]) -> set[Any]:

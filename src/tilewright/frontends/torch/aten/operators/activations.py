@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tilewright.frontends.torch.aten.rules import AtenCall, rule
 from tilewright.frontends.torch.aten.terms import argument
+from tilewright.frontends.torch.aten.wide import in_float32
 from tilewright.graph.nodes import Value
 
 
@@ -13,6 +14,7 @@ def _gelu(c: AtenCall) -> Value:
 
 
 @rule("aten.silu")
+@in_float32
 def _silu(c: AtenCall) -> Value:
     x = argument(c)
     return (x * x.op("Sigmoid")).value
@@ -36,6 +38,7 @@ def _celu(c: AtenCall) -> Value:
 
 
 @rule("aten.elu")
+@in_float32
 def _elu(c: AtenCall) -> Value:
     x = argument(c)
     alpha, scale, inner = (float(c[n]) for n in ("alpha", "scale", "input_scale"))
@@ -46,6 +49,7 @@ def _elu(c: AtenCall) -> Value:
 
 
 @rule("aten.softplus")
+@in_float32
 def _softplus(c: AtenCall) -> Value:
     x = argument(c)
     scaled = x * float(c["beta"])
@@ -70,6 +74,7 @@ def _prelu(c: AtenCall) -> Value:
 
 
 @rule("aten.glu")
+@in_float32
 def _glu(c: AtenCall) -> Value:
     axis = c.axis()
     value, gate = c.build.ops("Split", c.tensor(), count=2, axis=axis, num_outputs=2)
@@ -78,6 +83,7 @@ def _glu(c: AtenCall) -> Value:
 
 
 @rule("aten.lerp")
+@in_float32
 def _lerp(c: AtenCall) -> Value:
     """Interpolate from the nearer end, so that weight 1 yields the other end exactly."""
     start, end, weight = (argument(c, n) for n in ("self", "end", "weight"))
@@ -88,6 +94,7 @@ def _lerp(c: AtenCall) -> Value:
 
 
 @rule("aten.addcmul", "aten.addcdiv")
+@in_float32
 def _addcmul(c: AtenCall) -> Value:
     op_type = "Mul" if "addcmul" in c.name else "Div"
     found = argument(c, "tensor1").op(op_type, argument(c, "tensor2"))

@@ -11,6 +11,7 @@ import numpy as np
 from tilewright.base.dtypes import bool_, int64
 from tilewright.frontends.torch.aten.rules import AtenCall, rule
 from tilewright.frontends.torch.aten.terms import argument, operands
+from tilewright.frontends.torch.aten.wide import in_float32, with_whole_numbers
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.dtype_numbers import number_of
 from tilewright.graph.ops.terms import TensorTerm
@@ -71,9 +72,14 @@ def _rounded(op_type: str) -> Callable[[AtenCall], Value]:
     def apply(c: AtenCall) -> Value:
         if not c.dtype.is_float:
             return c.tensor()
-        if c["decimals"]:
-            raise c.refuse(f"it rounds to {c['decimals']} decimals")
-        return c.op(op_type, c.tensor())
+        digits = c["decimals"] or 0
+        if not digits:
+            return c.op(op_type, c.tensor())
+        x = argument(c)
+        scale = x.of(10.0 ** abs(int(digits)))
+        if digits < 0:
+            return ((x / scale).op(op_type) * scale).value
+        return ((x * scale).op(op_type) / scale).value
 
     return apply
 
@@ -112,7 +118,7 @@ def _logic(name: str, bits: bool) -> Callable[[AtenCall], Value]:
 for _name, _op in _UNARY.items():
     rule(f"aten.{_name}")(_rounded(_op) if _name in _ROUNDING else _unary(_op))
 for _name, _op in _BINARY.items():
-    rule(f"aten.{_name}")(_binary(_op))
+    rule(f"aten.{_name}")(with_whole_numbers(_binary(_op)))
 for _name, _op in _COMPARISONS.items():
     rule(f"aten.{_name}")(_comparison(_op))
 for _name in _LOGIC:
@@ -126,6 +132,7 @@ def _power(c: AtenCall) -> Value:
 
 
 @rule("aten.add", "aten.sub", "aten.rsub")
+@with_whole_numbers
 def _sum(c: AtenCall) -> Value:
     """`self + alpha * other`; for booleans a disjunction."""
     name = c.name.split(".")[1]
@@ -143,6 +150,7 @@ def _sum(c: AtenCall) -> Value:
 
 
 @rule("aten.div", "aten.true_divide")
+@with_whole_numbers
 def _quotient(c: AtenCall) -> Value:
     a, b = operands(c)
     mode = c["rounding_mode"]
@@ -216,6 +224,7 @@ def _is_float(x: TensorTerm) -> bool:
 
 
 @rule("aten.rsqrt")
+@in_float32
 def _rsqrt(c: AtenCall) -> Value:
     return argument(c).op("Sqrt").op("Reciprocal").value
 
@@ -238,6 +247,7 @@ def _square(c: AtenCall) -> Value:
 
 
 @rule("aten.log2", "aten.log10")
+@in_float32
 def _other_log(c: AtenCall) -> Value:
     base = 2 if "log2" in c.name else 10
     found = argument(c).op("Log") * (1 / math.log(base))
@@ -251,6 +261,7 @@ def _exp2(c: AtenCall) -> Value:
 
 
 @rule("aten.log1p")
+@in_float32
 def _log1p(c: AtenCall) -> Value:
     """Accurate near zero: compensates for what `1 + x` rounds off (Kahan, HP-15C handbook).
 
@@ -268,6 +279,7 @@ def _log1p(c: AtenCall) -> Value:
 
 
 @rule("aten.expm1")
+@in_float32
 def _expm1(c: AtenCall) -> Value:
     """The inverse of `log1p`, computed likewise."""
     x = argument(c)
@@ -311,6 +323,7 @@ def _is_special(c: AtenCall) -> Value:
 
 
 @rule("aten.atan2")
+@in_float32
 def _atan2(c: AtenCall) -> Value:
     """By the quotient of the magnitudes, moved into its quadrant; zeros have signs (IEEE 754)."""
     y, x = operands(c)
@@ -325,6 +338,7 @@ def _atan2(c: AtenCall) -> Value:
 
 
 @rule("aten.hypot")
+@in_float32
 def _hypotenuse(c: AtenCall) -> Value:
     """By the quotient of the lengths, whose square cannot overflow; infinite if one of them is."""
     a, b = (abs(x) for x in operands(c))

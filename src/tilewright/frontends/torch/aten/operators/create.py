@@ -33,6 +33,7 @@ def _filled(c: AtenCall, value: Any) -> Value:
 
 @rule(
     "aten.zeros",
+    "aten._efficientzerotensor",
     "aten.zeros_like",
     "aten.new_zeros",
     "aten.empty",

@@ -61,6 +61,8 @@ def _scatter(c: AtenCall) -> Value:
     reduction = "sum" if name == "scatter_add" else c["reduce"]
     if reduction not in _REDUCTIONS:
         raise c.refuse(f"it combines by {reduction!r}")
+    if any(type(n) is int and not n for n in c.of("index").shape):  # of any rank
+        return c.tensor()
     into, index = (_with_axes(c, n) for n in ("self", "index"))
     axis = c.axis() if c.rank() else 0
     size = c.op("Shape", index)

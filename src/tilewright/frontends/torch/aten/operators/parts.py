@@ -125,7 +125,7 @@ def _plus(c: AtenCall, a: Any, b: Any) -> Any:
 
 @rule("aten.flip")
 def _flipped(c: AtenCall) -> Value:
-    if not c["dims"]:
+    if not c["dims"] or not c.rank():
         return c.tensor()
     axes = c.axes("dims")
     starts = c.ints(*[-1] * len(axes))

@@ -12,6 +12,7 @@ from tilewright.base.dtypes import DType, bool_, float32, float64, int64
 from tilewright.frontends.torch.aten.operators.control import body_input
 from tilewright.frontends.torch.aten.operators.special import log_of_more
 from tilewright.frontends.torch.aten.rules import AtenCall, positive, rule
+from tilewright.frontends.torch.aten.wide import in_float32
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.terms import TensorTerm
 
@@ -246,6 +247,7 @@ def _safe_softmax(c: AtenCall) -> Value:
 
 
 @rule("aten.cumsum")
+@in_float32
 def _cumsum(c: AtenCall) -> Value:
     return _scanned(c, "CumSum")
 
@@ -319,6 +321,7 @@ def _sort(c: AtenCall) -> Value | list[Value]:
 
 
 @rule("aten.cumprod")
+@in_float32
 def _cumprod(c: AtenCall) -> Value:
     return _scanned(c, "CumProd")
 

@@ -1,0 +1,84 @@
+"""Rules that compute float16 and bfloat16 in float32 and round once, as PyTorch does.
+
+PyTorch's processor kernels read such numbers as float32 and round what they store; numbers beside
+tensors are not rounded to 16 bits. A rule of several operations would round after each of them.
+"""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import Any
+
+import numpy as np
+
+from tilewright.base.dtypes import DType, bfloat16, float16, float32
+from tilewright.frontends.torch.aten.rules import AtenCall, Rule
+from tilewright.graph.nodes import Value
+
+
+class _WideCall(AtenCall):
+    """A call whose result and tensors are float32 instead of 16 bits wide."""
+
+    @property
+    def dtype(self) -> DType:
+        return _wide(super().dtype)
+
+    def tensor(self, name: str = "self", dtype: DType | None = None) -> Value:
+        found = super().tensor(name, dtype)
+        if found.dtype is None:
+            return found
+        return self.cast(found, _wide(found.dtype))
+
+
+def in_float32(rule: Rule) -> Rule:
+    """The rule with operands and intermediate results in float32 if its result has 16 bits."""
+
+    @wraps(rule)
+    def apply(c: AtenCall) -> Any:
+        if not _is_short(c.dtype):
+            return rule(c)
+        found = rule(_wide_call(c))
+        assert isinstance(found, Value)
+        return c.cast(found, c.dtype)
+
+    return apply
+
+
+def with_whole_numbers(rule: Rule) -> Rule:
+    """The rule in float32 if the result has 16 bits and a number beside it does not fit these.
+
+    PyTorch takes a tensor without axes for a number, too.
+    """
+    wide = in_float32(rule)
+
+    @wraps(rule)
+    def apply(c: AtenCall) -> Any:
+        kept = _is_short(c.dtype) and any(_is_rounded(c, n) for n in c.arguments)
+        return (wide if kept else rule)(c)
+
+    return apply
+
+
+def _wide_call(c: AtenCall) -> AtenCall:
+    return _WideCall(c.build, c.node, c.target, c.arguments, c.given)
+
+
+def _is_short(dtype: DType) -> bool:
+    return dtype in (float16, bfloat16)
+
+
+def _wide(dtype: DType) -> DType:
+    return float32 if _is_short(dtype) else dtype
+
+
+def _is_rounded(c: AtenCall, name: str) -> bool:
+    """Whether an argument is a number, or a wider tensor without axes, that may not be exact."""
+    held = c[name]
+    if isinstance(held, Value):
+        dtype = held.dtype
+        wider = dtype is not None and dtype.is_float and not _is_short(dtype)
+        return wider and not c.of(name).shape
+    if isinstance(held, bool) or not isinstance(held, int | float):
+        return False
+    kept = float(np.asarray(held).astype(c.dtype.numpy))
+    return kept != held
