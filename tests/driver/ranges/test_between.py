@@ -15,7 +15,7 @@ from tilewright.base.errors import UnsupportedError
 from tilewright.driver.options import Options
 from tilewright.driver.ranges import between
 from tilewright.driver.ranges.between import KNOWN, Between
-from tilewright.driver.ranges.reshaped_axes import expands_alike, reshapes_alike
+from tilewright.driver.ranges.reshaped_axes import broadcast_alike, reshapes_alike
 from tilewright.driver.ranges.size_terms import SizeTerm
 from tilewright.driver.sources import import_model
 from tilewright.graph.infer import Typer, typing_at
@@ -204,11 +204,11 @@ def test_a_reshape_of_a_size_that_may_be_zero_is_computed() -> None:
 def test_an_expansion_takes_all_sizes_where_extents_are_one_or_equal() -> None:
     n, m = ((5, ((SizeTerm(name), 1),)) for name in "nm")
     one, two = (1, ()), (2, ())
-    assert expands_alike([n, one], [n, m])
-    assert expands_alike([one, m], [n, one, m])
-    assert expands_alike([two, n], [one, n])
-    assert not expands_alike([n], [m])
-    assert not expands_alike([n, two], [n, m])
+    assert broadcast_alike([[n, one], [n, m]])
+    assert broadcast_alike([[one, m], [n, one, m]])
+    assert broadcast_alike([[two, n], [one, n]])
+    assert not broadcast_alike([[n], [m]])
+    assert not broadcast_alike([[n, two], [n, m]])
 
 
 def test_a_floor_that_is_affine_at_first_is_found() -> None:

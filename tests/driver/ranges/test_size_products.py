@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tilewright.base.errors import UnsupportedError
-from tilewright.driver.ranges.between import AffineForm
 from tilewright.driver.ranges.plan_merger import PlanMerger
+from tilewright.driver.ranges.size_forms import AffineForm
 from tilewright.driver.ranges.size_products import (
     SizeProduct,
     SizeSum,
