@@ -288,7 +288,8 @@ def test_of_what_cannot_be_told_the_node_is_named(
     rest = "(float[n] x) => (float[n] y) {" + whole("s", k=[97], z=[41])
     rest += "r = Mod(s, k) e = Equal(r, z) f = Cast<to = 1>(e) y = Add(x, f) }"
     with pytest.raises(
-        UnsupportedError, match=r"'Mod -> r'.*cannot decide .*: 'r' is not"
+        UnsupportedError,
+        match=r"'Mod -> r'.*cannot decide .*: 'r' is not .*: \[6\] at n = 200 and",
     ):
         found(rest, LINE, n=400)
     long = "(float[n] x) => (float[n] y) { s = Shape(x) c = Squeeze(s)"

@@ -265,6 +265,10 @@ def test_a_corner_has_other_floors_than_the_pattern_along_each_size(
     assert any(
         all(t.at(p) != t.at(start) for t in (*terms["h"], *terms["w"])) for p in points
     )
+    slow = SizeTerm("h"), SizeTerm("h", 4)  # at 23, neither h - h // 4 nor h // 4 is
+    near = {"h": range(16, 30), "w": range(16, 23)}
+    told = sample_points.first_points(near, {"h": slow, "w": (SizeTerm("w"),)})
+    assert any(p["h"] % 4 == told[0]["h"] % 4 and p != told[0] for p in told)
     basis = Basis.of(points, terms)
     products = [((p["h"] + 1) // 8) * w.at(p) for p in points]
     factors = basis.factors(products)

@@ -10,7 +10,7 @@ each size.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import field, replace
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from tilewright.base.errors import TilewrightError, UnsupportedError
 from tilewright.driver.dims import combinations, count
 from tilewright.driver.ranges.corners import takes_corners
 from tilewright.driver.ranges.generalize import is_corner
+from tilewright.driver.ranges.refusals import FEW, at_sizes
 from tilewright.driver.ranges.reshaped_axes import (
     COPIED,
     axis_forms,
@@ -89,7 +90,7 @@ class Between:
 
     points: one, others that differ from it in one size each, as many as the size has terms, and the
     largest sizes. typings: of the graph at the points. terms: that occur for each size; None: the
-    size itself.
+    size itself. extents: of sizes, as errors show them.
     """
 
     graph: Graph
@@ -98,6 +99,7 @@ class Between:
     typings: Sequence[InferredTypes]
     fallback: FallbackProvider | None = None
     terms: Terms | None = None
+    extents: Callable[[Extents], Extents] = dict
     facts: dict[Value, Fact | None] = field(default_factory=dict)
     done: set[tuple[Any, ...]] = field(default_factory=set)
     computed: dict[tuple[Any, ...], Results | None] = field(default_factory=dict)
@@ -160,8 +162,19 @@ class Between:
             self.facts[v] = self._found(v)
         found = self.facts[v]
         if found is None:
-            raise _untold(op, f"{v.name!r} is not an affine function of the sizes")
+            what = f"{v.name!r} is not an affine function of the sizes"
+            raise _untold(op, f"{what}: {self._shown(v)}")
         return found
+
+    def _shown(self, v: Value) -> str:
+        """What differs of a value: its shape, or its numbers if these are few."""
+        values = [t.env.get(v, v) for t in self.typings]
+        pairs = zip(self.typings, values, strict=True)
+        known = [t.known.get(w) for t, w in pairs]
+        shapes = [str(w.shape) for w in values]
+        numbers = [str(a.tolist()) for a in known if a is not None and a.size <= FEW]
+        found = numbers if len(numbers) == len(values) else shapes
+        return at_sizes(found, [*map(self.extents, self.points)])
 
     def _found(self, v: Value) -> Fact | None:
         """From all points, or without the last one, at which the function may differ."""

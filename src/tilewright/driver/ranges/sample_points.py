@@ -217,14 +217,16 @@ def _other(
     start: Extents,
 ) -> int:
     """An extent at which as many terms as possible differ from the start: if several sizes have
-    one, a sum of terms is distinguished from a product. At an end only if more differ there."""
+    one, a sum of terms is distinguished from a product. A whole period away if there is one, where
+    what grows in a period has grown, also where terms cancel; at an end only if that tells more."""
     (name,) = {t.size for t in terms}
     ends = min(extents), max(extents)
+    period = math.lcm(*(t.divisor for t in terms))
 
-    def changed(n: int) -> tuple[int, bool, int]:
+    def changed(n: int) -> tuple[int, bool, bool, int]:
         here = sum(t.at({name: n}) != t.at(start) for t in terms)
-        near = -abs(n - start[name])
-        return here, n not in ends, near
+        away = n - start[name]
+        return here, away % period == 0, n not in ends, -abs(away)
 
     return max(sorted(extents), key=changed)
 
