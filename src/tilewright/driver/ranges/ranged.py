@@ -15,6 +15,7 @@ from collections.abc import (
     Callable,
     Collection,
     Hashable,
+    Iterable,
     Iterator,
     Mapping,
     Sequence,
@@ -58,6 +59,7 @@ from tilewright.driver.ranges.range_parts import (
 from tilewright.driver.ranges.refusals import alike_in, needs_own, not_affine
 from tilewright.driver.ranges.sample_points import (
     compared_in_turn,
+    corners,
     dense_points,
     first_points,
     middle,
@@ -85,6 +87,7 @@ ALONE: Final = 16  # most combinations with their own code
 NAMED: Final = 4  # most combinations of ranges that count as named one by one
 TOGETHER: Final = 12  # most ranges with shared code
 PERIOD: Final = 32  # longest period of a plan with floors that the graph does not have
+Compare = Callable[[Iterable[Extents]], None]
 MakePlan = Callable[[Extents, "Questions | None"], Plan]
 
 
@@ -385,7 +388,7 @@ def _sharing(
     """As `_together`, comparing some or all of the combinations. apart: many sizes that are left
     may share other code."""
     assert making.opened is not None
-    plan, compared = open_plan(making, allowed, some)
+    plan, compared, compare = open_plan(making, allowed, some)
     inside = box_of(allowed, compared)
     if inside is None:
         first = _key(pattern(allowed))
@@ -403,6 +406,8 @@ def _sharing(
     covers, odd = cover_of(inside, compared)
     if some or len(odd) > ALONE:
         inside = without_odd(inside, odd, _key(pattern(allowed)))
+        if some:  # what is beside those that were cut away may differ, too
+            compare(corners(inside))
         covers, odd = cover_of(inside, compared)
     if odd and (some or len(odd) > ALONE):
         raise not_affine(*_what_differs(making, plan, allowed, max(odd)))
@@ -437,8 +442,9 @@ def _key(extents: Extents) -> Key:
 
 def open_plan(
     making: RangedBuilder, allowed: Allowed, some: bool
-) -> tuple[Plan, dict[Key, bool]]:
-    """The open plan of a graph, and which compared combinations of extents have an equal plan.
+) -> tuple[Plan, dict[Key, bool], Compare]:
+    """The open plan of a graph, which compared combinations of extents have an equal plan, and what
+    compares more of them.
 
     some: of the combinations, not all, are compared. A dimension with only one extent is not a
     size of the plan. Raises UnsupportedError naming a part that differs between two sizes by more
@@ -484,7 +490,8 @@ def open_plan(
         )
         for odd in between.odd():
             compared[_key({**points[0], **odd})] = False
-    for wanted in compared_in_turn(allowed, points, terms, compared, some):
+
+    def compare(wanted: Iterable[Extents]) -> None:
         new = [e for e in wanted if _key(e) not in compared]
         jobs = [partial(agrees, extents) for extents in new]
         answers = share(jobs, workers(len(jobs), thread_count()))
@@ -492,7 +499,10 @@ def open_plan(
             # A job that raised an error raises it again here.
             told = agrees(extents) if same is None else same
             compared[_key(extents)] = bool(told[0])
-    return found, compared
+
+    for wanted in compared_in_turn(allowed, points, terms, compared, some):
+        compare(wanted)
+    return found, compared, compare
 
 
 def are_batches(graph: Graph, names: Collection[str]) -> bool:

@@ -55,7 +55,7 @@ def compared_in_turn(
         return
     if len(terms) > 1:
         lines = _lines(allowed, points[0], terms)
-        yield [*points, *_outermost(allowed, points[0]), *_corners(allowed)]
+        yield [*points, *_outermost(allowed, points[0]), *corners(allowed)]
         inside = _agreeing(allowed, points[0], compared)
         if inside is not None:
             together = _together(lines, inside, points[0])
@@ -77,7 +77,7 @@ def compared_points(
     found: list[Extents] = [{**start, name: n} for name, line in lines for n in line]
     if len(terms) > 1:
         chance = random.Random(0)
-        found += _corners(allowed)
+        found += corners(allowed)
         for _ in range(SAMPLED // 4):
             found.append({n: chance.choice(list(e)) for n, e in allowed.items()})
     return [*points, *found]
@@ -101,7 +101,7 @@ def _lines(allowed: Allowed, start: Extents, terms: Terms) -> dict[str, list[int
     return found
 
 
-def _corners(allowed: Allowed) -> list[Extents]:
+def corners(allowed: Allowed) -> list[Extents]:
     """The corners, and those one step inside."""
     ends = {n: (min(e), max(e)) for n, e in allowed.items()}
     inner = {n: (sorted(e)[min(1, len(e) - 1)], max(e)) for n, e in allowed.items()}
