@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,9 @@ from onnx.reference import ReferenceEvaluator
 
 import tilewright as tw
 from tests.driver.ranges.test_ranged import HEAD
+from tilewright.base.errors import UnsupportedError
 from tilewright.driver.dims import combinations
+from tilewright.driver.ranges import ranged
 from tilewright.driver.ranges.range_parts import (
     box_of,
     cover_of,
@@ -116,18 +119,42 @@ CAUSAL = (
 )
 
 
-def test_a_window_longer_than_the_sequence_divides_the_range() -> None:
-    """Below 13 elements, the second convolution reads nothing but its border at one tap."""
+def causal() -> onnx.ModelProto:
     source = onnx.parser.parse_model(HEAD + CAUSAL)
     rng = np.random.default_rng(0)
     for name in "uv":
         array = rng.standard_normal((2, 2, 2)).astype(np.float32)
         source.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    return source
+
+
+def test_a_window_longer_than_the_sequence_divides_the_range() -> None:
+    """Below 13 elements, the second convolution reads nothing but its border at one tap."""
+    source = causal()
     how: Any = {"jit": False, "threads": 1, "cache": False}
     exe: Any = tw.compile(source, dims={"n": (4, 300)}, **how)
     assert len(exe.model.shared) > 1
     theirs = ReferenceEvaluator(source)
+    rng = np.random.default_rng(0)
     for n in (4, 6, 7, 11, 12, 13, 14, 100, 299, 300):
         x = rng.standard_normal((1, 2, n)).astype(np.float32)
         (want,) = theirs.run(None, {"x": x})
         np.testing.assert_allclose(exe(x), want, rtol=1e-4, atol=1e-5)
+
+
+def test_a_part_that_has_shared_code_is_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where all of the range needs too much code; in the steps that were given."""
+    monkeypatch.setattr(ranged, "TOGETHER", 2)
+    monkeypatch.setattr(ranged, "ALONE", 0)
+    source = causal()
+    how: Any = {"jit": False, "threads": 1, "cache": False}
+    with pytest.raises(UnsupportedError, match="2 at n = 10 and 1 at n = 6") as told:
+        tw.compile(source, dims={"n": (4, 300, 2)}, **how)
+    hint = str(told.value.hint)
+    assert hint.startswith("plans are alike in a part of the range"), hint
+    part = ast.literal_eval(hint.partition("dims=")[2])
+    assert part["n"][1:] == (300, 2), part
+    exe: Any = tw.compile(source, dims=part, **how)
+    assert len(exe.model.shared) == 1 and not exe.model.single, exe

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from tilewright.base.errors import UnsupportedError
-from tilewright.driver.ranges.between import AffineForm
 from tilewright.driver.ranges.plan_merger import PlanMerger
+from tilewright.driver.ranges.size_forms import AffineForm
 from tilewright.driver.ranges.size_products import (
     SizeProduct,
     SizeSum,
+    are_told,
     known_products,
     times_each,
 )
@@ -129,9 +130,48 @@ def test_a_sum_is_told_from_a_product_where_both_have_changed() -> None:
     assert one.is_told_from_products([start])  # there are no products of one size
 
 
+def test_terms_that_cancel_do_not_tell() -> None:
+    """h - h // 4 is 18 at 24 and at 23, although both terms have changed."""
+    quarter = SizeTerm("h", 4)
+    form = SizeSum({SizeTerm("h"): 1, quarter: -1, SizeTerm("w"): 2}, 0)
+    start, near, far = ({"h": h, "w": w} for h, w in ((24, 9), (23, 8), (20, 8)))
+    assert not form.is_told_from_products([start, near])
+    assert form.is_told_from_products([start, far])
+
+
+def test_points_decide_between_products() -> None:
+    h, w = {SizeTerm("h"): 1}, {SizeTerm("w"): 1}
+    half = {SizeTerm("h", 2): 1}
+    products = [SizeProduct.of(h, w), SizeProduct.of(half, w)]
+    start, one, more = ({"h": n, "w": m} for n, m in ((8, 5), (10, 6), (11, 7)))
+    assert not are_told(products, [start, one])  # 2 and 1 at the only other point
+    assert are_told(products, [start, one, more])
+    assert are_told(products[:1], [start, one])
+    both = SizeProduct.of({**h, **half}, w)  # of what the others are, at all points
+    assert are_told([*products, both], [start, one, more])
+
+
+def test_a_number_of_which_points_do_not_decide_the_products_is_refused() -> None:
+    points = [START, *ALONE, {"h": START["h"] + 4, "w": START["w"] + 4}]
+    basis = Basis.of(points, TERMS)
+    h, half, w = SizeTerm("h"), SizeTerm("h", 2, 1), SizeTerm("w")
+    factors = {
+        SizeProduct.of({t: 1}, {w: 1}): (SizeSum({t: 1}, 0), SizeSum({w: 1}, 0))
+        for t in (h, half)
+    }
+    sizes = {n: Var(n, INDEX) for n in "hw"}
+    numbers = tuple(t.at(p) * w.at(p) + p["h"] for t in (half,) for p in points)
+    more = [*points, {"h": START["h"] + 9, "w": START["w"] + 7}]
+    merger = PlanMerger(basis, sizes, factors)
+    with pytest.raises(UnsupportedError, match="not a sum of products of two sizes"):
+        merger._count(numbers)
+    merger = PlanMerger(Basis.of(more, TERMS), sizes, factors)
+    merger._count(tuple(half.at(p) * w.at(p) + p["h"] for p in more))
+
+
 def test_a_number_that_may_be_a_product_is_refused() -> None:
     points = [START, *ALONE]
     sizes = {n: Var(n, INDEX) for n in "hw"}
     merger = PlanMerger(Basis.of(points, TERMS), sizes)
-    with pytest.raises(UnsupportedError, match="changes twice are not compared"):
+    with pytest.raises(UnsupportedError, match=r"53 at h = 20, w = 33 .* may be a sum"):
         merger._count(tuple(p["h"] + p["w"] for p in points))

@@ -10,9 +10,8 @@ each size.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import field, replace
-from itertools import combinations as combine
 from typing import Any, Final
 
 import numpy as np
@@ -21,18 +20,22 @@ from tilewright.base.dataclass import dataclass
 from tilewright.base.dims_hint import DimsHint
 from tilewright.base.errors import TilewrightError, UnsupportedError
 from tilewright.driver.dims import combinations, count
+from tilewright.driver.ranges.corners import takes_corners
 from tilewright.driver.ranges.generalize import is_corner
+from tilewright.driver.ranges.refusals import FEW, at_sizes
 from tilewright.driver.ranges.reshaped_axes import (
     COPIED,
     axis_forms,
-    expands_alike,
+    broadcast_alike,
     reshapes_alike,
 )
-from tilewright.driver.ranges.size_products import (
-    SizeProduct,
-    known_products,
-    times_each,
+from tilewright.driver.ranges.size_forms import (
+    AffineForm,
+    CornerForm,
+    Fact,
+    same_array,
 )
+from tilewright.driver.ranges.size_products import SizeProduct, known_products
 from tilewright.driver.ranges.size_terms import Basis, Extents, SizeTerm, Terms
 from tilewright.graph.infer import FallbackProvider, Typer
 from tilewright.graph.nodes import Graph, Operation, Value
@@ -68,152 +71,6 @@ EACH_AXIS: Final = frozenset(
 PLACES: Final = frozenset(("Gather", "Slice", "Squeeze", "Unsqueeze"))
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class AffineForm:
-    """A numeric array as an affine function of terms, and of products of two sizes' sums.
-
-    slopes, products: how often each is added, nonzero in some element.
-    """
-
-    start: Extents
-    base: np.ndarray[Any, Any]
-    slopes: Mapping[SizeTerm, np.ndarray[Any, Any]] = field(default_factory=dict)
-    products: Mapping[SizeProduct, np.ndarray[Any, Any]] = field(default_factory=dict)
-
-    @classmethod
-    def through(
-        cls,
-        basis: Basis,
-        found: Sequence[Any],
-        products: Sequence[SizeProduct] = (),
-    ) -> AffineForm | None:
-        """The function through the arrays found at the (first) points of a basis; None if there is
-        none. products: that it may have, besides that of its own changes along two sizes."""
-        first, start = found[0], basis.points[0]
-        if all(a is first or _same(a, first) for a in found):
-            return cls(start, first)
-        if first.dtype.kind not in "iuf" or any(a.shape != first.shape for a in found):
-            return None
-        base = first.astype(np.float64 if first.dtype.kind == "f" else np.int64)
-        arrays = [a.astype(base.dtype) for a in found]
-        slopes = basis.factors(arrays)
-        if slopes is None:
-            return None
-        form = cls(
-            start, first, {t: np.asarray(a, base.dtype) for t, a in slopes.items()}
-        )
-        known = form._with_products(basis.points[: len(found)], arrays, products)
-        pairs = zip(basis.points, arrays, strict=False)
-        exact = all(np.array_equal(known.at(p), a) for p, a in pairs)
-        return known if exact else None
-
-    @property
-    def sizes(self) -> frozenset[str]:
-        """The sizes that it depends on."""
-        return frozenset(t.size for t in self.slopes)
-
-    def _with_products(
-        self,
-        points: Sequence[Extents],
-        found: Sequence[np.ndarray[Any, Any]],
-        products: Sequence[SizeProduct],
-    ) -> AffineForm:
-        """Add what is left at the points as products, element by element."""
-        if self.base.dtype.kind == "f" or len(self.sizes) < 2:
-            return self
-        pairs = zip(points, found, strict=True)
-        left = np.stack([a - self.at(point) for point, a in pairs]).astype(object)
-        made: dict[SizeProduct, np.ndarray[Any, Any]] = {}
-        for element in np.ndindex(self.base.shape):
-            rest = left[:, *element].tolist()
-            own = self._own_products(element)
-            if (
-                not any(rest) or len(own) != 1
-            ):  # of three sizes, points decide too little
-                continue
-            times = times_each(own, points, rest) or times_each(products, points, rest)
-            for product, n in (times or {}).items():
-                zeros = np.zeros(self.base.shape, object)
-                made.setdefault(product, zeros)[element] = n
-        return replace(self, products=made)
-
-    def _own_products(self, element: tuple[int, ...]) -> list[SizeProduct]:
-        """Of an element's changes along each two sizes."""
-        lines: dict[str, dict[SizeTerm, int]] = {}
-        for term, slope in self.slopes.items():
-            if slope[element]:
-                lines.setdefault(term.size, {})[term] = int(slope[element])
-        return [SizeProduct.of(*pair) for pair in combine(lines.values(), 2)]
-
-    def at(self, extents: Extents) -> np.ndarray[Any, Any]:
-        """The array at these sizes."""
-        if not self.slopes:
-            return self.base
-        terms = self.slopes.items()
-        found = self.base + sum(
-            s * (t.at(extents) - t.at(self.start)) for t, s in terms
-        )
-        for product, times in self.products.items():
-            found = found + times * product.change(self.start, extents)
-        return np.asarray(found).astype(self.base.dtype)
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        """Equal for equal functions."""
-        steps = frozenset((t, s.tobytes()) for t, s in self.slopes.items())
-        more = frozenset((p, tuple(n.flat)) for p, n in self.products.items())
-        return (self.base.shape, self.base.dtype, self.base.tobytes(), steps, more)
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class CornerForm:
-    """An array whose extents depend on the sizes: a corner of the array at the largest sizes."""
-
-    whole: np.ndarray[Any, Any]
-    shape: AffineForm
-
-    @property
-    def sizes(self) -> frozenset[str]:
-        """The sizes that its extents depend on."""
-        return self.shape.sizes
-
-    def at(self, extents: Extents) -> np.ndarray[Any, Any]:
-        """The array at these sizes."""
-        return self.whole[tuple(map(slice, map(int, self.shape.at(extents))))]
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        """Equal for equal functions."""
-        return (self.whole.dtype, self.whole.tobytes(), self.shape.key)
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Fact:
-    """A value at all sizes: its extents, and its numbers if they are known."""
-
-    value: Value
-    shape: AffineForm
-    numbers: AffineForm | CornerForm | None = None
-
-    @property
-    def sizes(self) -> frozenset[str]:
-        """The sizes that it depends on."""
-        forms = (f for f in (self.shape, self.numbers) if f is not None)
-        return frozenset[str]().union(*(f.sizes for f in forms))
-
-    def at(self, extents: Extents) -> tuple[Value, Any]:
-        """The value at these sizes, and its numbers or None."""
-        shape = tuple(map(int, self.shape.at(extents)))
-        numbers = None if self.numbers is None else self.numbers.at(extents)
-        return Value(self.value.name, self.value.dtype, shape), numbers
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        """Equal for equal facts."""
-        forms = (self.shape, self.numbers)
-        return (self.value.dtype, *(f and f.key for f in forms))
-
-
 Results = Sequence[tuple[Value, Any]]  # values, with their numbers or None
 
 
@@ -234,7 +91,7 @@ class Between:
 
     points: one, others that differ from it in one size each, as many as the size has terms, and the
     largest sizes. typings: of the graph at the points. terms: that occur for each size; None: the
-    size itself.
+    size itself. extents: of sizes, as errors show them.
     """
 
     graph: Graph
@@ -243,6 +100,7 @@ class Between:
     typings: Sequence[InferredTypes]
     fallback: FallbackProvider | None = None
     terms: Terms | None = None
+    extents: Callable[[Extents], Extents] = dict
     facts: dict[Value, Fact | None] = field(default_factory=dict)
     done: set[tuple[Any, ...]] = field(default_factory=set)
     computed: dict[tuple[Any, ...], Results | None] = field(default_factory=dict)
@@ -290,7 +148,7 @@ class Between:
                 continue
             made = [self._fact(v, op) for v in op.writes]
             if not (
-                _plain(op, reads, made)
+                _plain(op, reads, made, self.points[-1])
                 or self._reshaped(op, reads, made)
                 or self._resized(op, reads, made)
             ):
@@ -305,8 +163,19 @@ class Between:
             self.facts[v] = self._found(v)
         found = self.facts[v]
         if found is None:
-            raise _untold(op, f"{v.name!r} is not an affine function of the sizes")
+            what = f"{v.name!r} is not an affine function of the sizes"
+            raise _untold(op, f"{what}: {self._shown(v)}")
         return found
+
+    def _shown(self, v: Value) -> str:
+        """What differs of a value: its shape, or its numbers if these are few."""
+        values = [t.env.get(v, v) for t in self.typings]
+        pairs = zip(self.typings, values, strict=True)
+        known = [t.known.get(w) for t, w in pairs]
+        shapes = [str(w.shape) for w in values]
+        numbers = [str(a.tolist()) for a in known if a is not None and a.size <= FEW]
+        found = numbers if len(numbers) == len(values) else shapes
+        return at_sizes(found, [*map(self.extents, self.points)])
 
     def _found(self, v: Value) -> Fact | None:
         """From all points, or without the last one, at which the function may differ."""
@@ -372,7 +241,7 @@ class Between:
         if op.attributes.get("allowzero") and COPIED in wanted:
             return False
         if op.qualified == "Expand":
-            return expands_alike(given, wanted)
+            return broadcast_alike([given, wanted])
         least = {n: min(e) for n, e in self.allowed.items()}
         return reshapes_alike(given, wanted, data.shape.start, least)
 
@@ -469,9 +338,7 @@ class Between:
 
 
 def _plain(
-    op: Operation,
-    reads: Sequence[Fact],
-    made: Sequence[Fact],
+    op: Operation, reads: Sequence[Fact], made: Sequence[Fact], largest: Extents
 ) -> bool:
     """Whether the results are affine functions of sizes because the operands are."""
     first, *others = reads
@@ -480,7 +347,7 @@ def _plain(
         return False  # sums of products may have more products
     alone = not any(f.sizes for f in others)
     if any(isinstance(f.numbers, CornerForm) for f in made):
-        return _takes_corners(op, reads)
+        return takes_corners(op, reads, made, largest)
     if any(f.numbers is not None for f in made):
         known = [f.numbers.base for f in reads if isinstance(f.numbers, AffineForm)]
         exact = all(a.dtype == np.int64 for a in known)
@@ -492,17 +359,6 @@ def _plain(
         return True
     along = (np.flatnonzero(s).tolist() == [0] for s in first.shape.slopes.values())
     return has_trait(op, SPATIAL) and all(along) and alone
-
-
-def _takes_corners(op: Operation, reads: Sequence[Fact]) -> bool:
-    """Whether the result for a corner of an operand is a corner of the result for all of it.
-
-    requires: elements at indices that are a corner, of a constant that no size changes.
-    """
-    if op.qualified != "Gather" or len(reads) != 2:
-        return False
-    data, indices = reads
-    return not data.sizes and isinstance(indices.numbers, CornerForm)
 
 
 def _each_axis(
@@ -558,11 +414,7 @@ def _agrees(
         return False
     if known is None or numbers is None:
         return known is numbers
-    return _same(known, numbers)
-
-
-def _same(a: Any, b: Any) -> bool:
-    return (a.dtype, a.shape) == (b.dtype, b.shape) and a.tobytes() == b.tobytes()
+    return same_array(known, numbers)
 
 
 def _untold(op: Operation, why: str) -> UnsupportedError:

@@ -9,7 +9,7 @@ run the open plan's code.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +19,8 @@ from tilewright.base.errors import VerifyError
 from tilewright.compute.canonical import canonical
 from tilewright.compute.nodes import CC, Computation
 from tilewright.compute.transforms import environment, map_outputs
-from tilewright.driver.ranges.plan_merger import PlanMerger, differs
+from tilewright.driver.ranges.plan_merger import PlanMerger
+from tilewright.driver.ranges.refusals import differs, other_steps
 from tilewright.driver.ranges.size_products import known_products
 from tilewright.driver.ranges.size_terms import Basis, Extents, SizeTerm, Terms
 from tilewright.expr.nodes import (
@@ -42,20 +43,24 @@ def generalize(
     graph: Graph,
     bounds: Mapping[str, tuple[int, int]],
     terms: Terms | None = None,
+    extents: Callable[[Extents], Extents] = dict,
 ) -> Plan:
     """The open plan whose plans at `points` are `plans`.
 
     points: one, then for each dimension as many as it has terms, which differ from the first only
     in that dimension, then any others; constants that differ are corners of the last one's. graph:
     its inputs name the dimensions. bounds: the least and the greatest value of each dimension.
-    terms: that occur for each dimension; None: the dimension itself. Raises UnsupportedError naming
-    the step or tensor in which the plans differ by more than numbers.
+    terms: that occur for each dimension; None: the dimension itself. extents: of sizes, as
+    `RangedBuilder` has them. Raises UnsupportedError naming the step or tensor in which the plans
+    differ by more than numbers.
     """
     sizes = {name: Var(name, INDEX) for name in bounds}
     basis = Basis.of(points, terms or {name: (SizeTerm(name),) for name in bounds})
     if any(len(p.steps) != len(plans[0].steps) for p in plans):
-        raise differs(f"plan {graph.name}", "the number of steps")
-    merger = PlanMerger(basis, sizes, known_products(basis, _shapes(plans)))
+        raise other_steps(plans, [*map(extents, points)], graph.name)
+    products = known_products(basis, _shapes(plans))
+    shown = [*map(extents, points)]
+    merger = PlanMerger(basis, sizes, products, shown=shown)
     ends = [(*p.graph.inputs, *used_constants(p), *p.graph.outputs) for p in plans]
     if len({len(found) for found in ends}) > 1:
         raise differs(f"plan {graph.name}", "the number of constants")
@@ -63,6 +68,7 @@ def generalize(
     known: dict[Value, Value] = {}
     constants: dict[Value, Any] = {}
     for found in zip(*ends, strict=True):
+        merger.where = f"tensor {found[0].name!r}"
         pairs = zip(plans, found, strict=True)
         buffers = tuple(_buffer_of(p, v) for p, v in pairs)
         if found[0] in plans[0].graph.constants:

@@ -20,7 +20,6 @@ from operator import add, mul
 from typing import Any, Final
 
 from tilewright.base.dataclass import dataclass
-from tilewright.base.dims_hint import FEWER, DimsHint
 from tilewright.base.errors import UnsupportedError
 from tilewright.base.names import fresh
 from tilewright.base.text import plural
@@ -28,10 +27,12 @@ from tilewright.compute.guards import Ranges, conjuncts, inside, keeps_inside, l
 from tilewright.compute.nodes import Computation, Output
 from tilewright.compute.reducer import Reducer
 from tilewright.compute.transforms import environment
+from tilewright.driver.ranges.refusals import Extents, at_sizes, differs
 from tilewright.driver.ranges.size_products import (
     Factors,
     SizeProduct,
     SizeSum,
+    are_told,
     times_each,
 )
 from tilewright.driver.ranges.size_terms import Basis
@@ -53,19 +54,8 @@ from tilewright.plan.nodes import FusionGroup
 
 # The least number of plans that must have what others lack.
 ENOUGH: Final = 3
-FEW: Final = 3  # numbers that an error shows
 # Marks a plan that lacks what others have at a place.
 ABSENT: Final[Any] = object()
-
-
-def differs(where: str, what: str) -> UnsupportedError:
-    """The error for plans that differ by more than numbers."""
-    return UnsupportedError(
-        f"one kernel for a range of sizes is not possible: {what}",
-        where=where,
-        code="TW-JIT",
-        hint=DimsHint(FEWER),
-    )
 
 
 def _of(node: Any, name: str) -> Any:
@@ -76,7 +66,7 @@ def _of(node: Any, name: str) -> Any:
 @dataclass(eq=False, slots=True)
 class PlanMerger:
     """Merges several plans. sizes: the variables of the open plan, by name. products: that numbers
-    may have as summands.
+    may have as summands. shown: the points of the basis, as errors show them.
 
     A place is a tuple of each plan's node or value there; ABSENT for a plan that lacks it.
     """
@@ -85,6 +75,7 @@ class PlanMerger:
     sizes: Mapping[str, Var]
     products: Mapping[SizeProduct, Factors] = field(default_factory=dict)
     where: str = ""
+    shown: Sequence[Extents] = ()
     _known: dict[Any, Any] = field(default_factory=dict)
     _buffers: dict[tuple[int, Buffer], Buffer] = field(default_factory=dict)
     _variables: dict[tuple[int, Var], Var] = field(default_factory=dict)
@@ -326,12 +317,13 @@ class PlanMerger:
         whole = self._whole(found)
         factors = self.basis.factors(whole)
         if factors is None:
-            raise differs(self.where, f"{list(found)} is not a sum of sizes")
+            raise self._refused(whole, "is not a sum of sizes")
         points = self.basis.points
         form = SizeSum.through(factors, points[0], whole[0])
         if not form.is_told_from_products(points):
-            what = f"sizes at which {list(found)} changes twice are not compared"
-            raise differs(self.where, what)
+            raise self._refused(
+                whole, "may be a sum or a product: at no compared size, both change it"
+            )
         if all(form.at(p) == n for p, n in zip(points, whole, strict=True)):
             self._sums[whole] = form
             return self._expr_of(form)
@@ -351,11 +343,10 @@ class PlanMerger:
         """
         points = self.basis.points
         rest = [n - form.at(p) for p, n in zip(points, whole, strict=True)]
-        found = times_each([*self.products], points, rest)
-        if found is None:
-            few = ", ".join(map(str, whole[:FEW]))
-            what = f"a number ({few}, ...) is not a sum of products of two sizes"
-            raise differs(self.where, what)
+        known = [p for p in self.products if set(p.sizes) <= form.sizes]
+        found = times_each(known, points, rest)
+        if found is None or not are_told(known, points):
+            raise self._refused(whole, "is not a sum of products of two sizes")
         made = []
         for product, times in found.items():
             a, b = self.products[product]
@@ -380,9 +371,14 @@ class PlanMerger:
             (away, *others) = {n - numbers[k] for k, n in some}
             if not others:
                 return tuple(n + away for n in numbers)
-        raise differs(
-            self.where, f"{[n for _, n in some]} is not an extent and a number"
-        )
+        raise self._refused(found, "is not an extent and a number")
+
+    def _refused(self, found: Sequence[Any], what: str) -> UnsupportedError:
+        """The error for a number that is none of these functions of the sizes."""
+        pairs = zip(found, self.shown or self.basis.points, strict=False)
+        some = [(n, point) for n, point in pairs if n is not ABSENT]
+        values = at_sizes([n for n, _ in some], [point for _, point in some])
+        return differs(self.where, f"a number that is {values} {what}")
 
     def _expr_of(self, form: SizeSum) -> Expr:
         terms = ((t.expr(self.sizes[t.size]), c) for t, c in form.factors.items())

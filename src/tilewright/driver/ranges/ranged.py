@@ -15,6 +15,7 @@ from collections.abc import (
     Callable,
     Collection,
     Hashable,
+    Iterable,
     Iterator,
     Mapping,
     Sequence,
@@ -55,8 +56,10 @@ from tilewright.driver.ranges.range_parts import (
     outside,
     without_odd,
 )
+from tilewright.driver.ranges.refusals import alike_in, needs_own, not_affine
 from tilewright.driver.ranges.sample_points import (
     compared_in_turn,
+    corners,
     dense_points,
     first_points,
     middle,
@@ -85,6 +88,7 @@ ALONE: Final = 16  # most combinations with their own code
 NAMED: Final = 4  # most combinations of ranges that count as named one by one
 TOGETHER: Final = 12  # most ranges with shared code
 PERIOD: Final = 32  # longest period of a plan with floors that the graph does not have
+Compare = Callable[[Iterable[Extents]], None]
 MakePlan = Callable[[Extents, "Questions | None"], Plan]
 
 
@@ -204,7 +208,7 @@ def ranged_model(
         step = any_step(making.typing_at, form, allowed)
         if step is not None:
             error.hint = step
-        elif isinstance(error.hint, DimsHint):
+        elif isinstance(error.hint, DimsHint) and not error.hint.flags:
             error.hint = error.hint.of(some_of(allowed))
         raise
     inputs, outputs = (
@@ -306,13 +310,17 @@ def _split(
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         parts = (inside, *outside(allowed, inside))
+        found: list[Key | SharedModel] = []
         try:
-            found = [each for part in parts for each in _parts(making, part, alone)]
-            _check_few(
-                [k for k in found if isinstance(k, tuple)],
-                [s for s in found if isinstance(s, SharedModel)],
-            )
+            for part in parts:
+                found += _parts(making, part, alone)
+                _check_few(
+                    [k for k in found if isinstance(k, tuple)],
+                    [s for s in found if isinstance(s, SharedModel)],
+                )
         except UnsupportedError:
+            if found and isinstance(why, UnsupportedError):
+                why.hint = alike_in(inside, making.extents)
             raise why from None
     for warning in told:
         warnings.warn(warning.message, stacklevel=2)
@@ -381,10 +389,11 @@ def _sharing(
     """As `_together`, comparing some or all of the combinations. apart: many sizes that are left
     may share other code."""
     assert making.opened is not None
-    plan, compared = open_plan(making, allowed, some)
+    plan, compared, compare = open_plan(making, allowed, some)
     inside = box_of(allowed, compared)
     if inside is None:
-        raise _needs_own(making.extents(pattern(allowed)))
+        first = _key(pattern(allowed))
+        raise needs_own(ALONE, *_what_differs(making, plan, allowed, first))
     agreed = [key for key, same in compared.items() if same]
     if count(allowed) <= ALONE and len(agreed) <= NAMED:
         _tell_apart(making, allowed, f"at most {len(agreed)} of them have equal plans")
@@ -398,14 +407,17 @@ def _sharing(
     covers, odd = cover_of(inside, compared)
     if some or len(odd) > ALONE:
         inside = without_odd(inside, odd, _key(pattern(allowed)))
+        if some:  # what is beside those that were cut away may differ, too
+            compare(corners(inside))
         covers, odd = cover_of(inside, compared)
     if odd and (some or len(odd) > ALONE):
-        raise _differs(making, plan, dict(zip(allowed, max(odd), strict=True)))
+        raise not_affine(*_what_differs(making, plan, allowed, max(odd)))
     ends = [*combinations({n: (min(e), max(e)) for n, e in inside.items()})]
     within = _within(plan, allowed, [_key(e) for e in ends])
     left = max(len(e) - len(inside[name]) for name, e in allowed.items())
     if left > ALONE and not apart:
-        raise _needs_own(making.extents(pattern(allowed)))
+        wrong = next(k for k, same in compared.items() if not same and k not in covers)
+        raise needs_own(ALONE, *_what_differs(making, plan, allowed, wrong))
     rests = list(outside(allowed, inside))  # before anything is compiled
     yield SharedModel(making.opened(within), Cover(covers.extents, odd))
     yield from odd
@@ -431,8 +443,9 @@ def _key(extents: Extents) -> Key:
 
 def open_plan(
     making: RangedBuilder, allowed: Allowed, some: bool
-) -> tuple[Plan, dict[Key, bool]]:
-    """The open plan of a graph, and which compared combinations of extents have an equal plan.
+) -> tuple[Plan, dict[Key, bool], Compare]:
+    """The open plan of a graph, which compared combinations of extents have an equal plan, and what
+    compares more of them.
 
     some: of the combinations, not all, are compared. A dimension with only one extent is not a
     size of the plan. Raises UnsupportedError naming a part that differs between two sizes by more
@@ -472,10 +485,14 @@ def open_plan(
     if some:
         most = [*points, {name: max(e) for name, e in allowed.items()}]
         known = [making.typing_at(point) for point in most]
-        between = Between(making.graph, allowed, most, known, making.fallback, terms)
+        between = Between(
+            *(making.graph, allowed, most, known, making.fallback, terms),
+            extents=making.extents,
+        )
         for odd in between.odd():
             compared[_key({**points[0], **odd})] = False
-    for wanted in compared_in_turn(allowed, points, terms, compared, some):
+
+    def compare(wanted: Iterable[Extents]) -> None:
         new = [e for e in wanted if _key(e) not in compared]
         jobs = [partial(agrees, extents) for extents in new]
         answers = share(jobs, workers(len(jobs), thread_count()))
@@ -483,7 +500,10 @@ def open_plan(
             # A job that raised an error raises it again here.
             told = agrees(extents) if same is None else same
             compared[_key(extents)] = bool(told[0])
-    return found, compared
+
+    for wanted in compared_in_turn(allowed, points, terms, compared, some):
+        compare(wanted)
+    return found, compared, compare
 
 
 def are_batches(graph: Graph, names: Collection[str]) -> bool:
@@ -513,26 +533,24 @@ def _opened(
     largest = {name: max(e) for name, e in allowed.items()}
     bounds = {name: (min(allowed[name]), max(allowed[name])) for name in terms}
     own = [{name: point[name] for name in terms} for point in (*points, largest)]
+
+    def merged(found: Sequence[Plan], at: Sequence[Extents]) -> Plan:
+        return generalize(found, at, making.graph, bounds, terms, making.extents)
+
     try:
         last = making.plan_at(largest, replayed.questions())
         made[_key(largest)] = last
-        return generalize([*plans, last], own, making.graph, bounds, terms)
+        return merged([*plans, last], own)
     except UnsupportedError:  # the largest may need its own code
-        return generalize(plans, own[:-1], making.graph, bounds, terms)
+        return merged(plans, own[:-1])
 
 
-def _differs(making: RangedBuilder, plan: Plan, extents: Extents) -> UnsupportedError:
-    """The error for an open plan that is correct only along each single dimension.
-
-    This happens if a number is a product of two sizes, for example.
-    """
-    what = difference(plan, extents, making.plan_at(extents, None))
-    return UnsupportedError(
-        "shared code for a range of sizes is not possible: at "
-        f"{making.extents(extents)}, {what} is not an affine function of the sizes",
-        code="TW-JIT",
-        hint=DimsHint(FEWER),
-    )
+def _what_differs(
+    making: RangedBuilder, plan: Plan, allowed: Allowed, key: Key
+) -> tuple[str, Extents]:
+    """What does between an open plan and that at a size, and the size."""
+    at = dict(zip(allowed, key, strict=True))
+    return difference(plan, at, making.plan_at(at, None)), making.extents(at)
 
 
 def _check_countable(graph: Graph, allowed: Allowed, deciding: Sequence[Value]) -> None:
@@ -567,14 +585,6 @@ def _check_few(single: Collection[Key], shared: Sequence[Any]) -> None:
             code="TW-JIT",
             hint=DimsHint(FEWER),
         )
-
-
-def _needs_own(first: Extents) -> UnsupportedError:
-    return UnsupportedError(
-        f"more than {ALONE} combinations of extents need separate code; one is {dict(first)}",
-        code="TW-JIT",
-        hint=DimsHint(FEWER),
-    )
 
 
 def _check_memory(model: RangedModel, constants: int, limit: int | None) -> None:

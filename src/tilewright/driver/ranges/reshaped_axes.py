@@ -12,7 +12,7 @@ import numpy as np
 from tilewright.driver.ranges.size_terms import Extents, SizeTerm
 
 if TYPE_CHECKING:
-    from tilewright.driver.ranges.between import AffineForm
+    from tilewright.driver.ranges.size_forms import AffineForm
 
 # A number at the start point, and the slopes of its terms: equal for equal functions.
 AxisForm = tuple[int, tuple[tuple[SizeTerm, int], ...]]
@@ -65,17 +65,14 @@ def reshapes_alike(
     return sum(left.values()) <= 1 and mine % theirs == 0
 
 
-def expands_alike(
-    given: Sequence[AxisForm],
-    wanted: Sequence[AxisForm],
-) -> bool:
-    """Whether an expansion is valid, with affine extents, at all sizes.
+def broadcast_alike(shapes: Sequence[Sequence[AxisForm]]) -> bool:
+    """Whether arrays are valid together, repeated along the same axes, at all sizes.
 
-    requires: of each axis, the data or the shape has 1, or both have the same extent.
+    requires: along each axis, those whose extent is not 1 have the same extent.
     """
-    width = max(len(given), len(wanted))
-    padded = ([ONE] * (width - len(forms)) + [*forms] for forms in (given, wanted))
-    return all(a == b or ONE in (a, b) for a, b in zip(*padded, strict=True))
+    rank = max(map(len, shapes), default=0)
+    padded = ([ONE] * (rank - len(forms)) + [*forms] for forms in shapes)
+    return all(len({*axis} - {ONE}) <= 1 for axis in zip(*padded, strict=True))
 
 
 def _is_positive(

@@ -55,7 +55,7 @@ def compared_in_turn(
         return
     if len(terms) > 1:
         lines = _lines(allowed, points[0], terms)
-        yield [*points, *_outermost(allowed, points[0]), *_corners(allowed)]
+        yield [*points, *_outermost(allowed, points[0]), *corners(allowed)]
         inside = _agreeing(allowed, points[0], compared)
         if inside is not None:
             together = _together(lines, inside, points[0])
@@ -77,7 +77,7 @@ def compared_points(
     found: list[Extents] = [{**start, name: n} for name, line in lines for n in line]
     if len(terms) > 1:
         chance = random.Random(0)
-        found += _corners(allowed)
+        found += corners(allowed)
         for _ in range(SAMPLED // 4):
             found.append({n: chance.choice(list(e)) for n, e in allowed.items()})
     return [*points, *found]
@@ -101,7 +101,7 @@ def _lines(allowed: Allowed, start: Extents, terms: Terms) -> dict[str, list[int
     return found
 
 
-def _corners(allowed: Allowed) -> list[Extents]:
+def corners(allowed: Allowed) -> list[Extents]:
     """The corners, and those one step inside."""
     ends = {n: (min(e), max(e)) for n, e in allowed.items()}
     inner = {n: (sorted(e)[min(1, len(e) - 1)], max(e)) for n, e in allowed.items()}
@@ -217,14 +217,16 @@ def _other(
     start: Extents,
 ) -> int:
     """An extent at which as many terms as possible differ from the start: if several sizes have
-    one, a sum of terms is distinguished from a product. At an end only if more differ there."""
+    one, a sum of terms is distinguished from a product. A whole period away if there is one, where
+    what grows in a period has grown, also where terms cancel; at an end only if that tells more."""
     (name,) = {t.size for t in terms}
     ends = min(extents), max(extents)
+    period = math.lcm(*(t.divisor for t in terms))
 
-    def changed(n: int) -> tuple[int, bool, int]:
+    def changed(n: int) -> tuple[int, bool, bool, int]:
         here = sum(t.at({name: n}) != t.at(start) for t in terms)
-        near = -abs(n - start[name])
-        return here, n not in ends, near
+        away = n - start[name]
+        return here, away % period == 0, n not in ends, -abs(away)
 
     return max(sorted(extents), key=changed)
 

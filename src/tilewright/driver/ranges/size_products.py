@@ -55,17 +55,29 @@ class SizeSum:
         return found
 
     def is_told_from_products(self, points: Sequence[Extents]) -> bool:
-        """Whether each two terms of two sizes differ together, at a point, from the first one.
+        """Whether two sizes change it together, and each two of their terms, from the first point.
 
-        Else a product of them has the values of a sum at all these points.
+        Else a product of sums has the values of a sum at all these points: where h rises by 1 and
+        h // 2, too, h - h // 2 does not.
         """
         start = points[0]
         moved = [{t for t in self.factors if t.at(p) != t.at(start)} for p in points]
+        changed = [{n for n in self.sizes if self._change(n, start, p)} for p in points]
         return all(
-            any({a, b} <= together for together in moved)
+            any({a, b} <= terms for terms in moved)
+            and any({a.size, b.size} <= both for both in changed)
             for a, b in combinations(self.factors, 2)
             if a.size != b.size
         )
+
+    @property
+    def sizes(self) -> frozenset[str]:
+        """The sizes that it depends on."""
+        return frozenset(t.size for t in self.factors)
+
+    def _change(self, size: str, start: Extents, extents: Extents) -> int:
+        own = ((t, c) for t, c in self.factors.items() if t.size == size)
+        return sum(c * (t.at(extents) - t.at(start)) for t, c in own)
 
     def plus(
         self,
@@ -172,6 +184,16 @@ def times_each(
     return {p: int(n) for p, n in zip(products, found, strict=True) if n}
 
 
+def are_told(products: Sequence[SizeProduct], points: Sequence[Extents]) -> bool:
+    """Whether the points decide how often each product is in a number: those that no points tell,
+    as they depend on each other, aside."""
+    pairs = [{(a, b): m * n for a, m in p.one for b, n in p.other} for p in products]
+    terms = list(dict.fromkeys(pair for p in pairs for pair in p))
+    forms = [[p.get(pair, 0) for pair in terms] for p in pairs]
+    columns = [[p.change(points[0], point) for point in points] for p in products]
+    return _rank(columns) == _rank(forms)
+
+
 def _slope(factors: Mapping[SizeTerm, int]) -> Slope:
     common = math.gcd(*factors.values())
     terms = sorted(factors.items())
@@ -197,8 +219,25 @@ def _solved(
     columns: Sequence[Sequence[int]], wanted: Sequence[int]
 ) -> list[Fraction] | None:
     """Factors of the columns whose sum is wanted, 0 of a column that others explain."""
-    rows = [[Fraction(n) for n in row] for row in zip(*columns, wanted, strict=True)]
     count = len(columns)
+    rows, pivots = _reduced([*zip(*columns, wanted, strict=True)], count)
+    if any(row[-1] for row in rows[len(pivots) :]):
+        return None
+    found = [Fraction(0)] * count
+    for row, column in zip(rows, pivots, strict=False):
+        found[column] = row[-1]
+    return found
+
+
+def _rank(columns: Sequence[Sequence[int]]) -> int:
+    return len(_reduced([*zip(*columns, strict=True)], len(columns))[1])
+
+
+def _reduced(
+    numbers: Sequence[Sequence[int]], count: int
+) -> tuple[list[list[Fraction]], list[int]]:
+    """The rows of a matrix after elimination in the first columns, and those with a pivot."""
+    rows = [[Fraction(n) for n in row] for row in numbers]
     pivots: list[int] = []
     for column in range(count):
         done = len(pivots)
@@ -213,9 +252,4 @@ def _solved(
                 by = zip(row, rows[done], strict=True)
                 rows[n] = [a - row[column] * b for a, b in by]
         pivots.append(column)
-    if any(row[-1] for row in rows[len(pivots) :]):
-        return None
-    found = [Fraction(0)] * count
-    for row, column in zip(rows, pivots, strict=False):
-        found[column] = row[-1]
-    return found
+    return rows, pivots
