@@ -71,6 +71,42 @@ def test_long_rows_are_near_float64(operator) -> None:
     assert error(ran(operator, x, [1], math="exact"), want) < few
 
 
+def square_error(found, want, terms: int) -> float:
+    """Its root of the mean, in halves of a unit in the last place, by the root of the terms."""
+    return float(np.sqrt(((found - want) ** 2).mean()) / EPS / terms**0.5)
+
+
+@pytest.mark.parametrize("rows", [1, 48])
+def test_errors_of_long_products_do_not_grow_with_their_length(rows) -> None:
+    """Three times as large if one register adds all terms."""
+    terms = 8192
+    a = RNG.standard_normal((rows, terms)).astype(np.float32)
+    b = RNG.standard_normal((terms, 160)).astype(np.float32)
+    model = model_of("MatMul", [a, b], opset=17, known=[1])
+    found = tw.compile(model, cache=False, threads=1)(a)
+    assert square_error(found, a.astype(float) @ b, terms) < 10
+
+
+def test_errors_of_a_deep_convolution_do_not_grow_with_its_depth() -> None:
+    """Of stride 2, which no transform does with fewer products."""
+    x = RNG.standard_normal((1, 512, 8, 8)).astype(np.float32)
+    w = RNG.standard_normal((32, 512, 5, 5)).astype(np.float32)
+    model = model_of("Conv", [x, w], opset=17, known=[1], strides=[2, 2])
+    found = tw.compile(model, cache=False, threads=1)(x)
+    places = np.lib.stride_tricks.sliding_window_view(x, (5, 5), (2, 3))[
+        ..., ::2, ::2, :, :
+    ]
+    want = np.einsum("nchwij,kcij->nkhw", places.astype(float), w.astype(float))
+    assert square_error(found, want, 512 * 25) < 10
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_errors_of_sums_down_columns_do_not_grow_with_their_length(threads) -> None:
+    x = RNG.random((N, 70)).astype(np.float32)
+    found = ran("ReduceMean", x, [0], threads=threads)
+    assert error(found, x.mean(0, dtype=float, keepdims=True)) < 40
+
+
 @pytest.mark.parametrize("axis", [0, 1])
 def test_an_exact_sum_is_no_farther_than_in_pairs(axis) -> None:
     """Of rows and of columns; NumPy adds rows in pairs."""

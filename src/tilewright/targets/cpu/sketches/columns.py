@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import groupby
 
 from tilewright.base.dataclass import dataclass
-from tilewright.compute.nodes import Dim
+from tilewright.compute.nodes import Computation, Dim
 from tilewright.schedule import Schedule
 from tilewright.schedule.space.choices import Choices
 from tilewright.schedule.space.nest import (
@@ -21,6 +22,7 @@ from tilewright.schedule.space.nest import (
     divisors,
     existing,
     extents,
+    place,
     vectorize_inner,
 )
 from tilewright.schedule.space.patterns import (
@@ -32,6 +34,7 @@ from tilewright.schedule.space.patterns import (
 )
 from tilewright.targets.cpu.cost import CostModel
 from tilewright.targets.cpu.sketches.context import Context
+from tilewright.targets.cpu.sketches.partial_sums import in_parts, nests
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +126,8 @@ def columns(
     parts = choose(f"{r.name}.parts", possible, possible[-1])
     if parts > 1:
         _parts(s, rows[0], count // parts, lanes)
+    if not at.exact:
+        _in_parts(s, r, order.rows, lanes, at.costs)
     vectors = choose(f"{r.name}.vectors", VECTORS, at.costs.in_flight)
     for loop in [n for n in s.loops if n in (rows[-1], f"{rows[-1]}.t")]:
         _vectors(s, loop, lanes, vectors)
@@ -143,6 +148,29 @@ def _start(s: Schedule, target: str, order: Sequence[str], lanes: int) -> None:
     vectorize_inner(s, starts[wanted[-1]], lanes)
     if nest != [*order]:
         s.reorder(*order)
+
+
+def _in_parts(
+    s: Schedule, r: Computation, rows: Sequence[Dim], lanes: int, costs: CostModel
+) -> None:
+    """Long sums in parts (see `partial_sums`): cut along the dimensions one inside another, without
+    results between, that have the most terms. rows: outermost first."""
+    summed = reduction_dims(r)
+    runs = [list(d) for add, d in groupby(rows, lambda d: d in summed) if add]
+    run = max(runs, key=_terms)
+    within = [d for d in rows[rows.index(run[-1]) + 1 :] if d in summed]
+    names = {d: f"{r.name}.{d.var.name}" for d in run}
+    loops = [f"{names[d]}.i" if f"{names[d]}.i" in s.loops else names[d] for d in run]
+    _, part = in_parts(s, r, loops, _terms(within))
+    if part is None:
+        return
+    place(s, part, costs.stack)
+    for nest in nests(s, part):
+        _vectors(s, nest[-1], lanes, 1)
+
+
+def _terms(dims: Sequence[Dim]) -> int:
+    return math.prod(d.extent for d in dims)
 
 
 def _parts(s: Schedule, loop: str, rows: int, lanes: int) -> None:

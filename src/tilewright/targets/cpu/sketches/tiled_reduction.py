@@ -49,6 +49,7 @@ from tilewright.targets.cpu.sketches.dot_products import (
     stage_operands,
 )
 from tilewright.targets.cpu.sketches.interleaved import interleaved
+from tilewright.targets.cpu.sketches.partial_sums import in_parts, nests
 from tilewright.targets.cpu.sketches.register_transpose import (
     axis_of,
     lanes_last,
@@ -142,11 +143,28 @@ def _by_vectors(
     pack_columns(s, p, outer, loops, at, choose)
     pack_rows(s, r, p, outer, loops, at, choose)
     sums = [loops[x] for x in p.reduction]
+    if not at.exact:
+        sums = _in_parts(s, r, target, sums, p.tile.lanes)
     written_out(s, sums, choose, r.name, p.steps)
     column = loops[p.vector]
     if p.tile.width > p.tile.lanes:
         column = f"{column}.i"
     fetched_ahead(s, column, choose, r.name)
+
+
+def _in_parts(
+    s: Schedule, r: Computation, target: str, reduction: Sequence[str], lanes: int
+) -> list[str]:
+    """Long sums in parts, each in registers (see `partial_sums`); the loops over the reduction in
+    one. target: the accumulators, which then are in memory."""
+    loops, part = in_parts(s, r, reduction)
+    if part is not None:
+        s.set_scope(target, "stack")
+        for *rows, column in nests(s, part):
+            for name in rows:
+                s.unroll(name)
+            register_vectors(s, column, lanes)
+    return loops
 
 
 def _work(r: Computation, costs: CostModel) -> float:
