@@ -46,6 +46,7 @@ def shared(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return real(jobs, count)
 
     monkeypatch.setattr(early_kernels, "FEWEST", 0)
+    monkeypatch.setattr(early_kernels, "SHORTEST", 1)
     monkeypatch.setattr(early_kernels, "can_fork", lambda: True)
     monkeypatch.setattr(kernels, "share", noting)
     monkeypatch.setattr(kernels, "workers", lambda jobs, processors: 1)
@@ -303,12 +304,24 @@ def test_it_reports_to_nobody_but_its_parent(monkeypatch: pytest.MonkeyPatch) ->
     os.close(out)
 
 
-def test_the_parts_of_a_plan_are_its_steps_and_keep_what_others_read() -> None:
+@pytest.mark.parametrize(
+    ("shortest", "sizes"), [(1, [1] * 6), (4, [2, 4]), (5, [1, 5]), (9, [6])]
+)
+def test_the_parts_of_a_plan_are_its_steps_and_keep_what_others_read(
+    monkeypatch: pytest.MonkeyPatch, shortest: int, sizes: list[int]
+) -> None:
+    monkeypatch.setattr(early_kernels, "SHORTEST", shortest)
     plan = lower(load(MODEL))
     found = list(parts(plan))[::-1]
     assert [s for p in found for s in p.steps] == list(plan.steps)
-    assert len(found) > 1
+    assert [len(p.steps) for p in found] == sizes
     for n, part in enumerate(found):
         read = {b for p in found[n + 1 :] for s in p.steps for b in s.reads}
         written = {b for s in part.steps for b in s.writes}
         assert set(part.results) == written & (read | set(plan.results))
+
+
+def test_a_long_plan_has_so_many_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(early_kernels, "PARTS", 2)
+    monkeypatch.setattr(early_kernels, "SHORTEST", 1)
+    assert [len(p.steps) for p in parts(lower(load(MODEL)))] == [3, 3]

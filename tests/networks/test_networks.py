@@ -45,6 +45,7 @@ def run(case: Case, math: str = "default", threads: int = 2) -> list[str]:
 def early(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process makes kernels, as it does for users; workers of xdist have none."""
     monkeypatch.setattr(early_kernels, "FEWEST", 0)
+    monkeypatch.setattr(early_kernels, "SHORTEST", 1)
     monkeypatch.setattr(early_kernels, "can_fork", can_fork)
 
 

@@ -107,7 +107,9 @@ class Computation:
             found: list[Load] = []
             for output in self.outputs:
                 for root in (output.value, *output.index):
-                    found += [n for n in unseen(root, seen) if isinstance(n, Load)]
+                    if root not in seen:  # most indices are those of the output before
+                        loads = (n for n in unseen(root, seen) if isinstance(n, Load))
+                        found += loads
             self._accesses.append(tuple(found))
         return self._accesses[0]
 

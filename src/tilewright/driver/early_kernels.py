@@ -27,10 +27,11 @@ from tilewright.ir.passes import Pipeline
 from tilewright.plan.nodes import HOST, Plan
 from tilewright.runtime.threads import thread_count
 
-PARTS: Final = 8  # a plan is taken in so many parts
+PARTS: Final = 8  # a plan is taken in so many parts at most
+SHORTEST: Final = 8  # steps of a part: near its ends, kernels are not the plan's
 # Of a plan with fewer shapes of groups, the kernels are few, and it is ready before another process
 # has made one.
-FEWEST: Final = 40
+FEWEST: Final = 24
 
 # By key, what compiles the kernels of a plan that are not there yet, those first that take longest.
 Jobs = Callable[[Plan], Mapping[str, Job]]
@@ -150,7 +151,7 @@ def parts(plan: Plan) -> Iterator[Plan]:
 
     What a part writes and a later one reads is among its results.
     """
-    size = -(-len(plan.steps) // PARTS)
+    size = max(-(-len(plan.steps) // PARTS), SHORTEST)
     values = {b: v for v, b in plan.buffers.items()}
     for stop in range(len(plan.steps), 0, -size):
         steps = plan.steps[max(stop - size, 0) : stop]

@@ -360,6 +360,8 @@ class Rebuilder:
 
     def __call__(self, root: Any) -> Any:
         done, change = self._done, self._change
+        if root in done:
+            return done[root]
         known = done.__getitem__
         for node in unseen(root, self._seen):
             done[node] = change(node.map(known))

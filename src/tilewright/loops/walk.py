@@ -196,7 +196,7 @@ def _joined(first: frozenset[_T], *others: frozenset[_T]) -> frozenset[_T]:
     return found
 
 
-@lru_cache(maxsize=1 << 14)
+@lru_cache(maxsize=1 << 10)
 def _of_expression(e: Node) -> tuple[frozenset[Buffer], frozenset[Var]]:
     """The buffers that an expression or operand reads, and the variables in starts of tiles."""
     reads: set[Buffer] = set()

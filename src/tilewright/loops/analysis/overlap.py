@@ -79,7 +79,7 @@ def _has_start(e: Expr, loops: Collection[Var]) -> bool:
     return any(v in loops for n in starts(e) for v in variables(n))
 
 
-@lru_cache(maxsize=1 << 14)
+@lru_cache(maxsize=1 << 10)
 def starts(e: Expr) -> tuple[Overlap, ...]:
     """The starts of overlapping tiles in an expression; cached, since it is needed after each
     step."""
