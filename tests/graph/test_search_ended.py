@@ -10,7 +10,8 @@ from tilewright.graph.substitute.derivation import replay
 from tilewright.graph.substitute.identity import digest
 from tilewright.graph.substitute.optimize import OptimizeSettings, optimize
 from tilewright.graph.substitute.steps import folded
-from tilewright.search.result import SearchLimits
+from tilewright.search.result import SearchLimits, StopReason
+from tilewright.search.run import Run, each
 from tilewright.testing.substitutable import random_substitutable
 
 
@@ -55,3 +56,16 @@ def test_a_search_ends_in_the_middle_of_a_cost(strategy):
         gained += found.after < found.before
     assert ended and gained
     check()  # no longer asked
+
+
+def test_a_run_keeps_its_best_state():
+    run = Run("a search", each(float))
+    with run:
+        run.evaluate(3.0)
+        raise WorkEnded
+    assert run.stop is StopReason.UNTIL and run.best == (3.0, 3.0)
+
+
+def test_a_run_without_a_state_passes_the_end_on():
+    with pytest.raises(WorkEnded), Run("a search", each(float)):
+        raise WorkEnded

@@ -85,7 +85,7 @@ def rule(
 ) -> Rule:
     """A rule of one's own: `left` becomes `right` where all of `when` hold.
 
-    The sides are terms with holes (`lift.holes`). It is checked on random programs, as ours are.
+    The sides are terms with holes (`lift.match`). It is checked on random programs, as ours are.
     Raises RuleError: with a program and its data on which the sides differ, or if no program was
     found that it applies to.
     """

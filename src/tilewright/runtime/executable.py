@@ -122,7 +122,7 @@ class Executable:
 
     @cached_property
     def in_place(self) -> InPlace | None:
-        """The quickest call on (inputs..., outputs...); see `runtime.direct.in_place`."""
+        """The quickest call on (inputs..., outputs...); see `runtime.fast_call.in_place`."""
         return in_place(self._plan, self._frames)
 
     def bound(self, arrays: Sequence[Any]) -> Callable[[], object] | None:

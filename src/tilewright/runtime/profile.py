@@ -7,7 +7,7 @@ import json
 import statistics
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Final, Literal
 
@@ -83,6 +83,43 @@ class KernelTime:
         return self.bytes / self.seconds / 1e9 if self.seconds > 0 else 0.0
 
 
+_ALWAYS: Final = ("kernel", "us", "share", "GFLOP/s", "GB/s")
+Cells = Sequence[str]
+
+
+def _times(r: KernelTime) -> Cells:
+    name = r.name if r.kind == "native" else f"{r.name} ({r.device})"
+    microseconds = f"{r.seconds * 1e6:.1f}"
+    return [name, microseconds, f"{r.share:.1%}", f"{r.gflops:.1f}", f"{r.gbs:.1f}"]
+
+
+def _peak(r: KernelTime) -> Cells | None:
+    return None if r.peak_share is None else [f"{r.peak_share:.0%}"]
+
+
+def _counts(r: KernelTime) -> Cells | None:
+    return None if r.mix is None else [*map(str, r.mix.counts)]
+
+
+def _causes(r: KernelTime) -> Cells | None:
+    return None if r.mix is None else [*map(str, r.mix.causes)]
+
+
+def _cycles(r: KernelTime) -> Cells | None:
+    return None if r.cycles is None else [f"{r.cycles:,}"]
+
+
+# Headings of a table's columns and a row's cells; None where they are not known for the row.
+# Columns that no row has are left out.
+_COLUMNS: Final[Sequence[tuple[Cells, Callable[[KernelTime], Cells | None]]]] = (
+    (_ALWAYS, _times),
+    (("of peak",), _peak),
+    (COUNTS, _counts),
+    (CAUSES, _causes),
+    (("cycles",), _cycles),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Profile:
     """The rows in order of execution; `total` is the seconds of a whole run.
@@ -155,30 +192,18 @@ class Profile:
         return join([element("p", said), table(heading, rows, "<><>>><"), *notes])
 
     def __str__(self) -> str:
-        with_peak = any(r.peak_share is not None for r in self.rows)
-        with_mix = any(r.mix is not None for r in self.rows)
-        with_causes = with_mix and self.advice is not None
-        with_cycles = any(r.cycles is not None for r in self.rows)
-        head = ["kernel", "us", "share", "GFLOP/s", "GB/s"] + (
-            ["of peak"] if with_peak else []
-        )
-        head += COUNTS if with_mix else []
-        head += CAUSES if with_causes else []
-        head += ["cycles"] if with_cycles else []
-        lines = [head]
-        for r in sorted(self.rows, key=lambda r: -r.seconds):
-            name = r.name if r.kind == "native" else f"{r.name} ({r.device})"
-            cells = [name, f"{r.seconds * 1e6:.1f}", f"{r.share:.1%}"]
-            cells += [f"{r.gflops:.1f}", f"{r.gbs:.1f}"]
-            if with_peak:
-                cells.append("" if r.peak_share is None else f"{r.peak_share:.0%}")
-            if with_mix:
-                cells += [""] * len(COUNTS) if r.mix is None else map(str, r.mix.counts)
-            if with_causes:
-                cells += [""] * len(CAUSES) if r.mix is None else map(str, r.mix.causes)
-            if with_cycles:
-                cells.append("" if r.cycles is None else f"{r.cycles:,}")
-            lines.append(cells)
+        order = sorted(self.rows, key=lambda r: -r.seconds)
+        head: list[str] = []
+        lines: list[list[str]] = [[] for _ in order]
+        for names, cells_of in _COLUMNS:
+            found = [cells_of(r) for r in order]
+            is_known = names == _ALWAYS or any(found)
+            if not is_known or (names == CAUSES and self.advice is None):
+                continue
+            head.extend(names)
+            for line, cells in zip(lines, found, strict=True):
+                line.extend(cells or [""] * len(names))
+        lines.insert(0, head)
         total = sum(r.seconds for r in self.rows) if self.simulated else self.total
         if self.between is not None:
             cells = [f"{self.between * 1e6:.1f}", f"{self.between / (total or 1):.1%}"]

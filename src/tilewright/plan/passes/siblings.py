@@ -171,26 +171,27 @@ def _rows(
     costs: PlanCosts,
 ) -> list[Computation] | None:
     """Reductions along rows and maps, in sequence over the same rows."""
+    both = (*first, *second)
     made = {o.tensor for c in first for o in c.outputs}
-    if sum(len(c.outputs) for c in (*first, *second)) > costs.row_results:
+    if sum(len(c.outputs) for c in both) > costs.row_results:
         return None
-    rows = {tuple(_extents(c)) for c in (*first, *second) if c.reducer is not None}
+    rows = {tuple(_extents(c)) for c in both if c.reducer is not None}
     if len(rows) != 1 or () in rows:
         return None
-    if any(_multiplies(c) for c in (*first, *second)):
+    if any(_multiplies(c) for c in both):
         return None
     (leading,) = rows
-    points = max(math.prod(d.extent for d in c.dims) for c in (*first, *second))
+    points = max(math.prod(d.extent for d in c.dims) for c in both)
     if points > costs.long_row * math.prod(leading):
         return None
-    if any(tuple(_extents(c))[: len(leading)] != leading for c in (*first, *second)):
+    if any(tuple(_extents(c))[: len(leading)] != leading for c in both):
         return None
     reads = [a for c in second for a in c.accesses if a.buffer in made]
     if not all(isinstance(i, Var | Const) for a in reads for i in a.index):
         return None
     if not reads and not _same_rows(first, second):
         return None
-    return [*first, *second]
+    return [*both]
 
 
 FORMS: Final[tuple[Form, ...]] = (_one_map, _one_reduction, _rows)

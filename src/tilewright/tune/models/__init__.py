@@ -1,7 +1,7 @@
 """Cost models: predicted running times of programs, learned from measured ones.
 
-`MODELS` lists them; `make` constructs one for a machine. Each is a `base.CostModel`: a feature set
-of kernels, a learner fitted to it, and optionally another model as its prior.
+`MODELS` lists them; `make` constructs one for a machine. Each is a `tune.base.CostModel`: a feature
+set of kernels, a learner fitted to it, and optionally another model as its prior.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Kernels whose sizes only a call knows: vectors, register tiles and threads for any sizes.
 
 Each Computation is a separate nest. What other sketches decide by extents is decided here as for
-large ones; edges are under masks, and full tiles have no guards (`schedule.full_tiles.py`).
+large ones; edges are under masks, and full tiles have no guards (`schedule.full_tiles`).
 """
 
 from __future__ import annotations
