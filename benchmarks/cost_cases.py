@@ -133,6 +133,8 @@ MODELS: Final[Mapping[str, str]] = {
           y = MatMul(p, v) }""",
     "convolution": """(float[1,64,28,28] x, float[64,64,3,3] w) => (float[1,64,28,28] y)
         { y = Conv<pads=[1,1,1,1]>(x, w) }""",
+    "convolution_wide": """(float[1,48,96,96] x, float[48,48,3,3] w) => (float[1,48,96,96] y)
+        { y = Conv<pads=[1,1,1,1]>(x, w) }""",
     "depthwise": """(float[1,144,14,14] x, float[144,1,3,3] w)
         => (float[1,144,14,14] y) { y = Conv<group=144, pads=[1,1,1,1]>(x, w) }""",
     "convolution_weights": """(float[1,512,16,16] x, float[512,512,3,3] w)
@@ -336,7 +338,7 @@ CASES: Final[Mapping[str, Case]] = {
     "exchanged": Case("convolution_even", "znver5"),
     "repeated": Case("repeated"),
     "side_by_side": Case("concat"),
-    "moved_products": Case("convolution"),
+    "moved_element_ns": Case("convolution_wide"),
     "deep_sum": Case("dilated_image"),
     "window_gain": Case("convolution_padded"),
     "halo": Case("depthwise_channels"),

@@ -230,14 +230,18 @@ def test_inputs_and_outputs_of_the_model_are_moved_once() -> None:
     assert not check(load(source), {"x": x}, threads=(1, 2))
 
 
-def test_a_convolution_alone_is_worth_moving_if_it_is_deep() -> None:
-    def alone(channels: int) -> Any:
+def test_a_convolution_alone_is_worth_moving_if_it_is_deep_or_small() -> None:
+    """The copies of a large image with few channels take longer than the products saved."""
+
+    def alone(channels: int, side: int = 28) -> Any:
         w = rng.standard_normal((channels, channels, 3, 3))
         node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])
-        return model([node], [1, channels, 28, 28], {"w": w})
+        return model([node], [1, channels, side, side], {"w": w})
 
     assert chosen(alone(64)) == [2]
-    assert chosen(alone(16)) == []
+    assert chosen(alone(16)) == [2]
+    assert chosen(alone(16, 336)) == []
+    assert chosen(alone(8)) == []
 
 
 def bound(x: Any, w: Any, tile: int, stride: int) -> Any:

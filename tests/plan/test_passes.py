@@ -355,7 +355,7 @@ def convolution(out: Buffer, image: Buffer = IMAGE) -> Computation:
 
 def transformed(steps: Steps, keep: Collection[Buffer]) -> list[Step]:
     """Every convolution that can have Winograd's form, at any cost."""
-    forms = WinogradForms((2,), lambda group, constants=(): 1.0, moved_products=0)
+    forms = WinogradForms((2,), lambda group, constants=(): 0.0)
     return transform_convolutions(steps, forms, {FILTER}, keep)
 
 

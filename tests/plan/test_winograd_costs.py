@@ -32,23 +32,34 @@ def layer(n: int, side: int = 6, scale: float = 2.0) -> FusionGroup:
 
 
 class Costs:
-    """Counts what is asked; costs: by the points of a tile, None for a form that is not taken."""
+    """Counts what is asked; costs: by the points of a tile, None for a form that is not taken.
 
-    def __init__(self, costs: dict[int, float | None]) -> None:
-        self.costs = costs
+    direct: of a convolution and a map.
+    """
+
+    def __init__(
+        self,
+        costs: dict[int, float | None],
+        direct: float | None = 9.0,
+    ) -> None:
+        self.costs, self.direct = costs, direct
         self.asked: list[int] = []
 
     def __call__(
         self, group: Sequence[Computation], constants: Collection[Buffer] = ()
     ) -> float | None:
+        if len(group) == 2:
+            return self.direct
         points = len(group[1].outputs)
         self.asked.append(points)
         return self.costs[points]
 
 
-def made(steps: Sequence[Step], costs: Costs) -> list[int]:
+def made(
+    steps: Sequence[Step], costs: Costs, moved_ns: float = 0.0, near: int = 0
+) -> list[int]:
     """The points of the tile of each layer, 0 for one that stays."""
-    forms = WinogradForms((2, 4), costs, moved_products=0)
+    forms = WinogradForms((2, 4), costs, moved_ns, near)
     keep = {b for s in steps for b in s.writes if b.name.startswith("y")}
     after = transform_convolutions(steps, forms, set(FILTERS), keep)
     layers = [s for s in after if s.name.startswith("layer")]
@@ -89,3 +100,27 @@ def test_layers_that_differ_have_their_own(change: dict[str, int]) -> None:
     asked = Costs({16: 1.0, 36: 2.0})
     assert made([layer(0), layer(1, **change)], asked) == [16, 16]
     assert asked.asked == [16, 36, 16, 36]
+
+
+# Of the image and of the result, whose channels are first: a copy of each.
+IMAGE, RESULT = 4 * 6 * 6, 5 * 6 * 6
+
+
+@pytest.mark.parametrize(
+    ("direct", "moved_ns", "near", "tiles"),
+    [
+        (1.0 + IMAGE + RESULT, 1.0, 0, 16),
+        (0.9 + IMAGE + RESULT, 1.0, 0, 0),
+        (1.0 + RESULT, 1.0, 4 * IMAGE, 16),
+        (0.9 + RESULT, 1.0, 4 * IMAGE, 0),
+        (1.0 + RESULT, 1.0, 4 * IMAGE - 1, 0),
+        (1.0, 1.0, 4 * RESULT, 16),
+        (None, 0.0, 0, 0),
+    ],
+)
+def test_a_form_takes_no_longer_than_the_convolution_with_its_copies(
+    direct: float | None, moved_ns: float, near: int, tiles: int
+) -> None:
+    """The copies of tensors that are not near."""
+    costs = Costs({16: 1.0, 36: None}, direct)
+    assert made([layer(0)], costs, moved_ns, near) == [tiles]

@@ -180,12 +180,13 @@ class Winograd(Pass[Plan]):
     """
 
     cost: Cost = field(repr=False)
-    moved_products: int
+    moved_ns: float
+    near: int
     tiles: tuple[int, ...] = (2,)
     choice: FormChoice = field(default=BY_ESTIMATE, repr=False)
 
     def run(self, program: Plan) -> Plan:
-        forms = WinogradForms(self.tiles, self.cost, self.moved_products)
+        forms = WinogradForms(self.tiles, self.cost, self.moved_ns, self.near)
         data, kept = program.data, program.kept
         named, refused = self.choice.named(program), self.choice.refused
         return _on_host(
@@ -345,7 +346,7 @@ def plan_pipeline(
     if not exact and ask.in_parts:
         tiles = WINOGRAD[math]
         passes += [
-            Winograd(ask.estimated_cost, costs.moved_products, tiles, ask.forms),
+            Winograd(ask.estimated_cost, costs.moved_ns, costs.near, tiles, ask.forms),
             SplitWindows(ask.estimated_cost, costs.window_gain, ask.forms),
         ]
     if not exact:

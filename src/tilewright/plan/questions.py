@@ -34,23 +34,24 @@ class PlanCosts:
     """Parameters of a target's cost model that passes use for decisions.
 
     repeated: how often cheap arithmetic may be recomputed instead of storing its result.
-    side_by_side: least contiguous elements of a tensor stored inside another. moved_products:
-    multiply-adds per result that pay for moving an element. deep_sum: least products in a part of a
-    sum. window_gain: part of a convolution's time, at most, that its window positions may take
-    apart. halo: limit for the size of a tensor with its border, relative to its own size.
-    key_block: most keys in a block of attention. results: most results of a map or reduction.
-    row_results: most results of all Computations of a kernel over one row. long_row: most elements
-    of a row that one core processes. constant_byte_ns: nanoseconds per byte that a rewrite adds to
-    the constants. launch_ns: nanoseconds of overhead per additional kernel.
-    weights_gain: the speedup that justifies another layout of a convolution's constant weights.
-    narrow_keys: keys of a block of attention whose scores are rounded to 16 bits, descending; they
-    need not divide the number of keys. Empty: such attention has no blocks. few_channels: of a map
-    that is stored row-major, at most.
+    side_by_side: least contiguous elements of a tensor stored inside another. moved_ns: nanoseconds
+    to copy an element in another order of axes, on all cores. near: bytes of a tensor, at most,
+    whose copy takes next to nothing. deep_sum: least products in a part of a sum. window_gain: part
+    of a convolution's time, at most, that its window positions may take apart. halo: limit for the
+    size of a tensor with its border, relative to its own size. key_block: most keys in a block of
+    attention. results: most results of a map or reduction. row_results: most results of all
+    Computations of a kernel over one row. long_row: most elements of a row that one core processes.
+    constant_byte_ns: nanoseconds per byte that a rewrite adds to the constants. launch_ns:
+    nanoseconds of overhead per additional kernel. weights_gain: the speedup that justifies another
+    layout of a convolution's constant weights. narrow_keys: keys of a block of attention whose
+    scores are rounded to 16 bits, descending; they need not divide the number of keys. Empty: such
+    attention has no blocks. few_channels: of a map that is stored row-major, at most.
     """
 
     repeated: int
     side_by_side: int
-    moved_products: int
+    moved_ns: float
+    near: int
     deep_sum: int
     window_gain: float
     halo: float
@@ -114,7 +115,8 @@ def dearer(one: float | None, several: Sequence[float | None]) -> str:
 NO_REWRITE_PAYS: Final = PlanCosts(
     repeated=1,
     side_by_side=sys.maxsize,
-    moved_products=sys.maxsize,
+    moved_ns=math.inf,
+    near=0,
     deep_sum=sys.maxsize,
     window_gain=0.0,
     halo=1.0,

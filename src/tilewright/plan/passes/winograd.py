@@ -38,18 +38,19 @@ class WinogradForms:
     """The available forms and the criteria to choose by.
 
     tiles: results per tile and axis. cost: the target's estimate of Computations as one kernel in
-    nanoseconds, None if another form is better. moved_products: multiply-adds per result that pay
-    for moving an element.
+    nanoseconds, None if another form is better. moved_ns: what a copy with another order of axes
+    takes, per element; near: bytes of a tensor, at most, whose copy takes nothing.
     """
 
     tiles: Sequence[int]
     cost: Cost
-    moved_products: int
+    moved_ns: float = 0.0
+    near: int = 0
 
     def only(self, name: str) -> WinogradForms:
         """The form of this name, whatever it costs; none if it is not available."""
         tiles = [t for t in self.tiles if of_tile(t) == name]
-        return WinogradForms(tiles, lambda *_: 0.0, 0)
+        return WinogradForms(tiles, lambda *_: 0.0)
 
 
 def transform_convolutions(
@@ -243,12 +244,32 @@ def _best(group: FusionGroup, forms: WinogradForms, around: _Around) -> _Form | 
         if key not in around.expected:
             around.expected[key] = forms.cost(form.group)
         expected = around.expected[key]
-        copies = form.before or form.behind
-        pays = not copies or _products(parts) >= forms.moved_products
-        if expected is not None and pays and expected < least:
+        if expected is None or expected >= least:
+            continue
+        if _pays_for_copies(form, expected, group, forms, around.constants):
             least = expected
             best = form
     return best
+
+
+def _pays_for_copies(
+    form: _Form,
+    expected: float,
+    direct: FusionGroup,
+    forms: WinogradForms,
+    constants: Collection[Buffer],
+) -> bool:
+    """Whether a form that takes `expected`, and its copies, take no longer than the direct sum.
+
+    Other forms cost an estimate only where they are better than that.
+    """
+    copies = (*form.before, *form.behind)
+    if not copies:
+        return True
+    tensors = [c.outputs[0].tensor for c in copies]
+    far = (b.size for b in tensors if b.size * b.dtype.itemsize > forms.near)
+    least = forms.cost(direct.computations, constants)
+    return least is not None and expected + forms.moved_ns * sum(far) <= least
 
 
 def _transformed(group: FusionGroup, around: _Around, tile: int) -> Group | None:
@@ -359,10 +380,3 @@ def _copy(
 def product_flops(group: Group) -> Extent:
     """The flops of the products actually computed, not those of the direct sum."""
     return 2 * reduce(mul, (d.size for d in group[2].dims))
-
-
-def _products(group: Group) -> float:
-    """Multiply-adds per image point and channel element, in and out: Winograd saves a part of them,
-    at the cost of two copies."""
-    *taps, depth, width = group[0].outputs[0].tensor.shape[1:]
-    return math.prod(taps) * depth * width / (depth + width)

@@ -288,6 +288,17 @@ class CostModel(KernelCosts):
         return PlanCosts(**{name: getattr(self, name) for name in asked})
 
     @property
+    def moved_ns(self) -> float:
+        """Nanoseconds that a copy takes per element, as if one core did it: all of them share the
+        memory."""
+        return self.moved_element_ns * self.machine.cores
+
+    @property
+    def near(self) -> int:
+        """Bytes that the second cache has."""
+        return self.machine.l2
+
+    @property
     def kept(self) -> int:
         """Bytes that the second cache keeps beside others."""
         return int(self.full * self.machine.l2)

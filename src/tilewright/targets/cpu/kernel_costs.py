@@ -165,10 +165,12 @@ class KernelCosts:
     side_by_side: int = constant(
         16, "elements", "in memory, at least, of a tensor that lives in another"
     )
-    moved_products: int = constant(
-        32,
-        "multiply-adds",
-        "per result that pay for moving an element to the last axis",
+    # Copies of large images took a Zen 5 0.3 to 0.4 ns, and two cores as long as one in some runs.
+    # Estimates of direct convolutions whose channels are first are up to half too high.
+    moved_element_ns: float = constant(
+        0.6,
+        "ns",
+        "an element of a tensor beyond the second cache, in a copy with channels last",
     )
     deep_sum: int = constant(
         256, "products", "of a part of a sum, at least: it is written and read again"

@@ -40,6 +40,19 @@ def product(
     return reduce_("mm", y, tuple(depth), op, lambda i, j, *k: a[(i, *k)] * b[(*k, j)])
 
 
+def test_loops_of_one_iteration_may_be_between() -> None:
+    c = product((9, 600))
+    params = [a.buffer for a in c.accesses] + [c.outputs[0].tensor]
+    s = Schedule(lower("k", [c], params=params, outputs=params[-1:]))
+    s.decompose_reduction("y", "mm.j")
+    s.reorder("mm.k", "mm.l", "mm.j")
+    _, inner = s.split("mm.l", 600)
+    _, part = in_parts(s, c, ["mm.k", inner])
+    assert part is not None
+    found, expected = result(s)
+    assert np.array_equal(found, expected)
+
+
 def scheduled(c: Computation) -> tuple[Schedule, list[str], str | None]:
     """The reduction outermost but for a loop over rows, in parts."""
     params = [a.buffer for a in c.accesses] + [c.outputs[0].tensor]

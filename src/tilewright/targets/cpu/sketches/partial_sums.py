@@ -62,7 +62,9 @@ def in_parts(
         inner = [step, *inner]
     counts = extents(s.kernel)
     apart = [counts[n] for n in outer[1:]]
-    whole = fuse_all(s, outer)
+    first, last = (s.loops.index(n) for n in (outer[0], outer[-1]))
+    # Loops of one iteration may be between them.
+    whole = fuse_all(s, s.loops[first : last + 1])
     assert whole is not None
     (part,) = s.rfactor(whole, "global")
     rest = f"{whole}.combine"
