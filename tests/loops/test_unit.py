@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -24,6 +26,7 @@ from tilewright.loops.intrinsic import (
 from tilewright.loops.lower import lower
 from tilewright.loops.match import match
 from tilewright.loops.nodes import Block, For, Kernel, Unit, block, loop
+from tilewright.loops.operands import OperandMismatch
 from tilewright.loops.printer import show_kernel, show_units
 from tilewright.loops.verify import verify
 from tilewright.loops.walk import walk
@@ -187,3 +190,30 @@ def test_a_unit_without_an_intrinsic_is_verified_by_its_body() -> None:
         changed = kernel.with_body(rows.replace(body=body))
         assert name in show_kernel(changed)
         verify(changed)
+
+
+class Held:
+    """What a caller holds, such as a model's weights."""
+
+
+def _refused() -> weakref.ref[Held]:
+    """A match that fails because of a stride, and what was held meanwhile."""
+    held = Held()
+    a, b, c = (Buffer(n, s, float32) for n, s in zip("abc", ((4, 3), (3,), (4,))))
+    sums = reduce_("sums", c, (3,), "add", lambda i, k: a[i, k] * b[k])
+    pair = lower("sums", [sums], params=[a, b, c], outputs=[c]).body
+    assert isinstance(pair, For) and isinstance(pair.body, Block)
+    _, steps = pair.body.stmts
+    assert isinstance(steps, For)
+    nest = loop(steps.var, 3, loop(pair.var, 4, steps.body))
+    with pytest.raises(OperandMismatch, match="stride"):
+        match(_axpy(), nest)
+    return weakref.ref(held)
+
+
+def test_an_attempt_to_match_keeps_nothing_of_its_callers() -> None:
+    gc.disable()
+    try:
+        assert _refused()() is None
+    finally:
+        gc.enable()

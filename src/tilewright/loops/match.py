@@ -51,7 +51,10 @@ def match(intrinsic: TensorIntrinsic, nest: Stmt) -> Match:
         except OperandMismatch as error:
             if worst is None or error.rank > worst.rank:
                 worst = error
-    raise worst or _extents_differ(intrinsic, found)
+    try:
+        raise worst or _extents_differ(intrinsic, found)
+    finally:
+        del worst  # its traceback has this frame, and so all that its callers hold
 
 
 # -- the form
@@ -229,11 +232,14 @@ def _bound(
         except OperandMismatch as error:
             if worst is None or error.rank > worst.rank:
                 worst = error
-    raise worst or OperandMismatch(
-        VALUES,
-        f"{intrinsic.name} computes {output.value!r}, found {value!r}"
-        + _dtype_note(output.value, value),
-    )
+    try:
+        raise worst or OperandMismatch(
+            VALUES,
+            f"{intrinsic.name} computes {output.value!r}, found {value!r}"
+            + _dtype_note(output.value, value),
+        )
+    finally:
+        del worst  # as in `match`
 
 
 def _written(intrinsic: TensorIntrinsic, nest: _Nest) -> Load:
