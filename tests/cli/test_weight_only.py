@@ -44,7 +44,7 @@ def test_quantize_weights_says_what_is_wrong(command, tmp_path):
 def test_what_the_compiler_decomposes_is_written_as_it_was(command, tmp_path):
     """Resize and LSTM have no other form in ONNX."""
     text = """<ir_version: 8, opset_import: ["": 14]>
-      m (float[N, 3, 64] x) => (float y) {
+      m (float[2, 3, 64] x) => (float y) {
         a = MatMul(x, w)  b = Resize<mode = "nearest">(a, , s)  y, h, c = LSTM(b, v, r)
       }"""
     model = onnx.parser.parse_model(text)
