@@ -214,3 +214,26 @@ def test_the_target_has_the_spelling_of_the_other_verbs_too(
     assert json.loads(scales.read_text())["machine"] == "vta"
     found = command("quantize", perceptron, flag, "vta", "--weights", "int8")
     assert found.code == 2 and "--for: not with --weights" in found.err, found.err
+
+
+def test_a_model_with_operators_that_the_compiler_decomposes(command, tmp_path):
+    """Resize has no other form in ONNX; the transposed convolution is a layer."""
+    text = """<ir_version: 8, opset_import: ["": 13]>
+      m (float[N, 2, 4, 4] x) => (float[N, c, h, w] y) {
+        a = Resize<mode = "linear">(x, , s)  y = ConvTranspose<strides = [2, 2]>(a, k)
+      }"""
+    model = onnx.parser.parse_model(text)
+    rng = np.random.default_rng(1)
+    k = rng.standard_normal((2, 3, 2, 2), dtype=np.float32)
+    for name, array in (("s", np.array([1, 1, 2, 2], np.float32)), ("k", k)):
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    path, data, out = (tmp_path / n for n in ("m.onnx", "d.npz", "q.onnx"))
+    onnx.save(model, path)
+    np.savez(data, x=rng.standard_normal((4, 1, 2, 4, 4), dtype=np.float32))
+    found = command(
+        "quantize", path, "--calibrate", data, "-o", out, "--metric", "cosine"
+    )
+    assert found.code == 0, found.err
+    assert "1 of 1 layers in 8 bits" in found.out
+    kinds = [node.op_type for node in onnx.load(out).graph.node]
+    assert "Resize" in kinds and "Conv" in kinds

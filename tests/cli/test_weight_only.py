@@ -39,3 +39,29 @@ def test_quantize_weights_says_what_is_wrong(command, tmp_path):
         assert found.code == code
         assert said in found.err
     assert not (tmp_path / "q.onnx").exists()
+
+
+def test_what_the_compiler_decomposes_is_written_as_it_was(command, tmp_path):
+    """Resize and LSTM have no other form in ONNX."""
+    text = """<ir_version: 8, opset_import: ["": 14]>
+      m (float[2, 3, 64] x) => (float y) {
+        a = MatMul(x, w)  b = Resize<mode = "nearest">(a, , s)  y, h, c = LSTM(b, v, r)
+      }"""
+    model = onnx.parser.parse_model(text)
+    rng = np.random.default_rng(1)
+    shapes = {"w": (64, 64), "v": (1, 12, 64), "r": (1, 12, 3)}
+    arrays = {n: rng.standard_normal(s, dtype=np.float32) for n, s in shapes.items()}
+    arrays["s"] = np.array([1, 2, 1], np.float32)
+    for name, array in arrays.items():
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    hidden = onnx.helper.make_attribute("hidden_size", 3)
+    model.graph.node[2].attribute.append(hidden)
+    path, small = tmp_path / "m.onnx", tmp_path / "q.onnx"
+    onnx.save(model, path)
+    found = command("quantize", path, "--weights", "int8", "-o", small)
+    assert found.code == 0, found.err
+    assert "1 product in int8" in found.out
+    kinds = [node.op_type for node in onnx.load(small).graph.node]
+    assert "Resize" in kinds and "LSTM" in kinds
+    x = rng.standard_normal((2, 3, 64), dtype=np.float32)
+    assert share(tw.compile(small)(x), tw.compile(path)(x)) < 0.05

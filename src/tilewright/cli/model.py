@@ -20,6 +20,7 @@ from tilewright.runtime.threads import thread_count
 
 if TYPE_CHECKING:
     from tilewright.driver.tiered import TieredExecutable
+    from tilewright.graph.infer import Decomposition
     from tilewright.graph.nodes import Graph
     from tilewright.runtime.executable import Executable
 
@@ -77,8 +78,10 @@ def load_given(
     return graph, options
 
 
-def specialized(graph: Graph, dims: Mapping[str, int], decompose: bool = True) -> Graph:
-    """The graph with the extents of --dim; decompose: see `Typer`.
+def specialized(
+    graph: Graph, dims: Mapping[str, int], decompose: Decomposition = True
+) -> Graph:
+    """The graph with the extents of --dim; decompose: as for `specialize`.
 
     Raises InputError if symbolic ones are left.
     """

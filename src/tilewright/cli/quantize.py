@@ -67,9 +67,10 @@ def command(
         quantize_weights(model, output, options, as_json, **own)
         return
     target = None if use is QuantizeUse.HOST else _target(machine)
-    read = load_graph(model, options.dims, **options.reading())
+    standard = target is None
+    read = load_graph(model, options.dims, standard=standard, **options.reading())
     extents = _extents(read, chosen["archive"], chosen["samples"])
-    graph = specialized(read, extents | options.dims)
+    graph = specialized(read, extents | options.dims, decompose=not standard)
     given = _samples(graph, chosen["archive"], chosen["samples"], options)
     if target is None:
         recipe = {"method": method, **own}

@@ -31,11 +31,15 @@ def quantize_weights(
 ) -> None:
     """Write the model with its weights in few bits, and report errors and sizes."""
     from tilewright.base import events
+    from tilewright.frontends.onnx.export import are_standard
+    from tilewright.frontends.onnx.reference import OnnxFallback
     from tilewright.frontends.onnx.save import save_onnx
     from tilewright.graph.passes.weight_only import weight_only
+    from tilewright.graph.specialize import specialize
 
     output = output or model.with_suffix(f".{weights}.onnx")
-    graph = load_graph(model, options.dims, **options.reading())
+    read = load_graph(model, options.dims, standard=True, **options.reading())
+    graph = specialize(read, fallback=OnnxFallback(), decompose=are_standard)
     check_writable(output)
     with progress(f"quantizing {model.name}"), events.record() as seen:
         made = weight_only(

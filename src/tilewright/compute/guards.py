@@ -108,7 +108,7 @@ def _without_division(form: Affine) -> Affine:
     """A sum that is no less: `c * (e // c)`, also times a positive number, is at most `e`."""
     for atom, factor in form.terms:
         match atom:
-            case FloorDiv(e, Const(c)) if 0 < c <= factor and factor % c == 0:
+            case FloorDiv(e, Const(int(c))) if 0 < c <= factor and factor % c == 0:
                 most = affine(e).scaled(factor // c)
                 form = form - Affine(((atom, factor),), 0) + most
     return form

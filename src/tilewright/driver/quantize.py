@@ -14,6 +14,7 @@ from tilewright.driver.compile import compile as compiled
 from tilewright.driver.options import Options
 from tilewright.driver.sized import SizedExecutable
 from tilewright.driver.sources import import_model, with_dims
+from tilewright.frontends.onnx.export import are_standard
 from tilewright.graph.nodes import Graph
 from tilewright.graph.quantize import QuantizationRecipe, Quantized
 from tilewright.graph.quantize import quantize as quantized
@@ -67,9 +68,8 @@ def quantize(
     chosen = recipe_of(recipe)
     _check_drop(max_drop)
     options = Options.of({"threads": threads, **_known(reading or {})})
-    graph = import_model(source, example_inputs, options)
-    if dims:
-        graph = with_dims(graph, dims, options)
+    graph = import_model(source, example_inputs, options, standard=True)
+    graph = with_dims(graph, dims or {}, options, are_standard)
     with events.span("quantize"):
         return quantized(
             graph,

@@ -15,6 +15,7 @@ from tilewright.driver.dims import Dims, check_made_for
 from tilewright.driver.options import Options
 from tilewright.driver.recipe import ModelRecipe
 from tilewright.frontends.onnx.reference import OnnxFallback
+from tilewright.graph.infer import Decomposition
 from tilewright.graph.nodes import Graph, Value
 from tilewright.graph.specialize import specialize
 from tilewright.loops.nodes import Kernel
@@ -78,8 +79,10 @@ def check_free(source: Graph | Kernel, options: Options) -> None:
         )
 
 
-def with_dims(graph: Graph, dims: Dims, options: Options) -> Graph:
-    """The graph with values for symbolic dimensions.
+def with_dims(
+    graph: Graph, dims: Dims, options: Options, decompose: Decomposition = True
+) -> Graph:
+    """The graph with values for symbolic dimensions. decompose: as for `specialize`.
 
     Raises InputError for a dimension that the inputs do not have, a value that is not an extent, or
     values that the model is not made for (TW-SIZE).
@@ -104,7 +107,11 @@ def with_dims(graph: Graph, dims: Dims, options: Options) -> Graph:
         extents[name] = int(value)
     check_made_for(graph, extents)
     return specialize(
-        graph, extents, fallback=OnnxFallback(), memory_limit=options.limit
+        graph,
+        extents,
+        fallback=OnnxFallback(),
+        memory_limit=options.limit,
+        decompose=decompose,
     )
 
 

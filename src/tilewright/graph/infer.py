@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import operator
 from collections import ChainMap
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -68,12 +68,16 @@ class FallbackProvider(Protocol):
         ...
 
 
+# Whether operators are decomposed as their definitions say; asked of what takes the place of one
+# operator, whether that one is.
+Decomposition = bool | Callable[[Sequence[Operation]], bool]
+
+
 class Typer:
     """Turns operations into typed operations and constants.
 
-    memory_limit: bytes; a larger tensor is rejected as soon as its shape is known. decompose:
-    whether operators are decomposed as their definitions say. fold_elements: maximal size of a
-    result that is computed at compile time.
+    memory_limit: bytes; a larger tensor is rejected as soon as its shape is known. fold_elements:
+    maximal size of a result that is computed at compile time.
     """
 
     def __init__(
@@ -81,7 +85,7 @@ class Typer:
         fallback: FallbackProvider | None = None,
         memory_limit: int | None = None,
         known: MutableMapping[Value, Array] | None = None,
-        decompose: bool = True,
+        decompose: Decomposition = True,
         fold_elements: int = FOLD_ELEMENTS,
     ) -> None:
         self.fallback = fallback
@@ -158,7 +162,7 @@ class Typer:
                 results = definition.decompose(OpCall(op, self.known), fragment)
         except DataDependent:
             return None
-        if results is None:
+        if results is None or not self._accepts(fragment):
             return None
         check_parts(op, types, results)
         env = self.add(
@@ -169,6 +173,12 @@ class Typer:
             None if v is None else names.get(v.name, env.get(r, r))
             for v, r in zip(op.outputs, results, strict=False)
         )
+
+    def _accepts(self, fragment: Fragment) -> bool:
+        """Whether what a decomposition made takes the place of the operator."""
+        if callable(self.decompose):
+            return self.decompose(fragment.operations)
+        return True
 
     def add(
         self, pieces: Sequence[Operation], constants: Mapping[Value, Array]

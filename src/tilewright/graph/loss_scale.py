@@ -71,23 +71,36 @@ class LossScale:
         if good + 1 < self.interval:
             return scale, good + 1
         raised = scale * self.growth
-        return (raised if raised <= _LARGEST else scale), 0
+        if raised > _LARGEST:
+            return scale, 0
+        return raised, 0
 
 
 def scaled_loss(f: Fragment, loss: Value, scale: Value) -> Value:
     """The loss times the scale, in the loss's type."""
-    return (f.term(loss) * f.op("CastLike", scale, loss)).value
+    factor = f.op("CastLike", scale, loss)
+    product = f.term(loss) * factor
+    return product.value
 
 
 def unscaled(f: Fragment, gradients: Sequence[Value], scale: Value) -> list[Value]:
     """The gradients of the loss from those of the scaled loss."""
-    return [(f.term(g) / f.op("CastLike", scale, g)).value for g in gradients]
+    found = []
+    for g in gradients:
+        divisor = f.op("CastLike", scale, g)
+        quotient = f.term(g) / divisor
+        found.append(quotient.value)
+    return found
 
 
 def all_finite(f: Fragment, gradients: Sequence[Value]) -> Value:
     """Whether all elements are finite: a float32 scalar, 1 or 0."""
     worst = []
     for g in gradients:
-        finite = abs(f.term(g)) < math.inf  # not so for NaN
-        worst.append(finite.cast(float32).op("ReduceMin", keepdims=0).value)
-    return f.op("Min", *worst) if len(worst) > 1 else worst[0]
+        size = abs(f.term(g))
+        finite = size < math.inf  # not so for NaN
+        least = finite.cast(float32).op("ReduceMin", keepdims=0)
+        worst.append(least.value)
+    if len(worst) == 1:
+        return worst[0]
+    return f.op("Min", *worst)

@@ -15,7 +15,7 @@ import numpy as np
 from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import InputError, ModelError, TilewrightError, placed
 from tilewright.graph.extent_limits import blamed_on, extents_of
-from tilewright.graph.infer import FOLD_ELEMENTS, FallbackProvider, Typer
+from tilewright.graph.infer import FOLD_ELEMENTS, Decomposition, FallbackProvider, Typer
 from tilewright.graph.nodes import Graph, Operation, Shape, Value
 from tilewright.graph.ops.errors import definition_of_node, place
 from tilewright.graph.ops.registry import Array
@@ -31,13 +31,13 @@ def specialize(
     values: Mapping[str, Array] | None = None,
     fallback: FallbackProvider | None = None,
     memory_limit: int | None = None,
-    decompose: bool = True,
+    decompose: Decomposition = True,
 ) -> Graph:
     """`graph` retyped with given symbolic extents, input shapes or input values.
 
     extents: symbolic extent -> number. shapes: input -> its whole shape. values: input -> array;
     such an input remains an input of the graph, but everything that depends on it is specialized.
-    decompose: as for `Typer`. Raises InputError for a name that the graph does not have, and for
+    Raises InputError for a name that the graph does not have, and for
     extents at which a condition of the graph does not hold (TW-SIZE); ModelError and
     ExecutionError for those that an operator rejects, with a hint that names the dimension.
     """

@@ -54,13 +54,22 @@ def to_onnx(
     return model
 
 
+def are_standard(operations: Sequence[Operation]) -> bool:
+    """Whether `to_onnx` can write all of these operators."""
+    return all(map(_is_standard, operations))
+
+
+def _is_standard(op: Operation) -> bool:
+    if op.domain:
+        return op.domain != INTERNAL
+    return schema_of(op.op_type, "", op.version) is not None
+
+
 def check_standard(graph: Graph) -> None:
     """Raise UnsupportedError naming each operator and type that ONNX does not have."""
     problems: dict[str, None] = {}
     for op in every_operation(graph):
-        inside = op.domain == INTERNAL
-        unknown = not op.domain and schema_of(op.op_type, "", op.version) is None
-        if inside or unknown:
+        if not _is_standard(op):
             problems[f"{op.qualified} (node {op.label!r})"] = None
     for v in (*graph.inputs, *graph.outputs):
         if v.kind.endswith("map"):

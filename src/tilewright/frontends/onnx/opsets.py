@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tilewright.base.dtypes import int64
+from tilewright.base.dtypes import DType, float32, int64
 from tilewright.base.errors import UnsupportedError
 from tilewright.base.names import fresh
 from tilewright.frontends.onnx.functions import schema_of
@@ -40,8 +40,12 @@ class ConstantNames:
 
     def ints(self, name: str, numbers: Any) -> Value:
         """Add an int64 constant: a number, or a vector of numbers."""
+        return self.of(name, numbers, int64)
+
+    def of(self, name: str, numbers: Any, dtype: DType) -> Value:
+        """Add a constant."""
         name = fresh(self._taken, name)
-        array = np.asarray(numbers, int64.numpy)
+        array = np.asarray(numbers, dtype.numpy)
         value = constant(name, array)
         self.constants[value] = array
         return value
@@ -126,6 +130,9 @@ def _converted(
     problems: dict[str, None],
 ) -> Operation:
     target = opsets[op.domain]
+    if op.qualified in REPLACED:
+        since, replaced = REPLACED[op.qualified]
+        op = replaced(op, names) if target >= since else op
     old = schema_of(op.op_type, op.domain, op.version)
     new = schema_of(op.op_type, op.domain, target)
     if old is None or new is None or old.since_version == new.since_version:
@@ -221,11 +228,108 @@ def _explicit(attribute: str, value: Any, since: int) -> Converter:
     return convert
 
 
-def _last_axis(op: Operation, target: int, names: ConstantNames) -> Operation | None:
-    """Softmax's default was axis 1 before opset 13; here it is the last one, see CHANGED."""
+def _only_axis(op: Operation, target: int, names: ConstantNames) -> Operation | None:
+    """Softmax's default was axis 1 before opset 13; here it is a single one, see CHANGED."""
     if target < 13 or op.version >= 13:
         return None
-    return replace(op, attributes={**op.attributes, "axis": -1})
+    return replace(op, attributes={**op.attributes, "axis": _axis_of_all(op)})
+
+
+def _limits(op: Operation, target: int, names: ConstantNames) -> Operation | None:
+    """Clip's limits are inputs since opset 11; the greatest float32 was one by default."""
+    if target < 11 or op.version >= 11:
+        return None
+    x = op.reads[0]
+    assert x.dtype is not None
+    most = float(np.finfo(np.float32).max)
+    given = {"min": -most, "max": most, **op.attributes}
+    with np.errstate(over="ignore"):
+        limits = [
+            names.of(f"{op.writes[0].name}_{n}", given[n], x.dtype)
+            for n in ("min", "max")
+        ]
+    return replace(op, inputs=(x, *limits), attributes={})
+
+
+def _borders(op: Operation, target: int, names: ConstantNames) -> Operation | None:
+    """Pad's borders and their value are inputs since opset 11."""
+    if target < 11 or op.version >= 11:
+        return None
+    x = op.reads[0]
+    assert x.dtype is not None
+    rest = dict(op.attributes)
+    first = op.writes[0].name
+    pads = names.ints(f"{first}_pads", rest.pop("pads"))
+    value = names.of(f"{first}_value", rest.pop("value", 0.0), x.dtype)
+    return replace(op, inputs=(x, pads, value), attributes=rest)
+
+
+def _ends(op: Operation, target: int, names: ConstantNames) -> Operation | None:
+    """Slice's ends are inputs since opset 10."""
+    if target < 10 or op.version >= 10:
+        return None
+    given = [op.attributes.get(n) for n in ("starts", "ends", "axes")]
+    ends = [
+        names.ints(f"{op.writes[0].name}_ends", numbers)
+        for numbers in given
+        if numbers is not None
+    ]
+    return replace(op, inputs=(*op.inputs[:1], *ends), attributes={})
+
+
+def _count(op: Operation, target: int, names: ConstantNames) -> Operation | None:
+    """TopK's number of elements is an input since opset 10."""
+    if target < 10 or op.version >= 10:
+        return None
+    rest = dict(op.attributes)
+    count = names.ints(f"{op.writes[0].name}_k", [rest.pop("k")])
+    return replace(op, inputs=(*op.inputs[:1], count), attributes=rest)
+
+
+def _dropped(op: Operation, target: int, names: ConstantNames) -> Operation | None:
+    """Dropout's ratio is an input since opset 12. A mask was no bool before opset 10."""
+    if target < 12 or op.version >= 12 or len(op.writes) > 1:
+        return None
+    ratio = op.attributes.get("ratio", 0.5)
+    operand = names.of(f"{op.writes[0].name}_ratio", ratio, float32)
+    return replace(op, inputs=(*op.inputs[:1], operand), attributes={})
+
+
+def _places(op: Operation, target: int, names: ConstantNames) -> Operation | None:
+    """Resize has modes, and a region before the scales, since opset 11."""
+    if target < 11 or op.version >= 11:
+        return None
+    x, scales = op.inputs
+    region = names.of(f"{op.writes[0].name}_roi", [], float32)
+    modes = {
+        "coordinate_transformation_mode": "asymmetric",
+        "nearest_mode": "floor",
+    }
+    return replace(
+        op, inputs=(x, region, scales), attributes={**op.attributes, **modes}
+    )
+
+
+def _by_channel(op: Operation, target: int, names: ConstantNames) -> Operation | None:
+    """BatchNormalization always is by channel since opset 9."""
+    if target < 9 or op.attributes.get("spatial") != 1:
+        return None
+    rest = {n: a for n, a in op.attributes.items() if n != "spatial"}
+    return replace(op, attributes=rest)
+
+
+def _upsampled(op: Operation, names: ConstantNames) -> Operation:
+    """Upsample as Resize of opset 10. Its scales were an attribute in opset 7."""
+    rest = dict(op.attributes)
+    inputs = op.inputs
+    if "scales" in rest:
+        scales = names.of(f"{op.writes[0].name}_scales", rest.pop("scales"), float32)
+        inputs = (*inputs, scales)
+    return replace(op, op_type="Resize", inputs=inputs, attributes=rest, version=10)
+
+
+def _scattered(op: Operation, names: ConstantNames) -> Operation:
+    return replace(op, op_type="ScatterElements", version=11)
 
 
 def _sample_modes(op: Operation, target: int, names: ConstantNames) -> Operation | None:
@@ -244,12 +348,27 @@ CONVERT: Final[Mapping[str, tuple[Converter, ...]]] = {
     "Split": (_to_input("split", 13), _count_parts),
     "ReduceSum": (_to_input("axes", 13),),
     **{f"Reduce{n}": (_to_input("axes", 18),) for n in (*_REDUCTIONS, "SumSquare")},
-    "Softmax": (_last_axis,),
-    "LogSoftmax": (_last_axis,),
-    "Hardmax": (_last_axis,),
+    "Softmax": (_only_axis,),
+    "LogSoftmax": (_only_axis,),
+    "Hardmax": (_only_axis,),
+    "BatchNormalization": (_by_channel,),
+    "Clip": (_limits,),
+    "Dropout": (_dropped,),
+    "Pad": (_borders,),
+    "Resize": (_places,),
+    "Slice": (_ends,),
+    "TopK": (_count,),
     "DFT": (_fourier_axis,),
     "GridSample": (_sample_modes,),
     "RoiAlign": (_explicit("coordinate_transformation_mode", "output_half_pixel", 16),),
+}
+
+# Operator -> the opset in which another took its place, and the operation in terms of that.
+REPLACED: Final[
+    Mapping[str, tuple[int, Callable[[Operation, ConstantNames], Operation]]]
+] = {
+    "Scatter": (11, _scattered),
+    "Upsample": (10, _upsampled),
 }
 
 
@@ -258,11 +377,24 @@ def _every(op: Operation) -> bool:
 
 
 def _over_several_axes(op: Operation) -> bool:
-    """Softmax ran over all axes from its own on; over just the last one nothing changed."""
-    x = op.inputs[0]
-    if x is None or x.shape is None:
-        return True
-    return int(op.attributes.get("axis", 1)) % max(len(x.shape), 1) != len(x.shape) - 1
+    """Softmax ran over all axes from its own on; over just one of them nothing changed."""
+    return _axis_of_all(op) is None
+
+
+def _axis_of_all(op: Operation) -> int | None:
+    """The axis along which there is more than one element, of those from Softmax's own on.
+
+    -1 for the last one, None if there may be several such axes.
+    """
+    shape = op.reads[0].shape
+    if not shape:
+        return None
+    first = int(op.attributes.get("axis", 1)) % len(shape)
+    long = [n for n in range(first, len(shape)) if shape[n] != 1]
+    if len(long) > 1:
+        return None
+    axis = long[0] if long else first
+    return -1 if axis == len(shape) - 1 else axis
 
 
 def _ceils_with_padding(op: Operation) -> bool:
@@ -281,7 +413,6 @@ CHANGED: Final[Mapping[str, tuple[int, Callable[[Operation], bool]]]] = {
     "Hardmax": (13, _over_several_axes),
     "LogSoftmax": (13, _over_several_axes),
     "PRelu": (7, _every),  # one slope per channel; now by broadcasting
-    "Resize": (11, _every),  # the second input was the scales
     "Scan": (9, _every),
     "Softmax": (13, _over_several_axes),
     "Split": (2, _every),
