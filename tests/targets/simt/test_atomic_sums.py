@@ -17,15 +17,18 @@ from tests.targets.simt.groups import Group, check, families, inputs, total
 from tilewright.base.dtypes import DType, float32, float64, int32
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.build import reduce_
-from tilewright.expr.nodes import Buffer
+from tilewright.compute.nodes import Computation
+from tilewright.expr.nodes import Buffer, Expr
 from tilewright.loops import launch_interp
 from tilewright.loops.launch import LaunchProgram
 from tilewright.loops.lower import lower
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.passes.to_launches import to_launches
+from tilewright.operators import map_
 from tilewright.schedule.space import Point, Sketch
 from tilewright.targets import registry
 from tilewright.targets.simt.machine import GENERIC, SimtMachine
+from tilewright.targets.simt.schedules import sketches
 
 ANY = replace(GENERIC, any_order=True)
 PARTS = {"sum.parts": 8, "threads": 16}
@@ -64,6 +67,91 @@ def atomic(dtype: DType, warp: int = 1) -> tuple[Kernel, LaunchProgram]:
 )
 def test_floats_are_added_in_any_order_only_where_that_is_allowed(dtype, of, found):
     assert forms(dtype, of) == found
+
+
+TILES = {"mm.tile": (16, 16, 8, 8, 8), "mm.staged": True}
+
+
+def product(
+    dtype: DType, batch: int = 0, deep: int = 36, then: str = ""
+) -> tuple[Kernel, list[Computation]]:
+    """Rows by columns of odd sizes, of which several may be a batch; then: what follows."""
+    around = (batch,) * bool(batch)
+    a, b = (
+        Buffer("a", (*around, 17, deep), dtype),
+        Buffer("b", (*around, deep, 11), dtype),
+    )
+    c, y = Buffer("c", (*around, 17, 11), dtype), Buffer("y", (*around, 17, 11), dtype)
+
+    def term(*i: Expr) -> Expr:
+        *outer, m, n, k = i
+        return a[(*outer, m, k)] * b[(*outer, k, n)]
+
+    found = [reduce_("mm", c, (deep,), "add", term)]
+    if then:
+        found.append(map_(then, y, lambda *i: c[i] + c[i]))
+    out = y if then else c
+    return lower("mm", found, params=[a, b, out], outputs=[out]), found
+
+
+def in_tiles(made: tuple[Kernel, list[Computation]], of: SimtMachine) -> Sketch:
+    return next(s for s in sketches(*made, of) if s.name == "tiles")
+
+
+def sharers(
+    made: tuple[Kernel, list[Computation]], of: SimtMachine
+) -> tuple[object, ...]:
+    """The numbers of blocks that may share a sum; none where it is no choice."""
+    point = in_tiles(made, of).at(TILES)
+    return next((p.candidates for p in point.parameters if p.name == "mm.blocks"), ())
+
+
+@pytest.mark.parametrize(
+    ("made", "of", "found"),
+    [
+        (product(int32), GENERIC, (1, 2, 3)),
+        (product(float32), ANY, (1, 2, 3)),
+        (product(float32), GENERIC, ()),
+        (product(float64), ANY, ()),
+        (product(float32, then="twice"), ANY, ()),
+        (product(int32, deep=8), GENERIC, ()),
+        (product(int32, deep=24), GENERIC, (1, 2)),
+    ],
+)
+def test_blocks_share_the_sums_of_a_product_where_that_is_allowed(made, of, found):
+    """The results are of a dtype that is added as one step, in any order, and nothing follows
+    them; each block has a step of the sum."""
+    assert sharers(made, of) == found
+    point = in_tiles(made, of).at(TILES)
+    assert point.values.get("mm.blocks", 1) == 1
+    assert "atomic" not in repr(to_launches(point.schedule.kernel))
+
+
+def test_the_parts_of_a_last_wave_have_blocks_of_their_own():
+    sketch = in_tiles(product(int32, 5, 512), replace(GENERIC, units=4))
+    usual = {**TILES, "mm.last_wave": (0, 1)}
+    names = {p.name: p.candidates for p in sketch.at(usual).parameters}
+    assert "mm.blocks" in names
+    parts = next(wave for wave in names["mm.last_wave"] if wave != (0, 1))
+    point = sketch.at({**TILES, "mm.last_wave": parts})
+    assert "mm.blocks" not in {p.name for p in point.parameters}
+
+
+@pytest.mark.parametrize("dtype", [int32, float32])
+@pytest.mark.parametrize(("batch", "blocks", "staged"), [
+    (0, 2, True), (0, 3, True), (2, 2, True), (0, 3, False),
+])  # fmt: skip
+def test_blocks_that_share_a_product_add_their_parts(dtype, batch, blocks, staged):
+    made = product(dtype, batch)
+    values = {**TILES, "mm.staged": staged, "mm.blocks": blocks}
+    point = in_tiles(made, ANY).at(values)
+    kernel, p = made[0], to_launches(point.schedule.kernel)
+    assert [launch.grid[1] for launch in p.launches] == [1, blocks]
+    assert repr(p.launches[1].body).count("atomic c[") == 1 and not p.workspace
+    given = inputs(kernel)
+    check(kernel, p, given)
+    check(kernel, p, given, run_in)
+    check(kernel, p, given, run_on_opencl)
 
 
 def test_parts_in_one_order_are_the_default():

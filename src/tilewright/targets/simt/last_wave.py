@@ -71,8 +71,8 @@ class TilePart:
 def shares(plan: Tiling, wave: LastWave) -> tuple[Tiling, Tiling]:
     """What the blocks of full waves do, and those of the last tiles."""
     full = LaunchShare(plan.blocks - wave.tiles, plan.steps)
-    d = _along(plan)
-    steps = 1 if d is None else _steps(plan, d)
+    d = divided_sum(plan)
+    steps = 1 if d is None else steps_along(plan, d)
     each = plan.steps // steps * ceil_div(steps, wave.parts)
     parts = LaunchShare(wave.tiles * wave.parts, each)
     return replace(plan, share=full), replace(plan, share=parts)
@@ -136,11 +136,11 @@ def best_wave(
 def _possible(plan: Tiling, machine: SimtMachine, exact: bool) -> Iterator[LastWave]:
     """Parts of the tiles of a last wave that is not full, or of these and of those of the wave
     before: as many as fit into some waves, and none without a step."""
-    left, d = plan.blocks % machine.units, _along(plan)
+    left, d = plan.blocks % machine.units, divided_sum(plan)
     is_float = plan.product.reduction.outputs[0].tensor.dtype.is_float
     if not left or d is None or (exact and is_float):
         return
-    steps = _steps(plan, d)
+    steps = steps_along(plan, d)
     for tiles in (left, left + machine.units):
         if tiles >= plan.blocks:
             continue
@@ -150,7 +150,7 @@ def _possible(plan: Tiling, machine: SimtMachine, exact: bool) -> Iterator[LastW
         yield from (LastWave(tiles, n) for n in sorted(counts - {1}))
 
 
-def _along(plan: Tiling) -> Dim | None:
+def divided_sum(plan: Tiling) -> Dim | None:
     """The sum that is divided: of those that are an index of both operands by themselves, that of
     the most steps. Padding of others, such as a window, would be a test of no single index."""
     p = plan.product
@@ -158,10 +158,10 @@ def _along(plan: Tiling) -> Dim | None:
         {i for i in read.index if isinstance(i, Var)} for read in (p.left, p.right)
     ]
     able = [d for d in plan.depths if all(d.var in found for found in alone)]
-    return max(able, key=partial(_steps, plan), default=None)
+    return max(able, key=partial(steps_along, plan), default=None)
 
 
-def _steps(plan: Tiling, d: Dim) -> int:
+def steps_along(plan: Tiling, d: Dim) -> int:
     """Steps of a block along a sum."""
     return ceil_div(d.extent, plan.depths[d])
 
@@ -219,9 +219,9 @@ def _divided(
     tail: the tiles, whose results are computed for all of them, and stored by the loop over blocks.
     """
     plan, sums = tail.plan, dict(tail.sums)
-    (tiles,), d = tail.blocks, _along(tail.plan)
+    (tiles,), d = tail.blocks, divided_sum(tail.plan)
     assert d is not None
-    deep = plan.depths[d] * ceil_div(_steps(plan, d), parts)
+    deep = plan.depths[d] * ceil_div(steps_along(plan, d), parts)
     s.compute_at(tail.target, tiles)
     s.pad(sums[d], deep)
     part, sums[d] = s.split(sums[d], deep)

@@ -12,10 +12,12 @@ that no product has a guard; the store has one.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from functools import reduce
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tilewright.base.errors import ScheduleError
+from tilewright.base.numbers import ceil_div
 from tilewright.compute.nodes import Dim
 from tilewright.expr.nodes import Load
 from tilewright.loops.analysis.effects import writes
@@ -25,15 +27,30 @@ from tilewright.loops.walk import loops_of
 from tilewright.schedule import Schedule
 from tilewright.schedule.primitives.pipeline import sequence
 from tilewright.schedule.space import Choices
-from tilewright.schedule.space.nest import existing, extents
+from tilewright.schedule.space.nest import existing, extents, fuse_all
 from tilewright.schedule.tree import find_buffer, find_loop
-from tilewright.targets.simt.binding import bind_blocks, fetch_together
+from tilewright.targets.simt.binding import (
+    bind_blocks,
+    bind_elements,
+    fetch_together,
+)
 from tilewright.targets.simt.cost import ROOMS, fetch_width, padding
-from tilewright.targets.simt.last_wave import LastWave, TilePart, tile_parts
+from tilewright.targets.simt.last_wave import (
+    WHOLE,
+    LastWave,
+    TilePart,
+    divided_sum,
+    steps_along,
+    tile_parts,
+)
 from tilewright.targets.simt.machine import SimtMachine
 from tilewright.targets.simt.predict import stage_counts, tiles, waves_of
 from tilewright.targets.simt.products import Product
-from tilewright.targets.simt.tiling import AXES, SimtTile, Tiling, tiling
+from tilewright.targets.simt.tiling import AXES, LaunchShare, SimtTile, Tiling, tiling
+from tilewright.targets.simt.totals import atomic_works
+
+SHARERS: Final = (1, 2, 4, 8, 16, 32)  # blocks that may share a sum
+CLEARING: Final = 256  # threads of a block that clears results, at most
 
 
 def in_tiles(
@@ -47,10 +64,11 @@ def in_tiles(
 
     parameters: `<reduction>.tile`, the tile of a block and its threads; `<reduction>.staged`,
     whether operands are staged in shared memory; `<reduction>.last_wave`, the last tiles whose sums
-    are in parts, and in how many; `<operand>.room`, padding elements between the rows of a staged
-    tile; `<reduction>.stages`, tiles of an operand at once: with n, the (n-1)th next is fetched
-    while one is used, along all sums, and threads synchronize once per step. Raises ScheduleError
-    if a primitive fails.
+    are in parts, and in how many; `<reduction>.blocks`, that share each sum and add their parts to
+    the results atomically, where these may come in any order; `<operand>.room`, padding elements
+    between the rows of a staged tile; `<reduction>.stages`, tiles of an operand at once: with n,
+    the (n-1)th next is fetched while one is used, along all sums, and threads synchronize once per
+    step. Raises ScheduleError if a primitive fails.
     """
     name = product.name
     staged = choose(f"{name}.staged", (True, False), machine.shared_pays)
@@ -61,10 +79,73 @@ def in_tiles(
     waves = waves_of(plan, machine, staged, exact)
     wave = LastWave(*choose(f"{name}.last_wave", waves, waves[0]))
     form = _form(plan, machine, staged, choose)
+    counts = [1] if wave != WHOLE else shared_sums(plan, machine)
+    if len(counts) > 1 and (blocks := choose(f"{name}.blocks", counts, 1)) > 1:
+        part, loop = _with_shared_sums(s, plan, blocks, machine)
+        _schedule(s, part, machine, form)
+        s.atomic(loop, "blockIdx.y")
+        return
     target, last = results(s, product)
     grid = grid_of(s, plan, last)
     for part in tile_parts(s, plan, target, last, grid, wave, "register", machine):
         _schedule(s, part, machine, form)
+
+
+def shared_sums(plan: Tiling, machine: SimtMachine) -> list[int]:
+    """How many blocks may share the sum of each tile; 1 alone if nothing else is possible.
+
+    Several where the product's results are stored as they are, in any order, and where there is a
+    sum that is divided, of a step or more for each.
+    """
+    p, d = plan.product, divided_sum(plan)
+    if p.epilogue is not None or d is None or not atomic_works(p.reduction, machine):
+        return [1]
+    steps = steps_along(plan, d)
+    deep = {ceil_div(steps, n) for n in SHARERS if n <= steps}
+    return sorted(ceil_div(steps, n) for n in deep)
+
+
+def _with_shared_sums(
+    s: Schedule, plan: Tiling, blocks: int, machine: SimtMachine
+) -> tuple[TilePart, str]:
+    """The tiles of blocks that share each sum, and the loop over the parts of sums around them.
+
+    Results are cleared by a launch of their own. requires: `shared_sums`.
+    """
+    p, d = plan.product, divided_sum(plan)
+    assert d is not None
+    out = p.reduction.outputs[0].tensor.name
+    sums = {e: f"{p.name}.{e.var.name}" for e in p.reduction.dims}
+    loops = existing(s, list(sums.values()))
+    first, *_ = s.decompose_reduction(out, loops[0])
+    nest, _ = find_loop(s.kernel, first, "bind")
+    bind_elements(s, nest, min(CLEARING, machine.block_threads))
+    deep = plan.depths[d] * ceil_div(steps_along(plan, d), blocks)
+    s.pad(sums[d], deep)
+    part, sums[d] = s.split(sums[d], deep)
+    s.reorder(part, *existing(s, list(sums.values())))
+    (target,) = s.rfactor(part, "global")
+    index = p.reduction.outputs[0].index
+    place = {e: index.index(e.var) for e in p.reduction.dims if e.var in index}
+    for e, n in plan.sizes.items():
+        if e is not d:
+            s.pad(sums[e], n)
+        if e in place:
+            s.pad(f"{target}.c{place[e]}", n)
+    s.merge(f"{part}.clear", part)
+    last = {e: f"{target}.m{n}" for e, n in place.items()}
+    grid = [x for x in _blocks(s, plan, last) if x in extents(s.kernel)]
+    adding = f"{part}.combine"
+    s.compute_at(target, [adding, *grid][-1], scope="register")
+    tiled = [e for e in (*p.rows, *p.columns) if plan.shares[e].size > 1]
+    zeros = {e: f"{target}.c{place[e]}" for e in tiled}
+    stores = {e: f"{last[e]}.i" for e in tiled}
+    fused = fuse_all(s, grid)
+    if fused is None:
+        raise ScheduleError("the whole result is one tile", where=f"reduction {p.name}")
+    share = LaunchShare(plan.blocks * blocks, ceil_div(plan.steps, blocks))
+    mine = replace(plan, share=share)
+    return TilePart(mine, target, [fused], sums, stores, zeros), adding
 
 
 class TileForm(NamedTuple):
