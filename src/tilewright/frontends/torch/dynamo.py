@@ -11,7 +11,7 @@ import math
 import threading
 import warnings
 from collections.abc import Callable, Sequence
-from ctypes import string_at
+from ctypes import Array, c_char
 from typing import Any, Final
 
 from tilewright.base.errors import TilewrightWarning, UnsupportedError
@@ -163,11 +163,12 @@ class CapturedGraph:
     def __call__(self, *args: Any) -> Any:
         if self._sized is not None:
             return self._of_size(self._sized, args)(*args)
-        held = [_state(args[n]) for n in self._frozen]
+        given = [args[n] for n in self._frozen]
         numbers = [args[n] for n in self._numbers]
         for known, same, run in self._made:
-            if numbers == same and all(map(_unchanged, known, held)):
+            if numbers == same and all(map(_unchanged, known, given)):
                 return run(*args)
+        held = list(map(_state, given))
         run = self._built(args)
         self._made = [(held, numbers, run), *self._made[: _KEPT - 1]]
         return run(*args)
@@ -251,33 +252,45 @@ def _of_tensors(operator: str) -> bool:
 
 
 # A tensor that stays the same, PyTorch's count of its changes, the address of its contents, and
-# some of these.
-State = tuple[Any, int, int, bytes]
+# places in memory with what they held. Tensors made in inference mode, which are
+# None, do not count their changes: they are not constants.
+State = tuple[Any, int, int, Sequence[Array[c_char]], Sequence[bytes]]
 
 
 def _state(held: Any) -> State:
-    """Tensors made in inference mode do not count their changes: they are not constants."""
     if held.is_inference():
-        return None, 0, 0, b""
-    return held, held._version, held.data_ptr(), _sample(held)
+        return None, 0, 0, (), []
+    places = _sampled(held)
+    return held, held._version, held.data_ptr(), places, _read(places)
 
 
-def _sample(held: Any) -> bytes:
-    """The first and the last elements in memory, up to 64 bytes of each.
+def _sampled(held: Any) -> Sequence[Array[c_char]]:
+    """The first and the last elements in memory, up to 64 bytes each, which are not kept alive.
 
     Writes through `.data` and NumPy's views do not count as changes; most of them change these.
     """
     size = held.nbytes
     if not size or not held.is_contiguous() or held.device.type != "cpu":
-        return b""
-    first = held.data_ptr()
+        return ()
     part = min(size, _SAMPLED)
-    return string_at(first, part) + string_at(first + size - part, part)
+    kind = c_char * part
+    first = held.data_ptr()
+    starts = dict.fromkeys((first, first + size - part))
+    return [kind.from_address(start) for start in starts]
 
 
-def _unchanged(known: State, given: State) -> bool:
-    """Whether it is the same tensor with the same contents."""
-    return known[0] is given[0] and known[1:] == given[1:]
+def _read(places: Sequence[Array[c_char]]) -> Sequence[bytes]:
+    return [place.raw for place in places]
+
+
+def _unchanged(known: State, given: Any) -> bool:
+    """Whether it is the same tensor with the same contents. Its memory is read if it is."""
+    held, version, address, places, kept = known
+    if held is None:
+        return bool(given.is_inference())
+    if held is not given or given._version != version or given.data_ptr() != address:
+        return False
+    return _read(places) == kept
 
 
 def _order(held: Any) -> list[int] | None:
