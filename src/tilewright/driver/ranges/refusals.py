@@ -61,11 +61,12 @@ def other_steps(
     if len(other.steps) > len(first.steps):
         first, at, other, there = other, there, first, at
     known = {s.name for s in other.steps}
-    lacks = next(s.name for s in first.steps if s.name not in known)
+    lacks = [s.name for s in first.steps if s.name not in known]
     counts = (
         f"{len(first.steps)} at {sizes(at)} and {len(other.steps)} at {sizes(there)}"
     )
-    what = f"the number of steps is {counts}, without step {lacks}"
+    without = f", without step {lacks[0]}" if lacks else ""
+    what = f"the number of steps is {counts}{without}"
     return differs(f"plan {name}", what)
 
 
