@@ -66,7 +66,8 @@ class AffineForm:
         products: Sequence[SizeProduct],
     ) -> AffineForm:
         """Add what is left at the points as products, element by element."""
-        if self.base.dtype.kind == "f" or len(self.sizes) < 2:
+        whole = all(map(_is_whole, (*found, *self.slopes.values())))
+        if not whole or len(self.sizes) < 2:
             return self
         pairs = zip(points, found, strict=True)
         left = np.stack([a - self.at(point) for point, a in pairs]).astype(object)
@@ -159,6 +160,11 @@ class Fact:
         """Equal for equal facts."""
         forms = (self.shape, self.numbers)
         return (self.value.dtype, *(f and f.key for f in forms))
+
+
+def _is_whole(a: np.ndarray[Any, Any]) -> bool:
+    """Whether all numbers are finite and have no fraction."""
+    return bool(np.isfinite(a).all()) and np.array_equal(a, np.trunc(a))
 
 
 def same_array(a: Any, b: Any) -> bool:
