@@ -137,7 +137,10 @@ class Between:
         """
         yield from self._of(self.graph.operations)
 
-    def _of(self, operations: Sequence[Operation]) -> Iterator[Extents]:
+    def _of(
+        self,
+        operations: Sequence[Operation],
+    ) -> Iterator[Extents]:
         for op in operations:
             reads = [self._fact(v, op) for v in op.reads]
             sizes = frozenset[str]().union(*(f.sizes for f in reads))
@@ -167,7 +170,10 @@ class Between:
             raise _untold(op, f"{what}: {self._shown(v)}")
         return found
 
-    def _shown(self, v: Value) -> str:
+    def _shown(
+        self,
+        v: Value,
+    ) -> str:
         """What differs of a value: its shape, or its numbers if these are few."""
         values = [t.env.get(v, v) for t in self.typings]
         pairs = zip(self.typings, values, strict=True)
@@ -177,7 +183,10 @@ class Between:
         found = numbers if len(numbers) == len(values) else shapes
         return at_sizes(found, [*map(self.extents, self.points)])
 
-    def _found(self, v: Value) -> Fact | None:
+    def _found(
+        self,
+        v: Value,
+    ) -> Fact | None:
         """From all points, or without the last one, at which the function may differ."""
         return self._through(v, len(self.points)) or self._through(v, -1)
 
@@ -211,7 +220,10 @@ class Between:
             numbers = AffineForm.through(self.basis, known, self.products)
         return None if numbers is None else Fact(first, shape, numbers)
 
-    def _branch(self, op: Operation) -> Graph:
+    def _branch(
+        self,
+        op: Operation,
+    ) -> Graph:
         """The branch that an If takes at all sizes."""
         condition = op.inputs[0]
         first = self.typings[0]
@@ -311,7 +323,11 @@ class Between:
                 ):
                     yield {n: extents[n] for n in alone or part}
 
-    def _results(self, use: _Use, extents: Extents) -> Results | None:
+    def _results(
+        self,
+        use: _Use,
+        extents: Extents,
+    ) -> Results | None:
         """The results at these sizes; None if the operator is not valid there.
 
         Sizes at which the operands are the same, and operators that do the same, have the same:
@@ -324,7 +340,9 @@ class Between:
         return self.computed[key]
 
     def _applied(
-        self, op: Operation, pairs: Sequence[tuple[Value, Any]]
+        self,
+        op: Operation,
+        pairs: Sequence[tuple[Value, Any]],
     ) -> Results | None:
         typer = Typer(self.fallback, fold_elements=KNOWN)
         typer.known.update((v, a) for v, a in pairs if a is not None)
@@ -338,7 +356,10 @@ class Between:
 
 
 def _plain(
-    op: Operation, reads: Sequence[Fact], made: Sequence[Fact], largest: Extents
+    op: Operation,
+    reads: Sequence[Fact],
+    made: Sequence[Fact],
+    largest: Extents,
 ) -> bool:
     """Whether the results are affine functions of sizes because the operands are."""
     first, *others = reads
@@ -392,7 +413,10 @@ def _each_axis(
     return [fixed | {name: e} for name, e in spread.items()]
 
 
-def _here(pair: tuple[Value, Any], fixed: tuple[Any, ...] | None) -> tuple[Any, ...]:
+def _here(
+    pair: tuple[Value, Any],
+    fixed: tuple[Any, ...] | None,
+) -> tuple[Any, ...]:
     """Equal for operands with the same type and numbers."""
     v, numbers = pair
     return fixed or (v.dtype, v.shape, None if numbers is None else numbers.tobytes())
@@ -417,7 +441,10 @@ def _agrees(
     return same_array(known, numbers)
 
 
-def _untold(op: Operation, why: str) -> UnsupportedError:
+def _untold(
+    op: Operation,
+    why: str,
+) -> UnsupportedError:
     return UnsupportedError(
         f"cannot decide whether the same code works for all sizes: {why}",
         where=place(op),

@@ -35,7 +35,10 @@ def takes_corners(
     return rule is not None and rule(op, reads)
 
 
-def _is_whole(f: Fact, largest: Extents) -> bool:
+def _is_whole(
+    f: Fact,
+    largest: Extents,
+) -> bool:
     whole = f.numbers.whole if isinstance(f.numbers, CornerForm) else None
     return whole is None or np.array_equal(whole.shape, f.shape.at(largest))
 
@@ -45,13 +48,19 @@ def _is_cut(f: Fact) -> bool:
     return isinstance(f.numbers, CornerForm) or (f.numbers is not None and not f.sizes)
 
 
-def _gathered(op: Operation, reads: Sequence[Fact]) -> bool:
+def _gathered(
+    op: Operation,
+    reads: Sequence[Fact],
+) -> bool:
     """requires: the data is a constant that no size changes, the indices are a corner."""
     data, indices = reads
     return not data.sizes and isinstance(indices.numbers, CornerForm)
 
 
-def _elementwise(op: Operation, reads: Sequence[Fact]) -> bool:
+def _elementwise(
+    op: Operation,
+    reads: Sequence[Fact],
+) -> bool:
     """requires: operands are repeated along the same axes at all sizes."""
     forms = [axis_forms(f.shape) for f in reads]
     known = [form for form in forms if form is not None]
@@ -60,7 +69,10 @@ def _elementwise(op: Operation, reads: Sequence[Fact]) -> bool:
     )
 
 
-def _expanded(op: Operation, reads: Sequence[Fact]) -> bool:
+def _expanded(
+    op: Operation,
+    reads: Sequence[Fact],
+) -> bool:
     """requires: the data is repeated along the same axes at all sizes."""
     data, shape = reads
     wanted = (
@@ -72,14 +84,20 @@ def _expanded(op: Operation, reads: Sequence[Fact]) -> bool:
     return _is_cut(data) and broadcast_alike([given, wanted])
 
 
-def _other_axes(op: Operation, reads: Sequence[Fact]) -> bool:
+def _other_axes(
+    op: Operation,
+    reads: Sequence[Fact],
+) -> bool:
     """requires: no size changes which axes are added or removed."""
     data, *others = reads
     named = bool(others) or op.attributes.get("axes") is not None
     return _is_cut(data) and named and not any(f.sizes for f in others)
 
 
-def _turned(op: Operation, reads: Sequence[Fact]) -> bool:
+def _turned(
+    op: Operation,
+    reads: Sequence[Fact],
+) -> bool:
     return _is_cut(reads[0])
 
 

@@ -483,14 +483,7 @@ def open_plan(
 
     compared: dict[Key, bool] = {}
     if some:
-        most = [*points, {name: max(e) for name, e in allowed.items()}]
-        known = [making.typing_at(point) for point in most]
-        between = Between(
-            *(making.graph, allowed, most, known, making.fallback, terms),
-            extents=making.extents,
-        )
-        for odd in between.odd():
-            compared[_key({**points[0], **odd})] = False
+        compared |= _odd(making, allowed, points, terms)
 
     def compare(wanted: Iterable[Extents]) -> None:
         new = [e for e in wanted if _key(e) not in compared]
@@ -504,6 +497,17 @@ def open_plan(
     for wanted in compared_in_turn(allowed, points, terms, compared, some):
         compare(wanted)
     return found, compared, compare
+
+
+def _odd(
+    making: RangedBuilder, allowed: Allowed, points: Sequence[Extents], terms: Terms
+) -> dict[Key, bool]:
+    """Sizes at which the graph is another function of the sizes than at the points, as wrong."""
+    told = [*points, {name: max(e) for name, e in allowed.items()}]
+    typings = [making.typing_at(point) for point in told]
+    sizes = allowed, told, typings, making.fallback, terms, making.extents
+    between = Between(making.graph, *sizes)
+    return {_key({**points[0], **odd}): False for odd in between.odd()}
 
 
 def are_batches(graph: Graph, names: Collection[str]) -> bool:

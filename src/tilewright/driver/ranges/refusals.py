@@ -14,7 +14,10 @@ FEW: Final = 3  # numbers that an error shows
 Extents = Mapping[str, int]
 
 
-def differs(where: str, what: str) -> UnsupportedError:
+def differs(
+    where: str,
+    what: str,
+) -> UnsupportedError:
     """The error for plans that differ by more than numbers."""
     return UnsupportedError(
         f"one kernel for a range of sizes is not possible: {what}",
@@ -24,7 +27,10 @@ def differs(where: str, what: str) -> UnsupportedError:
     )
 
 
-def at_sizes(found: Sequence[Any], points: Sequence[Extents]) -> str:
+def at_sizes(
+    found: Sequence[Any],
+    points: Sequence[Extents],
+) -> str:
     """The first few distinct values with their sizes: `7 at h = 5, w = 7, 9 at h = 6, w = 7`."""
     first: dict[str, Extents] = {}
     for value, point in zip(found, points, strict=False):
@@ -39,7 +45,8 @@ def sizes(point: Extents) -> str:
 
 
 def alike_in(
-    part: Mapping[str, Collection[int]], extents: Callable[[Extents], Extents]
+    part: Mapping[str, Collection[int]],
+    extents: Callable[[Extents], Extents],
 ) -> DimsHint:
     """The hint that a part of the range has shared code. extents: of its sizes."""
     shown: dict[str, Values] = {}
@@ -52,7 +59,9 @@ def alike_in(
 
 
 def other_steps(
-    plans: Sequence[Plan], points: Sequence[Extents], name: str
+    plans: Sequence[Plan],
+    points: Sequence[Extents],
+    name: str,
 ) -> UnsupportedError:
     """The error for plans with different numbers of steps, which names one that some lack."""
     first, at = plans[0], points[0]
@@ -61,15 +70,19 @@ def other_steps(
     if len(other.steps) > len(first.steps):
         first, at, other, there = other, there, first, at
     known = {s.name for s in other.steps}
-    lacks = next(s.name for s in first.steps if s.name not in known)
+    lacks = [s.name for s in first.steps if s.name not in known]
     counts = (
         f"{len(first.steps)} at {sizes(at)} and {len(other.steps)} at {sizes(there)}"
     )
-    what = f"the number of steps is {counts}, without step {lacks}"
+    without = f", without step {lacks[0]}" if lacks else ""
+    what = f"the number of steps is {counts}{without}"
     return differs(f"plan {name}", what)
 
 
-def not_affine(what: str, at: Extents) -> UnsupportedError:
+def not_affine(
+    what: str,
+    at: Extents,
+) -> UnsupportedError:
     """The error for an open plan that is correct only along each single dimension."""
     return UnsupportedError(
         "shared code for a range of sizes is not possible: at "
@@ -79,7 +92,11 @@ def not_affine(what: str, at: Extents) -> UnsupportedError:
     )
 
 
-def needs_own(most: int, what: str, at: Extents) -> UnsupportedError:
+def needs_own(
+    most: int,
+    what: str,
+    at: Extents,
+) -> UnsupportedError:
     """The error for too many sizes whose plans differ; what: does, at one of them."""
     return UnsupportedError(
         f"more than {most} combinations of extents need separate code; one is {dict(at)}, "

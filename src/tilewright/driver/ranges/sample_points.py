@@ -66,7 +66,9 @@ def compared_in_turn(
 
 
 def compared_points(
-    allowed: Allowed, points: Sequence[Extents], terms: Terms
+    allowed: Allowed,
+    points: Sequence[Extents],
+    terms: Terms,
 ) -> list[Extents]:
     """Some combinations: along each dimension, at corners, and at random.
 
@@ -83,7 +85,11 @@ def compared_points(
     return [*points, *found]
 
 
-def _lines(allowed: Allowed, start: Extents, terms: Terms) -> dict[str, list[int]]:
+def _lines(
+    allowed: Allowed,
+    start: Extents,
+    terms: Terms,
+) -> dict[str, list[int]]:
     """The extents of each dimension at which a plan may have another form."""
     found = {}
     for name in terms:
@@ -108,7 +114,10 @@ def corners(allowed: Allowed) -> list[Extents]:
     return [*combinations(ends), *combinations(inner)]
 
 
-def _outermost(allowed: Allowed, start: Extents) -> list[Extents]:
+def _outermost(
+    allowed: Allowed,
+    start: Extents,
+) -> list[Extents]:
     """The extents at both ends of each dimension, with the others as at the start."""
     found: list[Extents] = []
     for name, extents in allowed.items():
@@ -118,7 +127,9 @@ def _outermost(allowed: Allowed, start: Extents) -> list[Extents]:
 
 
 def _agreeing(
-    allowed: Allowed, start: Extents, compared: Mapping[tuple[int, ...], bool]
+    allowed: Allowed,
+    start: Extents,
+    compared: Mapping[tuple[int, ...], bool],
 ) -> dict[str, range] | None:
     """The box around the start that is left without ends that do not agree.
 
@@ -143,7 +154,9 @@ def _agreeing(
 
 
 def _together(
-    lines: Mapping[str, Sequence[int]], inside: Mapping[str, range], start: Extents
+    lines: Mapping[str, Sequence[int]],
+    inside: Mapping[str, range],
+    start: Extents,
 ) -> list[Extents]:
     """Combinations in the box in which each extent of each line occurs, in random order."""
     chance = random.Random(0)

@@ -66,7 +66,8 @@ class AffineForm:
         products: Sequence[SizeProduct],
     ) -> AffineForm:
         """Add what is left at the points as products, element by element."""
-        if self.base.dtype.kind == "f" or len(self.sizes) < 2:
+        whole = all(map(_is_whole, (*found, *self.slopes.values())))
+        if not whole or len(self.sizes) < 2:
             return self
         pairs = zip(points, found, strict=True)
         left = np.stack([a - self.at(point) for point, a in pairs]).astype(object)
@@ -84,7 +85,10 @@ class AffineForm:
                 made.setdefault(product, zeros)[element] = n
         return replace(self, products=made)
 
-    def _own_products(self, element: tuple[int, ...]) -> list[SizeProduct]:
+    def _own_products(
+        self,
+        element: tuple[int, ...],
+    ) -> list[SizeProduct]:
         """Of an element's changes along each two sizes."""
         lines: dict[str, dict[SizeTerm, int]] = {}
         for term, slope in self.slopes.items():
@@ -92,7 +96,10 @@ class AffineForm:
                 lines.setdefault(term.size, {})[term] = int(slope[element])
         return [SizeProduct.of(*pair) for pair in combine(lines.values(), 2)]
 
-    def at(self, extents: Extents) -> np.ndarray[Any, Any]:
+    def at(
+        self,
+        extents: Extents,
+    ) -> np.ndarray[Any, Any]:
         """The array at these sizes."""
         if not self.slopes:
             return self.base
@@ -124,7 +131,10 @@ class CornerForm:
         """The sizes that its extents depend on."""
         return self.shape.sizes
 
-    def at(self, extents: Extents) -> np.ndarray[Any, Any]:
+    def at(
+        self,
+        extents: Extents,
+    ) -> np.ndarray[Any, Any]:
         """The array at these sizes."""
         return self.whole[tuple(map(slice, map(int, self.shape.at(extents))))]
 
@@ -148,7 +158,10 @@ class Fact:
         forms = (f for f in (self.shape, self.numbers) if f is not None)
         return frozenset[str]().union(*(f.sizes for f in forms))
 
-    def at(self, extents: Extents) -> tuple[Value, Any]:
+    def at(
+        self,
+        extents: Extents,
+    ) -> tuple[Value, Any]:
         """The value at these sizes, and its numbers or None."""
         shape = tuple(map(int, self.shape.at(extents)))
         numbers = None if self.numbers is None else self.numbers.at(extents)
@@ -161,6 +174,16 @@ class Fact:
         return (self.value.dtype, *(f and f.key for f in forms))
 
 
-def same_array(a: Any, b: Any) -> bool:
+def _is_whole(
+    a: np.ndarray[Any, Any],
+) -> bool:
+    """Whether all numbers are finite and have no fraction."""
+    return bool(np.isfinite(a).all()) and np.array_equal(a, np.trunc(a))
+
+
+def same_array(
+    a: Any,
+    b: Any,
+) -> bool:
     """Whether type, shape and bits are the same."""
     return (a.dtype, a.shape) == (b.dtype, b.shape) and a.tobytes() == b.tobytes()

@@ -39,11 +39,17 @@ class SizeSum:
         whole = {t: int(c) for t, c in factors.items()}
         return cls(whole, value - sum(c * t.at(point) for t, c in whole.items()))
 
-    def at(self, extents: Extents) -> int:
+    def at(
+        self,
+        extents: Extents,
+    ) -> int:
         """The sum at these sizes."""
         return self.constant + sum(c * t.at(extents) for t, c in self.factors.items())
 
-    def by_size(self, start: Extents) -> list[SizeSum]:
+    def by_size(
+        self,
+        start: Extents,
+    ) -> list[SizeSum]:
         """For each size, the sum along it from the start, without common factors."""
         found = []
         for size in dict.fromkeys(t.size for t in self.factors):
@@ -54,7 +60,10 @@ class SizeSum:
             found.append(SizeSum(parts, line.constant // common))
         return found
 
-    def is_told_from_products(self, points: Sequence[Extents]) -> bool:
+    def is_told_from_products(
+        self,
+        points: Sequence[Extents],
+    ) -> bool:
         """Whether two sizes change it together, and each two of their terms, from the first point.
 
         Else a product of sums has the values of a sum at all these points: where h rises by 1 and
@@ -75,7 +84,12 @@ class SizeSum:
         """The sizes that it depends on."""
         return frozenset(t.size for t in self.factors)
 
-    def _change(self, size: str, start: Extents, extents: Extents) -> int:
+    def _change(
+        self,
+        size: str,
+        start: Extents,
+        extents: Extents,
+    ) -> int:
         own = ((t, c) for t, c in self.factors.items() if t.size == size)
         return sum(c * (t.at(extents) - t.at(start)) for t, c in own)
 
@@ -143,7 +157,8 @@ Factors = tuple[SizeSum, SizeSum]
 
 
 def known_products(
-    basis: Basis, shapes: Iterable[Sequence[Sequence[int]]]
+    basis: Basis,
+    shapes: Iterable[Sequence[Sequence[int]]],
 ) -> dict[SizeProduct, Factors]:
     """The products of two extents of a tensor, each of which depends on one size, another one.
 
@@ -184,7 +199,10 @@ def times_each(
     return {p: int(n) for p, n in zip(products, found, strict=True) if n}
 
 
-def are_told(products: Sequence[SizeProduct], points: Sequence[Extents]) -> bool:
+def are_told(
+    products: Sequence[SizeProduct],
+    points: Sequence[Extents],
+) -> bool:
     """Whether the points decide how often each product is in a number: those that no points tell,
     as they depend on each other, aside."""
     pairs = [{(a, b): m * n for a, m in p.one for b, n in p.other} for p in products]
@@ -194,7 +212,9 @@ def are_told(products: Sequence[SizeProduct], points: Sequence[Extents]) -> bool
     return _rank(columns) == _rank(forms)
 
 
-def _slope(factors: Mapping[SizeTerm, int]) -> Slope:
+def _slope(
+    factors: Mapping[SizeTerm, int],
+) -> Slope:
     common = math.gcd(*factors.values())
     terms = sorted(factors.items())
     sign = 1 if terms[0][1] > 0 else -1
@@ -205,7 +225,10 @@ def _is_slope(s: SizeSum) -> bool:
     return tuple(sorted(s.factors.items())) == _slope(s.factors)
 
 
-def _along_one(basis: Basis, line: Sequence[int]) -> SizeSum | None:
+def _along_one(
+    basis: Basis,
+    line: Sequence[int],
+) -> SizeSum | None:
     """The sum with these values at the points, if it is one along a single size."""
     factors = basis.factors(line) if len(set(line)) > 1 else None
     if not factors or len({t.size for t in factors}) > 1:
@@ -216,7 +239,8 @@ def _along_one(basis: Basis, line: Sequence[int]) -> SizeSum | None:
 
 
 def _solved(
-    columns: Sequence[Sequence[int]], wanted: Sequence[int]
+    columns: Sequence[Sequence[int]],
+    wanted: Sequence[int],
 ) -> list[Fraction] | None:
     """Factors of the columns whose sum is wanted, 0 of a column that others explain."""
     count = len(columns)
@@ -234,7 +258,8 @@ def _rank(columns: Sequence[Sequence[int]]) -> int:
 
 
 def _reduced(
-    numbers: Sequence[Sequence[int]], count: int
+    numbers: Sequence[Sequence[int]],
+    count: int,
 ) -> tuple[list[list[Fraction]], list[int]]:
     """The rows of a matrix after elimination in the first columns, and those with a pivot."""
     rows = [[Fraction(n) for n in row] for row in numbers]
