@@ -217,15 +217,28 @@ class SamplePlans:
                 data = stack.enter_context(meanwhile(self._odd))
             plan = self._through()
             told = data()
-        return plan, lambda: pickle.loads(self._odd() if told is None else told)
+
+        def odd() -> list[Extents]:
+            data = self._odd() if told is None else told
+            found: list[Extents] = pickle.loads(data)
+            return found
+
+        return plan, odd
 
     def _odd(self) -> bytes:
         """The sizes whose graph computes shapes by other functions than that of the points."""
         most = [*self.points, {name: max(e) for name, e in self.allowed.items()}]
         known = [self.making.typing_at(point) for point in most]
-        graph, fallback = self.making.graph, self.making.fallback
-        between = Between(graph, self.allowed, most, known, fallback, self.terms)
-        return pickle.dumps([*between.odd()])
+        between = Between(
+            self.making.graph,
+            self.allowed,
+            most,
+            known,
+            self.making.fallback,
+            self.terms,
+        )
+        odd = list(between.odd())
+        return pickle.dumps(odd)
 
     def _through(self) -> Plan:
         plans = [self._plan(point) for point in self.points]

@@ -100,22 +100,31 @@ def equal(plan: Plan, extents: Extents, fixed: Plan) -> bool:
     both = (plan, fixed)
     if not all(isinstance(s, FusionGroup) for p in both for s in p.steps):
         return False
-    ends = [(p.graph.inputs, used_constants(p), p.graph.outputs) for p in both]
-    mine, others = ([p.buffers[v] for vs in e for v in vs] for p, e in zip(both, ends))
-    lengths = {(len(p.steps), *map(len, e)) for p, e in zip(both, ends)}
+    constants = [used_constants(p) for p in both]
+    ends = [
+        (p.graph.inputs, used, p.graph.outputs)
+        for p, used in zip(both, constants, strict=True)
+    ]
+    lengths = {
+        (len(p.steps), *map(len, end)) for p, end in zip(both, ends, strict=True)
+    }
     if len(lengths) > 1:
         return False
     sizes = {e.size: extents[e.size.name] for e in plan.open}
     resized = Resized(sizes, _cut(plan, fixed))
     match = PlanMatch(resized)
-    if not all(map(match.tensor, mine, others)):
-        return False
+    for mine, others in zip(*ends, strict=True):
+        for v, w in zip(mine, others, strict=True):
+            if not match.tensor(plan.buffers[v], fixed.buffers[w]):
+                return False
     if not all(map(match.group, plan.groups, fixed.groups)):
         return False
-    for v, w in zip(*(constants for _, constants, _ in ends), strict=True):
+    for v, w in zip(*constants, strict=True):
         part = resized.array(plan.buffers[v], plan.graph.constants[v])
         whole = fixed.graph.constants[w]
-        if part.shape != whole.shape or not is_corner(part, whole):
+        if part.shape != whole.shape:
+            return False
+        if not is_corner(part, whole):
             return False
     return True
 

@@ -76,15 +76,20 @@ class PlanMatch:
 
     def _program(self, mine: Program, other: Program) -> bool:
         if isinstance(mine, Computation) and isinstance(other, Computation):
-            return (
-                self._all(self._dim, mine.dims, other.dims)
-                and self._reducer(mine.reducer, other.reducer)
-                and repr(sorted(mine.tags.items())) == repr(sorted(other.tags.items()))
-                and self._all(
-                    self._field, *(map(_parts, (mine.outputs, other.outputs)))
-                )
-            )
+            return self._loops(mine, other)
         return self._field(mine, other)
+
+    def _loops(self, mine: Computation, other: Computation) -> bool:
+        if not self._all(self._dim, mine.dims, other.dims):
+            return False
+        if not self._reducer(mine.reducer, other.reducer):
+            return False
+        tags = [repr(sorted(c.tags.items())) for c in (mine, other)]
+        if tags[0] != tags[1]:
+            return False
+        ours = _parts(mine.outputs)
+        others = _parts(other.outputs)
+        return self._all(self._field, ours, others)
 
     def _dim(self, mine: Dim, other: Dim) -> bool:
         same = (self._extent(mine.size), mine.combine) == (other.size, other.combine)
@@ -93,15 +98,15 @@ class PlanMatch:
     def _reducer(self, mine: Reducer | None, other: Reducer | None) -> bool:
         if mine is None or other is None or mine is other:
             return mine is other
-        return mine.commutative == other.commutative and all(
-            self._all(self._node, *pair)
-            for pair in (
-                (mine.lhs, other.lhs),
-                (mine.rhs, other.rhs),
-                (mine.result, other.result),
-                (mine.identity, other.identity),
-            )
+        if mine.commutative != other.commutative:
+            return False
+        pairs = (
+            (mine.lhs, other.lhs),
+            (mine.rhs, other.rhs),
+            (mine.result, other.result),
+            (mine.identity, other.identity),
         )
+        return all(self._all(self._node, *pair) for pair in pairs)
 
     def _node(self, mine: Node, other: Node) -> bool:
         """Whether expressions or statements are equal; no recursion, for deep ones."""
@@ -146,9 +151,8 @@ class PlanMatch:
         if isinstance(mine, tuple):
             if not isinstance(other, tuple) or len(mine) != len(other):
                 return False
-            return all(
-                self._field(a, b, later) for a, b in zip(mine, other, strict=True)
-            )
+            pairs = zip(mine, other, strict=True)
+            return all(self._field(a, b, later) for a, b in pairs)
         if isinstance(mine, float | complex):
             return exact(mine) == exact(other)
         return mine is other or repr(mine) == repr(other)
