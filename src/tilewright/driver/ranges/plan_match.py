@@ -43,7 +43,11 @@ class PlanMatch:
         self._partner: dict[Any, Any] = {}
         self._taken: dict[Any, Any] = {}
 
-    def tensor(self, mine: Buffer, other: Buffer) -> bool:
+    def tensor(
+        self,
+        mine: Buffer,
+        other: Buffer,
+    ) -> bool:
         """Whether tensors are partners, or may become so."""
         here = self._resized.buffer(mine)
         if self._partner.get(here) is other:
@@ -53,7 +57,11 @@ class PlanMatch:
             here, other
         )
 
-    def group(self, mine: FusionGroup, other: FusionGroup) -> bool:
+    def group(
+        self,
+        mine: FusionGroup,
+        other: FusionGroup,
+    ) -> bool:
         """Whether groups compute the same."""
         if len(mine.computations) != len(other.computations):
             return False
@@ -64,7 +72,11 @@ class PlanMatch:
         others = [c for c in other.computations if not is_empty(c)]
         return self._all(self._computation, ours, others)
 
-    def _computation(self, mine: Computation, other: Computation) -> bool:
+    def _computation(
+        self,
+        mine: Computation,
+        other: Computation,
+    ) -> bool:
         partners, taken = len(self._partner), len(self._taken)
         if self._program(mine, other):
             return True
@@ -74,12 +86,20 @@ class PlanMatch:
                 known.popitem()
         return self._program(simple(self._resized.computation(mine)), simple(other))
 
-    def _program(self, mine: Program, other: Program) -> bool:
+    def _program(
+        self,
+        mine: Program,
+        other: Program,
+    ) -> bool:
         if isinstance(mine, Computation) and isinstance(other, Computation):
             return self._loops(mine, other)
         return self._field(mine, other)
 
-    def _loops(self, mine: Computation, other: Computation) -> bool:
+    def _loops(
+        self,
+        mine: Computation,
+        other: Computation,
+    ) -> bool:
         if not self._all(self._dim, mine.dims, other.dims):
             return False
         if not self._reducer(mine.reducer, other.reducer):
@@ -91,11 +111,19 @@ class PlanMatch:
         others = _parts(other.outputs)
         return self._all(self._field, ours, others)
 
-    def _dim(self, mine: Dim, other: Dim) -> bool:
+    def _dim(
+        self,
+        mine: Dim,
+        other: Dim,
+    ) -> bool:
         same = (self._extent(mine.size), mine.combine) == (other.size, other.combine)
         return same and self._node(mine.var, other.var)
 
-    def _reducer(self, mine: Reducer | None, other: Reducer | None) -> bool:
+    def _reducer(
+        self,
+        mine: Reducer | None,
+        other: Reducer | None,
+    ) -> bool:
         if mine is None or other is None or mine is other:
             return mine is other
         if mine.commutative != other.commutative:
@@ -108,7 +136,11 @@ class PlanMatch:
         )
         return all(self._all(self._node, *pair) for pair in pairs)
 
-    def _node(self, mine: Node, other: Node) -> bool:
+    def _node(
+        self,
+        mine: Node,
+        other: Node,
+    ) -> bool:
         """Whether expressions or statements are equal; no recursion, for deep ones."""
         waiting: list[tuple[Any, Any]] = [(mine, other)]
         while waiting:
@@ -163,7 +195,11 @@ class PlanMatch:
             self._values[mine] = simplify(substitute(mine, self._numbers), {})
         return self._values[mine]
 
-    def _pair(self, mine: Any, other: Any) -> bool:
+    def _pair(
+        self,
+        mine: Any,
+        other: Any,
+    ) -> bool:
         """Whether two become partners: neither has another."""
         free = mine not in self._partner and other not in self._taken
         if free:
