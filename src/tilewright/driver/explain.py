@@ -24,7 +24,7 @@ from tilewright.driver.graph_passes import passed
 from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.options import Options
 from tilewright.driver.planning import place_buffers, questions
-from tilewright.driver.ranges.ranged import ReplayedQuestions, are_batches
+from tilewright.driver.ranges.compared_plans import ReplayedQuestions, are_batches
 from tilewright.driver.schedule_records import (
     SHARED,
     ScheduleRecord,

@@ -180,10 +180,11 @@ def ranged(graph: Graph, allowed: Allowed, options: Options) -> RangedModel:
     """Code for all shapes in ranges. Raises as `ranged.ranged_model`."""
     from tilewright.driver.constants import ConstantPool
     from tilewright.driver.ranges.between import KNOWN
+    from tilewright.driver.ranges.compared_plans import RangedBuilder
     from tilewright.driver.ranges.open_arrays import with_computed_arrays
     from tilewright.driver.ranges.open_model import open_model
     from tilewright.driver.ranges.open_resizes import with_computed_positions
-    from tilewright.driver.ranges.ranged import RangedBuilder, ranged_model
+    from tilewright.driver.ranges.ranged import ranged_model
 
     if options.optimize == "fast":  # substitutions may differ from shape to shape
         options = replace(options, optimize="off")

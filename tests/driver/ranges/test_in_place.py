@@ -54,9 +54,9 @@ MOVED: dict[str, list[Layer]] = {
 }
 
 
-def in_place(loops: dict[str, Any]) -> int:
+def in_place(loops: dict[str, Any], what: str = "in_place") -> int:
     """How many kernels have loops that read tensors where they are."""
-    return sum(any(".in_place" in f.var.name for f in ls) for ls in loops.values())
+    return sum(any(f".{what}" in f.var.name for f in ls) for ls in loops.values())
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -138,6 +138,64 @@ def test_channels_that_begin_later_are_read_there(
     exe, loops = loops_of_kernels(monkeypatch, source, DIMS, 1)
     assert in_place(loops) == 1
     agree(exe, source, (9, 8), (32, 32), (41, 37))
+
+
+# Of the last layer, images have their channels first, so that it reads in place and writes parts.
+ROWS: dict[str, tuple[list[Layer], dict[str, int]]] = {
+    "few channels": (
+        [("Conv", {}, (8, 32, 1, 1)), ("Conv", {}, (32, 8, 1, 1))],
+        {"k_conv_2": 1},
+    ),
+    "strides": (
+        [("Conv", {"strides": [2, 2]}, (32, 32, 1, 1))],
+        {"k_conv_2": 0, "k_conv_3": 1},
+    ),
+    "a border": (
+        [("Conv", {}, (32, 32, 1, 1)), depthwise()],
+        {"k_conv_2": 0, "k_conv_3": 0},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_positions_in_a_row_stay_where_they_are(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TILEWRIGHT_DEBUG", "1")
+    layers, rows = ROWS[name]
+    source = of_one_image(around(*layers))
+    exe, loops = loops_of_kernels(monkeypatch, source, DIMS, 2)
+    assert {n: in_place({n: loops[n]}, "in_row") for n in rows} == rows
+    agree(exe, source, (9, 8), (16, 16), (17, 33), (41, 37), (40, 9))
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_a_result_with_elements_of_others_is_not_written_where_it_is(
+    joined: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A block that reaches beyond the last position would overwrite them."""
+    monkeypatch.setenv("TILEWRIGHT_DEBUG", "1")
+    layer: Layer = ("Conv", {}, (32, 32, 1, 1))
+    source = of_one_image(around(layer, layer))
+    graph = source.graph
+    del graph.value_info[:]
+    if joined:
+        both = onnx.helper.make_node("Concat", ["t2", "t1"], ["both"], axis=2)
+        graph.node[3].input[0] = "both"
+        graph.node.insert(3, both)
+    told: dict[str, bool] = {}
+    is_written = position_blocks._PositionBlocks._is_written
+
+    def noted(self: Any, window: Any, *more: Any) -> bool:
+        found = is_written(self, window, *more)
+        told[window.tensor.name] = found
+        return found
+
+    monkeypatch.setattr(position_blocks._PositionBlocks, "_is_written", noted)
+    dims: Any = {"h": (9, 150), "w": 1}
+    exe, _ = loops_of_kernels(monkeypatch, source, dims, 1)
+    assert told["both" if joined else "t1"] is not joined, told
+    agree(exe, source, *((h, 1) for h in (9, 31, 40, 65, 127, 150)))
 
 
 def test_all_sizes_of_a_short_range_are_right() -> None:

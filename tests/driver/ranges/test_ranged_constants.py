@@ -84,7 +84,7 @@ def test_each_size_may_make_as_many_constants_as_a_compilation(
     source, weights = stored()
     assert weights.size > FOLD_ELEMENTS  # folded once per plan, by a pass
     # All plans in this process: what they made counts in it alone.
-    monkeypatch.setattr("tilewright.driver.ranges.ranged.workers", lambda *_: 1)
+    monkeypatch.setattr("tilewright.driver.ranges.compared_plans.workers", lambda *_: 1)
     monkeypatch.setenv("TILEWRIGHT_FOLD_LIMIT", limit)
     how: Any = {"jit": False, "threads": 1, "cache": False}
     with events.record() as happened:

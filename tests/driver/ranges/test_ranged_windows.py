@@ -15,7 +15,7 @@ from tests.driver.ranges import random_windows
 from tests.driver.ranges.test_ranged import HEAD
 from tilewright.base.errors import UnsupportedError
 from tilewright.driver.options import Options
-from tilewright.driver.ranges import ranged, sample_points
+from tilewright.driver.ranges import compared_plans, sample_points
 from tilewright.driver.ranges.size_products import SizeSum
 from tilewright.driver.ranges.size_terms import Basis, SizeTerm
 from tilewright.driver.sources import import_model
@@ -170,14 +170,14 @@ def test_of_two_wide_ranges_pairs_are_planned(
     monkeypatch: pytest.MonkeyPatch, mcpu: str
 ) -> None:
     compared_at: list[int] = []
-    equal = ranged.equal
+    equal = compared_plans.equal
 
     def counted(*given: Any) -> bool:
         compared_at.append(1)
         return equal(*given)
 
-    monkeypatch.setattr(ranged, "equal", counted)
-    monkeypatch.setattr(ranged, "workers", lambda *_: 1)
+    monkeypatch.setattr(compared_plans, "equal", counted)
+    monkeypatch.setattr(compared_plans, "workers", lambda *_: 1)
     source = model("a residual", "w")
     dims = {"h": (32, 190), "w": (33, 200)}
     exe: Any = tw.compile(source, dims=dims, mcpu=mcpu, **HOW)

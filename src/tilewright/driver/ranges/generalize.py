@@ -17,8 +17,7 @@ import numpy as np
 
 from tilewright.base.errors import VerifyError
 from tilewright.compute.canonical import canonical
-from tilewright.compute.nodes import CC, Computation
-from tilewright.compute.transforms import environment, map_outputs
+from tilewright.driver.ranges.plan_match import PlanMatch, programs
 from tilewright.driver.ranges.plan_merger import PlanMerger
 from tilewright.driver.ranges.refusals import differs, other_steps
 from tilewright.driver.ranges.size_products import known_products
@@ -26,14 +25,11 @@ from tilewright.driver.ranges.size_terms import Basis, Extents, SizeTerm, Terms
 from tilewright.expr.nodes import (
     INDEX,
     Buffer,
-    Expr,
     Var,
 )
-from tilewright.expr.simplify import simplify
 from tilewright.graph.nodes import Graph, Value
-from tilewright.ir.node import Node, transform
 from tilewright.plan.nodes import FusionGroup, OpenExtent, Plan, Step
-from tilewright.plan.open_extents import at, step_of
+from tilewright.plan.open_extents import Resized, at, step_of
 from tilewright.plan.verify import verify
 
 
@@ -107,17 +103,36 @@ def _shapes(plans: Sequence[Plan]) -> Iterator[list[tuple[int, ...]]]:
 
 def equal(plan: Plan, extents: Extents, fixed: Plan) -> bool:
     """Whether the open plan at these extents equals the other plan, except for names."""
-    here = _at(plan, extents, fixed)
-    if not all(isinstance(s, FusionGroup) for s in fixed.steps):
+    both = (plan, fixed)
+    if not all(isinstance(s, FusionGroup) for p in both for s in p.steps):
         return False
-    texts = {_text(p) for p in (here, fixed)}
-    mine, others = (
-        [p.graph.constants[v] for v in used_constants(p)] for p in (here, fixed)
-    )
-    if len(texts) > 1 or len(mine) != len(others):
+    constants = [used_constants(p) for p in both]
+    ends = [
+        (p.graph.inputs, used, p.graph.outputs)
+        for p, used in zip(both, constants, strict=True)
+    ]
+    lengths = {
+        (len(p.steps), *map(len, end)) for p, end in zip(both, ends, strict=True)
+    }
+    if len(lengths) > 1:
         return False
-    pairs = zip(mine, others, strict=True)
-    return all(a.shape == b.shape and is_corner(a, b) for a, b in pairs)
+    sizes = {e.size: extents[e.size.name] for e in plan.open}
+    resized = Resized(sizes, _cut(plan, fixed))
+    match = PlanMatch(resized)
+    for mine, others in zip(*ends, strict=True):
+        for v, w in zip(mine, others, strict=True):
+            if not match.tensor(plan.buffers[v], fixed.buffers[w]):
+                return False
+    if not all(map(match.group, plan.groups, fixed.groups)):
+        return False
+    for v, w in zip(*constants, strict=True):
+        part = resized.array(plan.buffers[v], plan.graph.constants[v])
+        whole = fixed.graph.constants[w]
+        if part.shape != whole.shape:
+            return False
+        if not is_corner(part, whole):
+            return False
+    return True
 
 
 def _constant(
@@ -149,9 +164,8 @@ def _bits(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return np.frombuffer(a.tobytes(), np.uint8)
 
 
-def _at(plan: Plan, extents: Extents, fixed: Plan) -> Plan:
-    """The open plan at extents, with its constants cut to the shapes in the other plan."""
-    sizes = {e.size: extents[e.size.name] for e in plan.open}
+def _cut(plan: Plan, fixed: Plan) -> dict[Buffer, Buffer]:
+    """The constants of the open plan that have another shape in the other plan, in that shape."""
     copies = {}
     for v, w in zip(used_constants(plan), used_constants(fixed), strict=False):
         b = plan.buffers[v]
@@ -159,7 +173,7 @@ def _at(plan: Plan, extents: Extents, fixed: Plan) -> Plan:
         # Constants of another rank differ, and so do the plans.
         if b.static and b.shape != shape and len(b.shape) == len(shape):
             copies[b] = Buffer(b.name, shape, b.dtype, b.scope)
-    return at(plan, sizes, copies)
+    return copies
 
 
 def form_of(plan: Plan) -> tuple[Any, ...]:
@@ -171,7 +185,8 @@ def form_of(plan: Plan) -> tuple[Any, ...]:
 def difference(plan: Plan, extents: Extents, fixed: Plan) -> str:
     """The name of the first step in which a plan at some sizes differs from the open plan."""
     try:
-        here = _at(plan, extents, fixed)
+        sizes = {e.size: extents[e.size.name] for e in plan.open}
+        here = at(plan, sizes, _cut(plan, fixed))
         verify(here)
     except VerifyError as error:
         return str(error)
@@ -185,7 +200,7 @@ def difference(plan: Plan, extents: Extents, fixed: Plan) -> str:
 def _step_text(step: Step) -> str:
     if not isinstance(step, FusionGroup):
         return step.name
-    return canonical(_programs(step), (*step.reads, *step.writes))
+    return canonical(programs(step), (*step.reads, *step.writes))
 
 
 def used_constants(plan: Plan) -> list[Value]:
@@ -198,43 +213,6 @@ def used_constants(plan: Plan) -> list[Value]:
     buffers = {v: plan.buffers.get(v) for v in plan.graph.constants}
     used = [v for v, b in buffers.items() if b in first]
     return sorted(used, key=lambda v: first[plan.buffers[v]])
-
-
-def _text(plan: Plan) -> str:
-    """A text of all that a plan computes: its groups in order, on inputs, constants and results."""
-    graph = plan.graph
-    known = (*graph.inputs, *used_constants(plan), *graph.outputs)
-    ends = [plan.buffers[v] for v in known]
-    programs = [program for g in plan.groups for program in _programs(g)]
-    counts = [len(g.computations) for g in plan.groups]
-    return f"{counts} {len(graph.inputs)}\n{canonical(programs, ends)}"
-
-
-def _programs(group: FusionGroup) -> list[Computation | Node]:
-    """What a group computes, with folded expressions, which contain the values of sizes."""
-    if group.kernel is not None:
-        return [transform(group.kernel.body, _folded)]
-    return [_simple(c) for c in group.computations if not _is_empty(c)]
-
-
-def _is_empty(c: Computation) -> bool:
-    """Whether it writes nothing, like a side of a border that some sizes do not have."""
-    return any(d.size == 0 and d.combine == CC for d in c.dims)
-
-
-def _simple(c: Computation) -> Computation:
-    """Drop conditions that always hold: they occur for some sizes and not for others."""
-    env = environment(c.dims)
-    return replace(c, outputs=map_outputs(c, lambda e: simplify(e, env)))
-
-
-def _folded(node: Any) -> Node:
-    """A statement with simple expressions."""
-    return node if isinstance(node, Expr) else node.map(_simplest)
-
-
-def _simplest(node: Any) -> Any:
-    return simplify(node, {}) if isinstance(node, Expr) else node
 
 
 def _buffer_of(plan: Plan, v: Value) -> Buffer:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import reduce
-from math import prod
 from operator import and_
 from typing import TYPE_CHECKING
 
@@ -15,16 +14,13 @@ from tilewright.driver.ranges.part_assembly import (
     PartAssembly,
     PartedWork,
 )
-from tilewright.expr.affine import affine, to_expr
+from tilewright.driver.ranges.window_copies import WindowCopy, linear, places
 from tilewright.expr.nodes import (
     INDEX,
     Buffer,
-    Const,
     Expr,
     Extent,
-    Load,
     Min,
-    Select,
     Var,
     as_expr,
     const,
@@ -54,7 +50,6 @@ from tilewright.schedule.primitives.reshape import onto_shape
 if TYPE_CHECKING:
     from tilewright.driver.ranges.positions import FewPositions, PositionKernels
 
-CHUNK = 64  # contiguous elements, at most, that are copied at a time
 TOGETHER = 16  # contiguous elements, at least, that a kernel reads where they are: a cache line
 # Statements without instructions on tensors.
 PLAIN = (
@@ -204,27 +199,59 @@ class _PositionBlocks:
             body = self._in_place(part, first, suffix, body)
         return loop(block_of, times, _serial(body), "parallel")
 
-    def _may_stay(
-        self,
-        kernel: Kernel,
-        count: int,
-    ) -> bool:
-        """Whether a kernel of a rectangle may read what it reads where it is.
+    def _may_stay(self, kernel: Kernel, count: int) -> bool:
+        """Whether a kernel may read what it reads where it is.
 
-        requires: the kernel has its windows in their own shapes but for axes of one element, so
-        that only strides differ, which sizes decide; the elements of every position are together
-        along the last axis; it guards what it reads beyond axes that no position moves along; no
-        instruction on tensors, which needs strides that are numbers.
+        requires: the positions are a rectangle or, along a single dimension, a row; the kernel has
+        its windows in their own shapes but for axes of one element, so that only strides differ,
+        which sizes decide for a rectangle; the elements of every position are together along the
+        last axis; it guards what it reads beyond axes that no position moves along; no instruction
+        on tensors, which needs strides that are numbers.
         """
-        shapes = {b.name: b.shape for b in kernel.params}
-        parts = self._maker.parts(count)
-        read = [(w, parts[w]) for w in self.positions.windows]
-        plain = all(_long(shapes[b.name]) == _long(b.shape) for _, b in read)
-        last = [w.axes[-1] for w, _ in read]
-        together = all(a.dim is None and a.length >= TOGETHER for a in last)
-        guards = not any(w.leaves and w.outside is not None for w, _ in read)
+        windows = self.positions.windows
+        guards = not any(w.leaves and w.outside is not None for w in windows)
         simple = all(isinstance(p.stmt, PLAIN) for p in walk(kernel.body))
-        return self.positions.boxes and plain and together and guards and simple
+        return guards and simple and all(self._stays(w, kernel, count) for w in windows)
+
+    def _stays(self, window: PositionWindow, kernel: Kernel, count: int) -> bool:
+        """Whether this window is as `_may_stay` requires it."""
+        part = self._maker.parts(count)[window]
+        shapes = {b.name: b.shape for b in kernel.params}
+        last = window.axes[-1]
+        return (
+            _long(shapes[part.name]) == _long(part.shape)
+            and _long(part.shape) == _long(self._there(window, count))
+            and (self.positions.boxes or self._is_row(window))
+            and last.dim is None
+            and last.length >= TOGETHER
+        )
+
+    def _is_written(self, window: PositionWindow, kernel: Kernel, count: int) -> bool:
+        """Whether a kernel may write a result where it is.
+
+        requires: it is in a row, could be read there, and has no elements of other positions, which
+        a block that reaches beyond the last position would overwrite.
+        """
+        if self.positions.boxes or not self._stays(window, kernel, count):
+            return False
+        pairs = zip(window.axes, window.tensor.extents, strict=True)
+        (extent,) = [n for a, n in pairs if a.dim is not None]
+        return extent == self.positions.dims[window.of][0].size
+
+    def _is_row(self, window: PositionWindow) -> bool:
+        """Whether positions are one behind another along an axis, and see one element of it."""
+        moved = [a for a in window.axes if a.dim is not None]
+        single = len(self.positions.counts) == 1 == len(moved)
+        one = single and (moved[0].stride, moved[0].length, moved[0].least) == (1, 1, 0)
+        return one and max(self.positions.steps.values()) == 1
+
+    def _there(self, window: PositionWindow, count: int) -> tuple[int, ...]:
+        """The extents of a window of so many positions, along the axes of its tensor."""
+        grid = self._maker.grid(count)
+        if self.positions.boxes:
+            return self.positions.shape(window, grid)
+        lengths = [a.length if a.dim is None else grid[a.dim] for a in window.axes]
+        return tuple(lengths)
 
     def _in_place(
         self,
@@ -233,11 +260,14 @@ class _PositionBlocks:
         suffix: str,
         moved: Stmt,
     ) -> Stmt:
-        """The kernel on the tensors that it reads, where the rectangle is inside of all of them.
+        """The kernel on the tensors that it reads, where all positions are inside of them.
 
-        moved: what copies the windows to their parts first, for rectangles at the edges.
+        Results of a row are written where they are, if they could be read there; to those of a
+        rectangle, whose strides sizes decide, kernels that add to them would write each time.
+        moved: what copies the windows to their parts first, for positions at the edges.
         """
-        count, suffix = part.count, f"{suffix}.in_place"
+        where = "in_place" if self.positions.boxes else "in_row"
+        count, suffix = part.count, f"{suffix}.{where}"
         parts = self._maker.parts(count)
         read = self.positions.windows
         by_name = {b.name: b for b in self._maker.kernel.params}
@@ -247,9 +277,10 @@ class _PositionBlocks:
         results: list[tuple[PositionWindow, Buffer, Buffer]] = []
         for w, b in parts.items():
             own = of_name.pop(b.name)
-            if w in read:
+            if w in read or self._is_written(w, part.kernel, count):
                 offsets, within = self._inside(w, count, first)
-                moves[own] = _Shifted(w.tensor, own.shape, b.shape, offsets)
+                there = self._there(w, count)
+                moves[own] = _Shifted(w.tensor, own.shape, there, offsets)
                 inside += within
             else:
                 name = fresh(self._assembly.taken, b.name)
@@ -276,19 +307,20 @@ class _PositionBlocks:
         count: int,
         first: Expr,
     ) -> tuple[list[Expr], list[Expr]]:
-        """Where a rectangle's window begins, and the conditions for it to be in its tensor."""
-        grid = self._maker.grid(count)
-        tiles = self.tiles(count)
-        pairs = zip(_places(first, tiles), grid, strict=True)
-        start = [t * const(g, INDEX) for t, g in pairs]
-        shape = self.positions.shape(window, grid)
+        """Where a window of positions begins, and the conditions for it to be in its tensor."""
+        start = [first]
+        if self.positions.boxes:
+            grid = self._maker.grid(count)
+            pairs = zip(places(first, self.tiles(count)), grid, strict=True)
+            start = [t * const(g, INDEX) for t, g in pairs]
+        shape = self._there(window, count)
         offsets: list[Expr] = []
         inside: list[Expr] = []
         for a, n, extent in zip(window.axes, shape, window.tensor.extents, strict=True):
             at: Expr = const(a.least, INDEX)
             if a.dim is not None:
                 at = at + start[a.dim] * const(a.stride, INDEX)
-                low, high = _linear((at, at + const(n - 1, INDEX)))
+                low, high = linear((at, at + const(n - 1, INDEX)))
                 inside += [low >= const(0, INDEX), high < as_expr(extent, INDEX)]
             offsets.append(at)
         return offsets, inside
@@ -309,7 +341,18 @@ class _PositionBlocks:
         scatters = window in self.positions.written.values()
         grid = self._maker.grid(count)
         local = onto_shape(part, own)
-        return _WindowCopy(self, window, own.name, local, grid, first, scatters).nest()
+        found = WindowCopy(
+            self.positions,
+            self.tiles,
+            self.name,
+            window,
+            own.name,
+            local,
+            grid,
+            first,
+            scatters,
+        )
+        return found.nest()
 
     def name(
         self,
@@ -354,201 +397,7 @@ class _Shifted:
         long = iter([i for i, n in pairs if n != 1])
         at = [const(0, INDEX) if n == 1 else next(long) for n in self.shape]
         moved = (i + o for i, o in zip(at, self.offsets, strict=True))
-        return self.tensor, _linear(tuple(moved))
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class _WindowCopy:
-    """The nest that gathers or scatters the window of some positions.
-
-    name: the prefix of its loops. local: where an element of the window is.
-    """
-
-    blocks: _PositionBlocks
-    window: PositionWindow
-    name: str
-    local: edit.Move
-    grid: Sequence[int]
-    first: Expr
-    scatters: bool
-
-    def nest(
-        self,
-    ) -> Stmt:
-        """Position by position; those within the extents of the window's Computation."""
-        if self.blocks.positions.boxes:
-            return self._scattered() if self.scatters else self._box()
-        found = self.blocks.positions
-        step = found.steps[self.window.of]
-        dims = found.dims[self.window.of]
-        name = f"{self.name}.at"
-        position = self.blocks.name(name)
-        points = [self.blocks.name(f"{name}.p") for _ in dims]
-        local = _places(position, self.grid)
-        whole = _places(self.first + position, found.counts)
-        size = const(step, INDEX)
-        inner, outer = local, whole
-        if step > 1:
-            inner = [u * size + p for u, p in zip(local, points, strict=True)]
-            outer = [u * size + p for u, p in zip(whole, points, strict=True)]
-        body = self._points(inner, outer)
-        within = [d < as_expr(x.size, INDEX) for d, x in zip(outer, dims, strict=True)]
-        within += [d >= const(0, INDEX) for d in outer]
-        body = If(reduce(and_, within), body, None)
-        for p in reversed(points) if step > 1 else ():
-            body = loop(p, step, body)
-        return loop(position, prod(self.grid), body)
-
-    def _first(self) -> list[Expr]:
-        """The first position of the rectangle along each open dimension."""
-        tiles = self.blocks.tiles(prod(self.grid))
-        places = _places(self.first, tiles)
-        return [t * const(g, INDEX) for t, g in zip(places, self.grid, strict=True)]
-
-    def _outside(self) -> Const | None:
-        """What is copied for elements that are not in the tensor; None: those are left out.
-
-        Anything will do where no result that is kept reads it. Rows of a rectangle are copied in
-        vectors, whose elements are selected one by one. And a window holds all that its positions
-        name: also what a condition that is no guard of this tensor keeps them from reading.
-        """
-        window, positions = self.window, self.blocks.positions
-        if window.outside is not None:
-            return window.outside
-        if window.leaves:
-            return const(0, window.tensor.dtype)
-        if not positions.boxes:
-            return None
-        lengths = positions.shape(window, self.grid)
-        moved = [a for a, n in zip(window.axes, lengths, strict=True) if n > 1]
-        in_rows = moved and moved[-1].dim is not None
-        return const(0, window.tensor.dtype) if in_rows else None
-
-    def _scattered(self) -> Stmt:
-        """The results of a rectangle, position by position, within their tensor."""
-        dims = self.blocks.positions.dims[self.window.of]
-        local: list[Expr] = [self.blocks.name(f"{self.name}.at") for _ in self.grid]
-        outer = [n + v for n, v in zip(self._first(), local, strict=True)]
-        body = self._points(local, outer)
-        within = [d < as_expr(x.size, INDEX) for d, x in zip(outer, dims, strict=True)]
-        within += [d >= const(0, INDEX) for d in outer]
-        body = If(reduce(and_, within), body, None)
-        for v, n in reversed([*zip(local, self.grid, strict=True)]):
-            assert isinstance(v, Var)
-            body = loop(v, n, body)
-        return body
-
-    def _box(self) -> Stmt:
-        """What a rectangle reads, as far as it is in its tensor."""
-        tensor, first = self.window.tensor, self._first()
-        there: list[Expr] = []
-        mine: list[Expr] = []
-        inside: list[Expr] = []
-        loops: list[tuple[Var, int, str]] = []
-        shape = self.blocks.positions.shape(self.window, self.grid)
-        for a, n, extent in zip(self.window.axes, shape, tensor.extents, strict=True):
-            within: Expr = const(0, INDEX)
-            if n > 1:
-                within = self._along(n, loops)
-            at = const(a.least, INDEX) + within
-            if a.dim is not None:
-                at = at + first[a.dim] * const(a.stride, INDEX)
-                if self._outside() is None:
-                    (at,) = _linear((at,))
-                    inside += [at < as_expr(extent, INDEX), at >= const(0, INDEX)]
-            there.append(at)
-            mine.append(within)
-        stmt = self._store(tuple(mine), tuple(there))
-        last = len(loops) - 1
-        for n, (v, extent, kind) in reversed([*enumerate(loops)]):
-            stmt = loop(v, extent, stmt, kind if n == last else "serial")
-            if n == last and inside and not any(v in postorder(i) for i in inside):
-                stmt = If(reduce(and_, inside), stmt, None)
-                inside = []
-        return If(reduce(and_, inside), stmt, None) if inside else stmt
-
-    def _points(
-        self,
-        inner: Sequence[Expr],
-        outer: Sequence[Expr],
-    ) -> Stmt:
-        """The copy of one position, whose places are `inner` in the part and `outer` in all."""
-        there: list[Expr] = []
-        mine: list[Expr] = [] if self.scatters else list(inner)
-        loops: list[tuple[Var, int, str]] = []
-        for a in self.window.axes:
-            at: Expr = const(a.least, INDEX)
-            within: Expr = const(0, INDEX)
-            if a.length > 1:
-                within = self._along(a.length, loops)
-                at = at + within
-            if a.dim is not None:
-                at = at + outer[a.dim] * const(a.stride, INDEX)
-            there.append(at)
-            if self.scatters:
-                mine.append(inner[a.dim] if a.dim is not None else within)
-            elif a.length > 1:
-                mine.append(within)
-        stmt = self._store(tuple(mine), tuple(there))
-        for n, (v, extent, kind) in enumerate(reversed(loops)):
-            stmt = loop(v, extent, stmt, kind if n == 0 else "serial")
-        return stmt
-
-    def _along(
-        self,
-        length: int,
-        loops: list[tuple[Var, int, str]],
-    ) -> Expr:
-        chunk = max(n for n in range(1, CHUNK + 1) if length % n == 0)
-        inside = self.blocks.name(f"{self.name}.w")
-        if chunk == length or chunk == 1:
-            loops.append((inside, length, "vector" if chunk > 1 else "serial"))
-            return inside
-        outside = self.blocks.name(f"{self.name}.w")
-        loops += [(outside, length // chunk, "serial"), (inside, chunk, "vector")]
-        return outside * const(chunk, INDEX) + inside
-
-    def _store(
-        self,
-        mine: tuple[Expr, ...],
-        there: tuple[Expr, ...],
-    ) -> Stmt:
-        tensor = self.window.tensor
-        local, mine = self.local(mine)
-        if self.scatters:
-            return Store(tensor, _linear(there), Load(local, mine))
-        there = _linear(there)
-        value: Expr = Load(tensor, there)
-        outside = self._outside()
-        if outside is not None:
-            axes = zip(there, tensor.extents, self.window.axes, strict=True)
-            conditions = [
-                (i >= const(0, INDEX)) & (i < as_expr(e, INDEX))
-                for i, e, a in axes
-                if not a.is_inside(e)
-            ]
-            value = Select(reduce(and_, conditions), value, outside)
-        return Store(local, mine, value)
-
-
-def _places(
-    position: Expr,
-    counts: Sequence[Expr | int],
-) -> list[Expr]:
-    """The place along each dimension of a position in their order."""
-    found: list[Expr] = []
-    rest = position
-    for n, count in reversed(list(enumerate(counts))):
-        size = as_expr(count, INDEX)
-        found.append(rest % size if n else rest)
-        rest = rest // size
-    return found[::-1]
-
-
-def _linear(
-    index: Sequence[Expr],
-) -> tuple[Expr, ...]:
-    return tuple(to_expr(affine(i)) for i in index)
+        return self.tensor, linear(tuple(moved))
 
 
 def _parallel(

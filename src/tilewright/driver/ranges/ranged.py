@@ -15,17 +15,14 @@ from collections.abc import (
     Callable,
     Collection,
     Hashable,
-    Iterable,
     Iterator,
     Mapping,
     Sequence,
 )
-from dataclasses import field, replace
-from functools import partial
+from dataclasses import replace
 from typing import Any, Final
 
 from tilewright.base import events
-from tilewright.base.dataclass import dataclass
 from tilewright.base.dims_hint import FEWER, DimsHint, some_of
 from tilewright.base.errors import (
     InputError,
@@ -34,10 +31,7 @@ from tilewright.base.errors import (
     TilewrightError,
     TilewrightWarning,
     UnsupportedError,
-    VerifyError,
 )
-from tilewright.compute.nodes import Computation
-from tilewright.driver.constants import ConstantPool
 from tilewright.driver.dims import (
     combinations,
     count,
@@ -45,9 +39,14 @@ from tilewright.driver.dims import (
     of_numbers,
     steps_of,
 )
-from tilewright.driver.processes import share, workers
-from tilewright.driver.ranges.between import Between
-from tilewright.driver.ranges.generalize import difference, equal, form_of, generalize
+from tilewright.driver.ranges.compared_plans import (
+    RangedBuilder,
+    ReplayedQuestions,
+    are_batches,
+    key_of,
+    open_plan,
+)
+from tilewright.driver.ranges.generalize import difference, form_of
 from tilewright.driver.ranges.open_model import symbolic
 from tilewright.driver.ranges.range_parts import (
     box_of,
@@ -58,134 +57,23 @@ from tilewright.driver.ranges.range_parts import (
 )
 from tilewright.driver.ranges.refusals import alike_in, needs_own, not_affine
 from tilewright.driver.ranges.sample_points import (
-    compared_in_turn,
     corners,
-    dense_points,
-    first_points,
-    middle,
     pattern,
     tries,
 )
 from tilewright.driver.ranges.size_terms import (
     Extents,
-    Terms,
-    every_floor,
-    terms_of,
 )
 from tilewright.driver.ranges.step_hint import any_step
-from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph, Value
-from tilewright.graph.specialize import InferredTypes
 from tilewright.plan.nodes import Plan
-from tilewright.plan.questions import Questions
 from tilewright.runtime.dispatch import Allowed
 from tilewright.runtime.model import CompiledModel
-from tilewright.runtime.open_model import OpenModel
 from tilewright.runtime.ranged_model import Cover, Key, RangedModel, SharedModel
-from tilewright.runtime.threads import thread_count
 
 ALONE: Final = 16  # most combinations with their own code
 NAMED: Final = 4  # most combinations of ranges that count as named one by one
 TOGETHER: Final = 12  # most ranges with shared code
-PERIOD: Final = 32  # longest period of a plan with floors that the graph does not have
-Compare = Callable[[Iterable[Extents]], None]
-MakePlan = Callable[[Extents, "Questions | None"], Plan]
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class RangedBuilder:
-    """Functions that make plans and code of a graph.
-
-    real: the target's answers. plan_at: the plan at extents by name, optionally with other answers
-    than the target's. constants: where `single` and `opened` place theirs. single: the model at
-    extents by name. opened: the model of an open plan; None if the target or the options do not
-    support one. typing_at: the types of the graph's values at
-    extents by name. fallback: for typing. meta: of the RangedModel.
-    extents: of sizes, to show them: the size of extents with a step is the number of a value.
-    """
-
-    graph: Graph
-    real: Questions
-    plan_at: MakePlan
-    constants: ConstantPool
-    single: Callable[[Extents], CompiledModel]
-    opened: Callable[[Plan], OpenModel] | None
-    typing_at: Callable[[Extents], InferredTypes]
-    fallback: FallbackProvider | None = None
-    meta: Mapping[str, Any] = field(default_factory=dict)
-    extents: Callable[[Extents], Extents] = dict
-
-    def on_numbers(self, steps: Mapping[str, range]) -> RangedBuilder:
-        """The functions on the numbers of the extents with a step."""
-        if not steps:
-            return self
-        real = partial(of_numbers, steps)
-        return replace(
-            self,
-            plan_at=lambda sizes, asked: self.plan_at(real(sizes), asked),
-            single=lambda sizes: self.single(real(sizes)),
-            typing_at=lambda sizes: self.typing_at(real(sizes)),
-            extents=real,
-        )
-
-
-@dataclass(eq=False, slots=True)
-class ReplayedQuestions:
-    """A target's answers about the pattern, reused for other sizes.
-
-    The names of Computations identify a question; the target answers new ones. Any answer leads to
-    a correct plan, and only equal plans share code.
-    """
-
-    real: Questions
-    answers: dict[Hashable, list[Any]] = field(default_factory=dict)
-    in_parts: bool = True
-    recording: bool = True
-    given: dict[Hashable, int] = field(default_factory=dict)
-    one: set[tuple[str, str]] = field(default_factory=set)
-
-    def questions(self) -> Questions:
-        """Answers for the passes, starting again at the first question.
-
-        Attention has no blocks of keys: a block divides some numbers of keys and not others.
-        """
-        self.given = {}
-        return Questions(
-            lambda group, constants=(): self._answer(
-                self.real.estimated_cost, group, constants
-            ),
-            lambda group: self._answer(self.real.is_profitable, group),
-            replace(self.real.costs, key_block=1),
-            self._decided,
-            self._merged,
-            self.in_parts,
-        )
-
-    def _decided(self, what: str, here: bool) -> bool:
-        return bool(self._again(what, lambda: here))
-
-    def _merged(self, one: str, other: str) -> bool:
-        """Constants of several sizes that are equal at some sizes alone remain several."""
-        if self.recording:
-            self.one.add((one, other))
-        return (one, other) in self.one
-
-    def _answer(
-        self, ask: Callable[..., Any], group: Sequence[Computation], *more: Any
-    ) -> Any:
-        key = (ask is self.real.is_profitable, tuple(c.name for c in group))
-        return self._again(key, lambda: ask(group, *more))
-
-    def _again(self, key: Hashable, ask: Callable[[], Any]) -> Any:
-        known = self.answers.setdefault(key, [])
-        if self.recording:
-            known.append(ask())
-            return known[-1]
-        if not known:
-            return ask()
-        times = self.given.get(key, 0)
-        self.given[key] = times + 1
-        return known[min(times, len(known) - 1)]
 
 
 def ranged_model(
@@ -258,7 +146,7 @@ def _code_by(
 
 
 def _real_key(names: Sequence[str], steps: Mapping[str, range], key: Key) -> Key:
-    return _key(of_numbers(steps, dict(zip(names, key, strict=True))))
+    return key_of(of_numbers(steps, dict(zip(names, key, strict=True))))
 
 
 def _real_cover(allowed: Allowed, steps: Mapping[str, range], covers: Cover) -> Cover:
@@ -286,7 +174,7 @@ def _parts(
     """
     few = count(allowed) <= alone
     if making.opened is None or (few and _are_named(allowed)):
-        yield from map(_key, combinations(allowed))
+        yield from map(key_of, combinations(allowed))
         return
     before = making.constants.size
     try:
@@ -300,7 +188,7 @@ def _parts(
         if not few:
             raise
         _tell_apart(making, allowed, str(error))
-        yield from map(_key, combinations(allowed))
+        yield from map(key_of, combinations(allowed))
 
 
 def _split(
@@ -389,10 +277,11 @@ def _sharing(
     """As `_together`, comparing some or all of the combinations. apart: many sizes that are left
     may share other code."""
     assert making.opened is not None
-    plan, compared, compare = open_plan(making, allowed, some)
+    found = open_plan(making, allowed, some)
+    plan, compared = found.plan, found.equal
     inside = box_of(allowed, compared)
     if inside is None:
-        first = _key(pattern(allowed))
+        first = key_of(pattern(allowed))
         raise needs_own(ALONE, *_what_differs(making, plan, allowed, first))
     agreed = [key for key, same in compared.items() if same]
     if count(allowed) <= ALONE and len(agreed) <= NAMED:
@@ -406,14 +295,14 @@ def _sharing(
         return
     covers, odd = cover_of(inside, compared)
     if some or len(odd) > ALONE:
-        inside = without_odd(inside, odd, _key(pattern(allowed)))
+        inside = without_odd(inside, odd, key_of(pattern(allowed)))
         if some:  # what is beside those that were cut away may differ, too
-            compare(corners(inside))
+            found.compare(corners(inside))
         covers, odd = cover_of(inside, compared)
     if odd and (some or len(odd) > ALONE):
         raise not_affine(*_what_differs(making, plan, allowed, max(odd)))
     ends = [*combinations({n: (min(e), max(e)) for n, e in inside.items()})]
-    within = _within(plan, allowed, [_key(e) for e in ends])
+    within = _within(plan, allowed, [key_of(e) for e in ends])
     left = max(len(e) - len(inside[name]) for name, e in allowed.items())
     if left > ALONE and not apart:
         wrong = next(k for k, same in compared.items() if not same and k not in covers)
@@ -435,118 +324,6 @@ def _within(plan: Plan, allowed: Allowed, keys: Collection[Key]) -> Plan:
             for e in plan.open
         ),
     )
-
-
-def _key(extents: Extents) -> Key:
-    return tuple(extents.values())
-
-
-def open_plan(
-    making: RangedBuilder, allowed: Allowed, some: bool
-) -> tuple[Plan, dict[Key, bool], Compare]:
-    """The open plan of a graph, which compared combinations of extents have an equal plan, and what
-    compares more of them.
-
-    some: of the combinations, not all, are compared. A dimension with only one extent is not a
-    size of the plan. Raises UnsupportedError naming a part that differs between two sizes by more
-    than numbers.
-    """
-    start = pattern(allowed)
-    opened = {name: e for name, e in allowed.items() if len(e) > 1}
-    terms: Terms = {
-        name: terms_of(making.typing_at, start, name, (min(e), max(e)), middle(e, 1))
-        for name, e in opened.items()
-    }
-    in_parts = are_batches(making.graph, opened)
-    replayed = ReplayedQuestions(making.real, in_parts=in_parts)
-    plans: dict[Key, Plan] = {}
-    try:
-        points = first_points(allowed, terms)
-        found = _opened(making, allowed, replayed, points, terms, plans)
-    except UnsupportedError:
-        terms = {name: every_floor(known, PERIOD) for name, known in terms.items()}
-        if all(len(known) == 1 for known in terms.values()):
-            raise
-        points = dense_points(allowed, terms)
-        replayed = ReplayedQuestions(making.real, in_parts=in_parts)
-        plans.clear()
-        found = _opened(making, allowed, replayed, points, terms, plans)
-
-    def agrees(extents: Extents) -> bytes:
-        try:
-            fixed = plans.get(_key(extents))
-            if fixed is None:
-                fixed = making.plan_at(extents, replayed.questions())
-            return bytes([equal(found, extents, fixed)])
-        except (UnsupportedError, VerifyError):
-            return bytes([False])
-
-    compared: dict[Key, bool] = {}
-    if some:
-        compared |= _odd(making, allowed, points, terms)
-
-    def compare(wanted: Iterable[Extents]) -> None:
-        new = [e for e in wanted if _key(e) not in compared]
-        jobs = [partial(agrees, extents) for extents in new]
-        answers = share(jobs, workers(len(jobs), thread_count()))
-        for extents, same in zip(new, answers, strict=True):
-            # A job that raised an error raises it again here.
-            told = agrees(extents) if same is None else same
-            compared[_key(extents)] = bool(told[0])
-
-    for wanted in compared_in_turn(allowed, points, terms, compared, some):
-        compare(wanted)
-    return found, compared, compare
-
-
-def _odd(
-    making: RangedBuilder, allowed: Allowed, points: Sequence[Extents], terms: Terms
-) -> dict[Key, bool]:
-    """Sizes at which the graph is another function of the sizes than at the points, as wrong."""
-    told = [*points, {name: max(e) for name, e in allowed.items()}]
-    typings = [making.typing_at(point) for point in told]
-    sizes = allowed, told, typings, making.fallback, terms, making.extents
-    between = Between(making.graph, *sizes)
-    return {_key({**points[0], **odd}): False for odd in between.odd()}
-
-
-def are_batches(graph: Graph, names: Collection[str]) -> bool:
-    """Whether dimensions are first axes alone; others may be axes of images."""
-    inner = {d for v in graph.inputs for d in (v.shape or ())[1:]}
-    return inner.isdisjoint(names)
-
-
-def _opened(
-    making: RangedBuilder,
-    allowed: Allowed,
-    replayed: ReplayedQuestions,
-    points: Sequence[Extents],
-    terms: Terms,
-    made: dict[Key, Plan],
-) -> Plan:
-    """The open plan through the plans at points and, if it has the same form, at the largest.
-
-    made: gets the plans that are made by the answers about the pattern.
-    """
-    plans = []
-    for point in points:
-        plans.append(making.plan_at(point, replayed.questions()))
-        if not replayed.recording:
-            made[_key(point)] = plans[-1]
-        replayed.recording = False
-    largest = {name: max(e) for name, e in allowed.items()}
-    bounds = {name: (min(allowed[name]), max(allowed[name])) for name in terms}
-    own = [{name: point[name] for name in terms} for point in (*points, largest)]
-
-    def merged(found: Sequence[Plan], at: Sequence[Extents]) -> Plan:
-        return generalize(found, at, making.graph, bounds, terms, making.extents)
-
-    try:
-        last = making.plan_at(largest, replayed.questions())
-        made[_key(largest)] = last
-        return merged([*plans, last], own)
-    except UnsupportedError:  # the largest may need its own code
-        return merged(plans, own[:-1])
 
 
 def _what_differs(
