@@ -127,7 +127,7 @@ class Less:
 def test_a_kernel_that_takes_more_than_an_opencl_device_has(less, said):
     made = OpenCLDevice(pocl().device)
     made.device = Less(made.device, **less)
-    kernel = SimpleNamespace(name="k", threads=(8, 1, 1), shared=4)
+    kernel = SimpleNamespace(name="k", threads=(8, 1, 1), shared=4, constants=())
     with pytest.raises(ArtifactError, match=said) as caught:
         made._check(kernel)
     assert caught.value.code == "TW-DEVICE"

@@ -111,12 +111,11 @@ def test_a_convolution_has_its_forms_the_default_first() -> None:
     assert sorted(names(task)) == ["F(2)", "direct", "windows"]
     (fast,) = found(math="fast")
     assert sorted(names(fast)) == ["F(2)", "F(4)", "direct", "windows"]
-    (default,) = (
-        t.name for t in tasks(model(), records=False, cache=False, **PROCESSOR)
-    )
-    is_tiled = "F(2,3)" in default
+    made = tasks(model(), records=False, cache=False, **PROCESSOR)
+    default = [t.name for t in made]
+    is_tiled = any("F(2,3)" in name for name in default)
     assert names(task)[0] == ("F(2)" if is_tiled else "direct")
-    assert default in task.kernels
+    assert {*default} <= {*task.kernels}
 
 
 def test_equal_convolutions_are_one_task() -> None:

@@ -91,8 +91,9 @@ def test_inceptions_block(reduced: tuple[int, int]) -> None:
     """The convolutions before the larger windows are one; all write where the result is joined."""
     model = inception(64, reduced)
     assert len(model.graph.node) == 14
-    kernels = [g for g in plan_of(model).groups if not g.name.endswith(".halo")]
-    assert len(kernels) == 6
+    names = [g.name for g in plan_of(model).groups if not g.name.endswith(".halo")]
+    kernels = {name.split(" F(")[0] for name in names}
+    assert len(kernels) == 6  # Winograd's method is several for one
     apart = [
         g for g in plan_of(model, fusion=False).groups if not g.name.endswith(".halo")
     ]

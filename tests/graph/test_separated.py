@@ -75,9 +75,15 @@ def test_what_does_not_pay_is_not_taken():
 
 def test_a_limit_ends_it():
     assert merged(recurrence().graph, products, lambda: True) == []
-    limits = SearchLimits(until=lambda: True)
+    asked: list[Graph] = []
+
+    def cost(graph: Graph) -> float:
+        asked.append(graph)
+        return products(graph)
+
+    limits = SearchLimits(until=lambda: bool(asked))
     how = OptimizeSettings(part=PART)
-    found = optimize(recurrence().graph, SUBSTITUTIONS, products, how, limits=limits)
+    found = optimize(recurrence().graph, SUBSTITUTIONS, cost, how, limits=limits)
     assert found.interrupted and not found.derivation.steps
 
 
