@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -267,6 +268,40 @@ def test_the_driver_fills_the_array_before_each_run() -> None:
     calls = device.driver.api.calls
     assert calls.count("GraphLaunch") == 4
     assert calls.index("MemcpyDtoDAsync") < calls.index("LaunchKernel")
+
+
+def test_calls_of_several_threads_do_not_share_what_is_in_the_array() -> None:
+    """Another call begins just when a first one has filled it."""
+    program = filters()
+    made = code_of(program, ptx(program, machine("sm_80")), machine("sm_80"))
+    device = CudaDevice(api := RunningFake())
+    loaded, wrong = device.load(made.to_bytes()), []
+
+    def call(factor: int) -> None:
+        queue = device.queue()
+        regions = [MemoryRange(device.allocate(n), 0, n) for n in (544, 48, 512)]
+        for region, array in zip(regions, (X, W * factor), strict=False):
+            queue.write(region, array.reshape(-1).view(np.uint8)).wait()
+        queue.launch(loaded, regions)
+        found = np.zeros(512, np.uint8)
+        queue.read(found, regions[2]).wait()
+        if not np.array_equal(found.view(np.float32).reshape(4, 32), Y * factor):
+            wrong.append(factor)
+
+    other = threading.Thread(target=call, args=(2,))
+    filled = api._MemcpyDtoDAsync
+
+    def interrupted(*arguments: Any) -> tuple[()]:
+        api._MemcpyDtoDAsync = filled
+        filled(*arguments)
+        other.start()
+        other.join(0.5)
+        return ()
+
+    api._MemcpyDtoDAsync = interrupted
+    call(3)
+    other.join()
+    assert not wrong
 
 
 @pytest.mark.skipif(report.ptxas() is None, reason="there is no ptxas")
