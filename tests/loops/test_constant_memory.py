@@ -270,7 +270,9 @@ def test_the_driver_fills_the_array_before_each_run() -> None:
     assert calls.index("MemcpyDtoDAsync") < calls.index("LaunchKernel")
 
 
-def test_calls_of_several_threads_do_not_share_what_is_in_the_array() -> None:
+def test_calls_of_several_threads_do_not_share_what_is_in_the_array(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Another call begins just when a first one has filled it."""
     program = filters()
     made = code_of(program, ptx(program, machine("sm_80")), machine("sm_80"))
@@ -292,13 +294,13 @@ def test_calls_of_several_threads_do_not_share_what_is_in_the_array() -> None:
     filled = api._MemcpyDtoDAsync
 
     def interrupted(*arguments: Any) -> tuple[()]:
-        api._MemcpyDtoDAsync = filled
+        monkeypatch.undo()
         filled(*arguments)
         other.start()
         other.join(0.5)
         return ()
 
-    api._MemcpyDtoDAsync = interrupted
+    monkeypatch.setattr(api, "_MemcpyDtoDAsync", interrupted)
     call(3)
     other.join()
     assert not wrong
