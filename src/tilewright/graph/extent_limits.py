@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
 from tilewright.base.errors import ExecutionError, ModelError
@@ -52,12 +53,17 @@ def _said(extents: Extents, fits: Callable[[Extents], bool]) -> str:
     # Else something is at fault that trials do not have, such as a value of an input.
     if good({}) is False:
         for name, extent in extents.items():
-            found = _nearest(extent, lambda n, name=name: good({name: n}))
+            found = _nearest(extent, partial(_alone, good, name))
             if found is not None:
                 inside, outside = found
                 return f"{name} is {extent}: {inside} would fit, {outside} would not"
     listed = [f"{name} is {extent}" for name, extent in extents.items()]
     return f"The extents: {', '.join(listed)}"
+
+
+def _alone(good: Callable[[Extents], bool | None], name: str, n: int) -> bool | None:
+    """Whether an extent is good if no other one changes."""
+    return good({name: n})
 
 
 def _nearest(extent: int, good: Callable[[int], bool | None]) -> tuple[int, int] | None:
