@@ -33,7 +33,8 @@ DECODER = (
       a = MatMul(t, q) b = MatMul(t, k) c = Transpose<perm = [1, 0]>(b)
       s = MatMul(a, c) u = Trilu<upper = 0>(s) v = Softmax<axis = -1>(u)
       o = MatMul(v, t) r = Add(o, x) f = ReduceMax<keepdims = 0>(m)
-      one = Constant<value_ints = [1]>() g = ReduceMean<keepdims = 1>(r, one) i = Sub(r, g) y = Mul(i, f) }"""
+      one = Constant<value_ints = [1]>() g = ReduceMean<keepdims = 1>(r, one)
+      i = Sub(r, g) y = Mul(i, f) }"""
 )
 WINDOWS = (
     HEAD
