@@ -80,6 +80,14 @@ def test_a_check_leaves_nothing(tmp_path):
         check_writable(there / "inside")
 
 
+@pytest.mark.parametrize("folder", [".", "/", ".."])
+def test_a_folder_is_no_file(folder):
+    """Not even one that has no name of its own."""
+    with pytest.raises(IsADirectoryError) as found:
+        check_writable(Path(folder))
+    assert found.value.filename == folder
+
+
 def test_a_pipe_without_a_reader_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     check_writable(tmp_path / "pipe")

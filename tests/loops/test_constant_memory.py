@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,12 @@ from tilewright.base.errors import (
     ScheduleError,
     VerifyError,
 )
+from tilewright.compute.build import reduce_
 from tilewright.driver.compile import schedules
 from tilewright.driver.compile import text as emitted
 from tilewright.expr.nodes import Buffer, var
 from tilewright.loops.launch import LaunchProgram
+from tilewright.loops.lower import lower
 from tilewright.loops.passes.constant_memory import constants_of, read_together
 from tilewright.loops.passes.on_buffers import on_buffers
 from tilewright.loops.passes.to_launches import to_launches
@@ -42,7 +45,8 @@ from tilewright.targets.cuda.target import Cuda, code_of
 from tilewright.targets.opencl.emit import emit
 from tilewright.targets.opencl.target import OpenCL
 from tilewright.targets.simt.code import PTX, DeviceProgram
-from tilewright.targets.simt.machine import described
+from tilewright.targets.simt.machine import GENERIC, described
+from tilewright.targets.simt.schedules import sketches
 from tilewright.targets.spirv import emit as spirv
 from tilewright.targets.spirv.machine import SpirvMachine
 from tilewright.testing.ptx.machine import run
@@ -269,6 +273,42 @@ def test_the_driver_fills_the_array_before_each_run() -> None:
     assert calls.index("MemcpyDtoDAsync") < calls.index("LaunchKernel")
 
 
+def test_calls_of_several_threads_do_not_share_what_is_in_the_array(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another call begins just when a first one has filled it."""
+    program = filters()
+    made = code_of(program, ptx(program, machine("sm_80")), machine("sm_80"))
+    device = CudaDevice(api := RunningFake())
+    loaded, wrong = device.load(made.to_bytes()), []
+
+    def call(factor: int) -> None:
+        queue = device.queue()
+        regions = [MemoryRange(device.allocate(n), 0, n) for n in (544, 48, 512)]
+        for region, array in zip(regions, (X, W * factor), strict=False):
+            queue.write(region, array.reshape(-1).view(np.uint8)).wait()
+        queue.launch(loaded, regions)
+        found = np.zeros(512, np.uint8)
+        queue.read(found, regions[2]).wait()
+        if not np.array_equal(found.view(np.float32).reshape(4, 32), Y * factor):
+            wrong.append(factor)
+
+    other = threading.Thread(target=call, args=(2,))
+    filled = api._MemcpyDtoDAsync
+
+    def interrupted(*arguments: Any) -> tuple[()]:
+        monkeypatch.undo()
+        filled(*arguments)
+        other.start()
+        other.join(0.5)
+        return ()
+
+    monkeypatch.setattr(api, "_MemcpyDtoDAsync", interrupted)
+    call(3)
+    other.join()
+    assert not wrong
+
+
 @pytest.mark.skipif(report.ptxas() is None, reason="there is no ptxas")
 def test_the_array_is_assembled() -> None:
     _, used = report.assemble(ptx(filters(), SM80), SM80)
@@ -323,6 +363,16 @@ def test_a_filter_may_be_there_by_choice(
     plain = tw.compile(model, **options)
     given = x, w.reshape(1, 1, 3, 3)
     np.testing.assert_array_equal(exe(*given), plain(*given))
+
+
+@pytest.mark.parametrize(("taps", "able"), [(3, True), (1, False), (0, False)])
+def test_one_element_or_none_is_no_choice(taps: int, able: bool) -> None:
+    x, w, y = (Buffer(n, (e,), float32) for n, e in (("x", 8), ("w", taps), ("y", 8)))
+    made = reduce_("sum", y, (taps,), "add", lambda i, k: x[i] * w[k])
+    plain = lower("sum", [made], params=[x, w, y], outputs=[y])
+    [found] = (s for s in sketches(plain, [made], GENERIC) if s.name == "by element")
+    names = {p.name for p in found.at({}).parameters}
+    assert ("w.constant" in names) is able
 
 
 def test_what_threads_read_apart_is_no_choice() -> None:

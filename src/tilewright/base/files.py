@@ -70,13 +70,17 @@ def check_writable(path: Path) -> None:
     """
     if path.is_fifo() or path.is_socket():
         return
-    temporary = _temporary(path)
-    try:
-        if path.exists() and not path.is_file():
+    if path.exists() and not path.is_file():
+        try:
             with open(path, "wb", buffering=0) as device:
                 device.write(b"")  # /dev/full refuses even that
-        else:
-            temporary.touch(exist_ok=False)
+        except OSError as error:
+            error.filename = str(path)
+            raise
+        return
+    temporary = _temporary(path)
+    try:
+        temporary.touch(exist_ok=False)
     except OSError as error:
         error.filename = str(path)
         raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
 from tilewright.base.errors import ExecutionError, ModelError
@@ -20,9 +21,10 @@ _SECONDS: Final = 2.0  # for all trials together; a large model takes a second f
 def blamed_on(extents: Extents, fits: Callable[[Extents], bool]) -> Iterator[None]:
     """A block that types a graph at these extents: an error of it names the one that is at fault.
 
-    fits: whether the graph can be typed at other extents. The hint of a ModelError or
-    ExecutionError without one states the dimension and two neighboring extents, of which only one
-    fits. If no dimension alone is at fault, the hint lists the extents.
+    fits: whether the graph can be typed at given extents. The hint of a ModelError or
+    ExecutionError without one states the dimension and two extents, of which only one fits:
+    neighboring ones, if trials do not take too long. If no dimension alone is at fault, the hint
+    lists the extents.
     """
     try:
         yield
@@ -44,37 +46,46 @@ def extents_of(graph: Graph, sized: Sequence[Value]) -> Extents:
 
 def _said(extents: Extents, fits: Callable[[Extents], bool]) -> str:
     end = time.monotonic() + _SECONDS
-    for name, extent in extents.items():
 
-        def good(n: int, name: str = name) -> bool:
-            in_time = time.monotonic() < end
-            return in_time and fits({**extents, name: n})
+    def good(changed: Extents) -> bool | None:
+        return fits({**extents, **changed}) if time.monotonic() < end else None
 
-        last = _nearest(extent, good)
-        if last is None:
-            continue
-        if last < extent:
-            first = last + 1
-        else:
-            first = last - 1
-        return f"{name} is {extent}: {last} would fit, {first} would not"
+    # Else something is at fault that trials do not have, such as a value of an input.
+    if good({}) is False:
+        for name, extent in extents.items():
+            found = _nearest(extent, partial(_alone, good, name))
+            if found is not None:
+                inside, outside = found
+                return f"{name} is {extent}: {inside} would fit, {outside} would not"
     listed = [f"{name} is {extent}" for name, extent in extents.items()]
     return f"The extents: {', '.join(listed)}"
 
 
-def _nearest(extent: int, good: Callable[[int], bool]) -> int | None:
-    """An extent that is good, and the next one towards `extent` is not; None if none is found."""
+def _alone(good: Callable[[Extents], bool | None], name: str, n: int) -> bool | None:
+    """Whether an extent is good if no other one changes."""
+    return good({name: n})
+
+
+def _nearest(extent: int, good: Callable[[int], bool | None]) -> tuple[int, int] | None:
+    """An extent that is good, and the next one towards `extent`, which is not; None if none is
+    found.
+
+    good: None once there is no time for trials: then the other one may be farther.
+    """
     inside = next(filter(good, _others(extent)), None)
     if inside is None:
         return None
     outside = extent
     while abs(outside - inside) > 1:
         middle = (inside + outside) // 2
-        if good(middle):
+        found = good(middle)
+        if found is None:
+            break
+        if found:
             inside = middle
         else:
             outside = middle
-    return inside
+    return inside, outside
 
 
 def _others(extent: int) -> Iterator[int]:

@@ -135,6 +135,21 @@ def test_a_condition_that_always_holds_may_be_missing(n: int, holds: bool) -> No
     assert match(n).group(both(mine, True), both(other, True))
 
 
+def test_what_is_empty_at_some_sizes_is_in_both() -> None:
+    """Of two sides of a border, it decides which one another plan has."""
+
+    def bordered(t: Tensors, n: Extent, *sides: Extent) -> FusionGroup:
+        made = [map_("a", t["z"], lambda i: t["x"][i, 0], extents=(n,))]
+        for side in sides:
+            made.append(map_("b", t["z"], lambda i: t["w"][i, 0], extents=(side,)))
+        return FusionGroup("g", tuple(made))
+
+    mine, other = tensors(N, HALF), tensors(1, 0)
+    assert match(1).group(bordered(mine, N, HALF), bordered(other, 1, 0))
+    assert not match(1).group(bordered(mine, N, HALF), bordered(other, 1))
+    assert not match(2).group(bordered(mine, N, HALF), bordered(tensors(2, 1), 2, 0))
+
+
 def test_tensors_of_one_shape_are_not_exchanged() -> None:
     t, given = tensors(N, HALF), tensors(12, 6)
     found = match(12)

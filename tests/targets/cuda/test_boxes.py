@@ -454,6 +454,20 @@ def test_the_driver_encodes_a_map_for_each_box():
     assert np.array_equal(made, expected(case, given))
 
 
+def test_a_map_is_of_its_tensor_where_one_before_is_in_constant_memory() -> None:
+    case, tile, _ = CASES["columns in blocks"]
+    point = scheduled(case, CORES, group_tile=tile, stages=2, boxes=True)
+    p = launches(point, SM90A)
+    factors = Buffer("f", (8,), float32, "constant")
+    (launch,) = p.launches
+    first = replace(launch, params=(factors, *launch.params))
+    q = replace(p, params=(factors, *p.params), launches=(first,))
+    (before,), (call,) = (code_of(x, "", SM90A).launches for x in (p, q))
+    assert call.maps == before.maps
+    taken = [q.params[call.arguments[m.argument]] for m in call.maps]
+    assert taken == [p.params[before.arguments[m.argument]] for m in before.maps]
+
+
 def test_they_are_the_default_where_the_model_expects_no_loss():
     """Fewer instructions are issued, but the shared cache takes longer than these."""
     large = product(4096, 4096, 4096, bfloat16, float32)

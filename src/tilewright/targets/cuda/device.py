@@ -9,6 +9,7 @@ recorded as a graph, and then runs as one command.
 from __future__ import annotations
 
 import ctypes
+import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -123,6 +124,9 @@ class CudaDevice:
         self.enter()
         self.stream: Final = self.driver("StreamCreate", 1)  # not ordered with stream 0
         self.stream_handle: Final = int(self.stream)
+        # Held while commands are submitted that belong together, of all queues: a graph records
+        # what comes to the stream, and an array in constant memory is filled for one run.
+        self.submitting: Final = threading.RLock()
         self.status: Final = self.allocate(8)
         self.driver("MemsetD8Async", self.status.address, 0, 8, self.stream)
 
@@ -288,26 +292,38 @@ class CudaQueue:
     def write(self, target: MemoryRange, source: Bytes) -> CudaEvent:
         """Copy to the GPU."""
         address = target.memory.address + target.offset
-        begin = self._begin()
-        self._driver(
-            "MemcpyHtoDAsync", address, source.ctypes.data, target.nbytes, self._stream
-        )
-        return CudaEvent(self, begin, self._mark())
+        with self.device.submitting:
+            begin = self._begin()
+            self._driver(
+                "MemcpyHtoDAsync",
+                address,
+                source.ctypes.data,
+                target.nbytes,
+                self._stream,
+            )
+            return CudaEvent(self, begin, self._mark())
 
     def read(self, target: Bytes, source: MemoryRange) -> CudaEvent:
         """Copy to the host, and what went wrong until then."""
         address = source.memory.address + source.offset
-        begin = self._begin()
-        self._driver(
-            "MemcpyDtoHAsync", target.ctypes.data, address, source.nbytes, self._stream
-        )
-        end = self._mark() if self.timed else None
-        return CudaEvent(self, begin, end, self._status())
+        with self.device.submitting:
+            begin = self._begin()
+            self._driver(
+                "MemcpyDtoHAsync",
+                target.ctypes.data,
+                address,
+                source.nbytes,
+                self._stream,
+            )
+            end = self._mark() if self.timed else None
+            return CudaEvent(self, begin, end, self._status())
 
     def finish(self) -> None:
         """Wait for all commands. Raises ExecutionError as `CudaEvent.wait`."""
-        self.flush()
-        CudaEvent(self, None, None, self._status()).wait()
+        with self.device.submitting:
+            self.flush()
+            status = self._status()
+        CudaEvent(self, None, None, status).wait()
 
     def _status(self) -> Bytes:
         """What went wrong, once the stream has arrived here."""
@@ -330,13 +346,17 @@ class CudaQueue:
         if not self.timed:
             self._pending.append(found)
             return CudaEvent(self, None, None)
-        begin = self._begin()
-        self._run((found,))
-        return CudaEvent(self, begin, self._mark())
+        with self.device.submitting:
+            begin = self._begin()
+            self._run((found,))
+            return CudaEvent(self, begin, self._mark())
 
     def clear(self) -> None:
         """Forget what went wrong."""
-        self._driver("MemsetD8Async", self.device.status.address, 0, 8, self._stream)
+        with self.device.submitting:
+            self._driver(
+                "MemsetD8Async", self.device.status.address, 0, 8, self._stream
+            )
 
     # -- collected launches
 
@@ -346,6 +366,10 @@ class CudaQueue:
         found, self._pending = tuple(self._pending), []
         if not found:
             return
+        with self.device.submitting:
+            self._submit(found)
+
+    def _submit(self, found: tuple[PendingRun, ...]) -> None:
         key = tuple((p.program, p.addresses) for p in found)
         known = key in self._graphs
         graph = self._graphs.pop(key, None)

@@ -160,6 +160,8 @@ def code_of(program: LaunchProgram, text: str, of: CudaMachine) -> DeviceProgram
         shared = SharedMemoryLayout.of(launch, launch.name, STATIC)
         grid = tuple(e for e in launch.grid if isinstance(e, int))
         x, y, z = grid
+        # A kernel takes no address of an array in constant memory.
+        given = [b for b in launch.params if b.scope != CONSTANT]
         calls.append(
             KernelLaunch(
                 name=launch.name,
@@ -167,15 +169,13 @@ def code_of(program: LaunchProgram, text: str, of: CudaMachine) -> DeviceProgram
                 threads=launch.threads,
                 shared=shared.nbytes,
                 dynamic=shared.nbytes if shared.is_dynamic else 0,
-                arguments=tuple(
-                    buffers.index(b) for b in launch.params if b.scope != CONSTANT
-                ),
+                arguments=tuple(map(buffers.index, given)),
                 constants=tuple(
                     buffers.index(b) for b in launch.params if b.scope == CONSTANT
                 ),
                 maps=tuple(
                     TensorMap(
-                        launch.params.index(x.tensor),
+                        given.index(x.tensor),
                         str(x.tensor.dtype),
                         x.tensor.shape,
                         x.sides,

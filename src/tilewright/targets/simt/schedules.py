@@ -171,7 +171,7 @@ def _in_constant_memory(s: Schedule, machine: SimtMachine, choose: Choices) -> S
     """
     room = machine.constant
     for b in read_together(s.kernel):
-        if not b.static or b.size == 1:
+        if not b.static or b.size < 2:  # what is empty has no address there
             continue
         nbytes = b.size * b.dtype.itemsize
         if nbytes <= room and choose(f"{b.name}.constant", (True, False), False):
