@@ -1,5 +1,7 @@
 """The error for an extent that a model does not fit names its dimension and the limit."""
 
+from itertools import chain, repeat
+
 import numpy as np
 import onnx.parser
 import pytest
@@ -108,3 +110,12 @@ def test_the_trials_end_in_time(monkeypatch):
     with pytest.raises(ModelError) as found, blamed_on({"n": 8}, lambda _: 1 / 0):
         raise ModelError("it does not fit")
     assert found.value.hint == "The extents: n is 8"
+
+
+def test_extents_that_were_not_tried_in_time_are_not_said_to_fail(monkeypatch):
+    """The first trial, of 50, is good, and the time ends with it: 99 would fit, too."""
+    seconds = chain([0.0, 0.0], repeat(3.0))
+    monkeypatch.setattr(extent_limits.time, "monotonic", lambda: next(seconds))
+    with pytest.raises(ModelError) as found, blamed_on({"n": 100}, lambda _: True):
+        raise ModelError("it does not fit")
+    assert found.value.hint == "The extents: n is 100"

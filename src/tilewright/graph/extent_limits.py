@@ -16,13 +16,18 @@ _GREATEST: Final = 1 << 14  # tried for a dimension that is too small
 _SECONDS: Final = 2.0  # for all trials together; a large model takes a second for one
 
 
+class _OutOfTime(Exception):
+    """No more extents are tried: what is not known yet is not said."""
+
+
 @contextmanager
 def blamed_on(extents: Extents, fits: Callable[[Extents], bool]) -> Iterator[None]:
     """A block that types a graph at these extents: an error of it names the one that is at fault.
 
     fits: whether the graph can be typed at other extents. The hint of a ModelError or
     ExecutionError without one states the dimension and two neighboring extents, of which only one
-    fits. If no dimension alone is at fault, the hint lists the extents.
+    fits. If no dimension alone is at fault, or the time of the trials ends before these two are
+    known, the hint lists the extents.
     """
     try:
         yield
@@ -47,10 +52,14 @@ def _said(extents: Extents, fits: Callable[[Extents], bool]) -> str:
     for name, extent in extents.items():
 
         def good(n: int, name: str = name) -> bool:
-            in_time = time.monotonic() < end
-            return in_time and fits({**extents, name: n})
+            if time.monotonic() >= end:
+                raise _OutOfTime
+            return fits({**extents, name: n})
 
-        last = _nearest(extent, good)
+        try:
+            last = _nearest(extent, good)
+        except _OutOfTime:
+            break
         if last is None:
             continue
         if last < extent:
