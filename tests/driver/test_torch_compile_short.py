@@ -20,6 +20,15 @@ ROUNDED_ONCE = {
     "a sum with a number": lambda x: x + 0.1,
     "a number less a tensor": lambda x: 0.1 - x,
     "a scaled term": lambda x: torch.add(x, x.flip(0), alpha=0.3),
+    "a term times a whole number": lambda x: torch.add(x, x.flip(0), alpha=3),
+    "a term times a whole number less another": lambda x: torch.rsub(
+        x, x.flip(0), alpha=3
+    ),
+    "two decimals": lambda x: x.round(decimals=2),
+    "a norm of third powers": lambda x: torch.linalg.vector_norm(
+        x.view(16, 16), ord=3, dim=1
+    ),
+    "groups": lambda x: F.group_norm(x.view(2, 4, 32), 2, x[:4], x[4:8]),
     "a product with a wider scalar": lambda x: x * torch.tensor(1.1),
     "a larger one of two": lambda x: torch.maximum(x, torch.tensor(0.1)),
     "a running sum": lambda x: x.cumsum(0),
@@ -85,7 +94,7 @@ def test_only_numbers_that_do_not_fit_are_kept_whole():
     assert casts(lambda x: x * 1.5, x) == 0  # exact in bfloat16
     assert casts(lambda x: x + x, x) == 0
     assert casts(lambda x: x * 1.1, x.float()) == 0
-    assert casts(lambda x: torch.add(x, x, alpha=2), x) == 0
+    assert casts(lambda x: torch.add(x, x, alpha=-1), x) == 0
 
 
 def test_a_turned_number_is_itself():

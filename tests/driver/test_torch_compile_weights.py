@@ -64,6 +64,32 @@ def test_uncounted_writes_are_seen(name, built):
     assert len(built) == 2  # once before the write and once after it
 
 
+@pytest.mark.parametrize("order", ["columns first", "channels last"])
+def test_uncounted_writes_to_weights_of_another_order_in_memory_are_seen(order, built):
+    weight = torch.randn(8, 6).t()
+    if order == "channels last":
+        weight = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    module = Scaled(weight)
+    run, x = torch.compile(module, backend=backend), torch.randn(2)
+    with torch.no_grad():
+        torch.testing.assert_close(run(x), module(x))
+        module.weight.data.mul_(2)
+        torch.testing.assert_close(run(x), module(x))
+    assert len(built) == 2
+
+
+def test_gaps_of_a_weight_are_not_read(built):
+    """They are other tensors, which change without a new compilation."""
+    whole = torch.randn(8, 6)
+    module = Scaled(whole[:, :4])
+    run, x = torch.compile(module, backend=backend), torch.randn(2)
+    with torch.no_grad():
+        run(x)
+        whole.data[:, 4:].mul_(2)
+        torch.testing.assert_close(run(x), module(x))
+    assert len(built) == 1
+
+
 class Scaled(torch.nn.Module):
     def __init__(self, weight):
         super().__init__()

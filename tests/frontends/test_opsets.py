@@ -32,6 +32,7 @@ OLD = {
     "Pad by reflection": (
         9, 'y = Pad<pads = [0, 0, 1, 2, 0, 0, 0, 1], mode = "reflect">(x)', {},
     ),
+    "Pad of opset 1": (1, "y = Pad<paddings = [0, 0, 1, 2, 0, 0, 0, 1], value = 0.5>(x)", {}),
     "Slice": (9, "y = Slice<starts = [1, 0], ends = [3, -1], axes = [3, 2]>(x)", {}),
     "Slice of the first axes": (9, "y = Slice<starts = [0, 1], ends = [1, 3]>(x)", {}),
     "TopK": (9, "y, i = TopK<k = 2, axis = 3>(x)", {}),
@@ -112,3 +113,12 @@ def test_a_softmax_of_several_axes_is_refused():
     graph = load(model(9, "y = Softmax(x)", {}), standard=True)
     with pytest.raises(UnsupportedError, match="means something else"):
         to_onnx(beside(graph, 13))
+
+
+@pytest.mark.parametrize("opset", [10, 11, 20])
+def test_an_upsample_with_two_scales_is_refused(opset):
+    """Of opset 1: its scales are no list, as Resize needs it."""
+    body = "y = Upsample<height_scale = 2.0, width_scale = 3.0>(x)"
+    graph = load(model(1, body, {}), standard=True)
+    with pytest.raises(UnsupportedError, match="Upsample of opset 1 .* something else"):
+        to_onnx(beside(graph, opset))

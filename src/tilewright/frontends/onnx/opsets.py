@@ -131,8 +131,8 @@ def _converted(
 ) -> Operation:
     target = opsets[op.domain]
     if op.qualified in REPLACED:
-        since, replaced = REPLACED[op.qualified]
-        op = replaced(op, names) if target >= since else op
+        written, since, replaced = REPLACED[op.qualified]
+        op = replaced(op, names) if op.version >= written and target >= since else op
     old = schema_of(op.op_type, op.domain, op.version)
     new = schema_of(op.op_type, op.domain, target)
     if old is None or new is None or old.since_version == new.since_version:
@@ -252,14 +252,17 @@ def _limits(op: Operation, target: int, names: ConstantNames) -> Operation | Non
 
 
 def _borders(op: Operation, target: int, names: ConstantNames) -> Operation | None:
-    """Pad's borders and their value are inputs since opset 11."""
-    if target < 11 or op.version >= 11:
+    """Pad's borders and their value are inputs since opset 11; `paddings` are `pads` since 2."""
+    if op.version >= min(target, 11):
         return None
+    rest = dict(op.attributes)
+    borders = rest.pop("pads" if op.version >= 2 else "paddings")
+    if target < 11:
+        return replace(op, attributes={**rest, "pads": borders})
     x = op.reads[0]
     assert x.dtype is not None
-    rest = dict(op.attributes)
     first = op.writes[0].name
-    pads = names.ints(f"{first}_pads", rest.pop("pads"))
+    pads = names.ints(f"{first}_pads", borders)
     value = names.of(f"{first}_value", rest.pop("value", 0.0), x.dtype)
     return replace(op, inputs=(x, pads, value), attributes=rest)
 
@@ -363,12 +366,13 @@ CONVERT: Final[Mapping[str, tuple[Converter, ...]]] = {
     "RoiAlign": (_explicit("coordinate_transformation_mode", "output_half_pixel", 16),),
 }
 
-# Operator -> the opset in which another took its place, and the operation in terms of that.
+# Operator -> the oldest opset of it that is understood here, the opset in which another took its
+# place, and the operation in terms of that.
 REPLACED: Final[
-    Mapping[str, tuple[int, Callable[[Operation, ConstantNames], Operation]]]
+    Mapping[str, tuple[int, int, Callable[[Operation, ConstantNames], Operation]]]
 ] = {
-    "Scatter": (11, _scattered),
-    "Upsample": (10, _upsampled),
+    "Scatter": (9, 11, _scattered),
+    "Upsample": (7, 10, _upsampled),  # before, its scales were two attributes
 }
 
 

@@ -267,10 +267,13 @@ def _state(held: Any) -> State:
 def _sampled(held: Any) -> Sequence[Array[c_char]]:
     """The first and the last elements in memory, up to 64 bytes each, which are not kept alive.
 
-    Writes through `.data` and NumPy's views do not count as changes; most of them change these.
+    None of a tensor with gaps, which may hold what others write. Writes through `.data` and NumPy's
+    views do not count as changes; most of them change these.
     """
     size = held.nbytes
-    if not size or not held.is_contiguous() or held.device.type != "cpu":
+    spans = zip(held.shape, held.stride(), strict=True)
+    is_dense = held.numel() == 1 + sum((n - 1) * step for n, step in spans)
+    if not size or not is_dense or held.device.type != "cpu":
         return ()
     part = min(size, _SAMPLED)
     kind = c_char * part

@@ -1,19 +1,22 @@
 """Rules that compute float16 and bfloat16 in float32 and round once, as PyTorch does.
 
-PyTorch's processor kernels read such numbers as float32 and round what they store; numbers beside
-tensors are not rounded to 16 bits. A rule of several operations would round after each of them.
+PyTorch's processor kernels read such numbers as float32 and round what they store. A rule of
+several operations would round after each of them. Numbers beside tensors are not rounded to 16 bits
+here; of PyTorch's kernels, those of products and quotients keep them, those of sums do not.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import wraps
-from typing import Any
 
 import numpy as np
 
 from tilewright.base.dtypes import DType, bfloat16, float16, float32
-from tilewright.frontends.torch.aten.rules import AtenCall, Rule
+from tilewright.frontends.torch.aten.rules import AtenCall
 from tilewright.graph.nodes import Value
+
+_Rule = Callable[[AtenCall], Value]
 
 
 class _WideCall(AtenCall):
@@ -30,21 +33,19 @@ class _WideCall(AtenCall):
         return self.cast(found, _wide(found.dtype))
 
 
-def in_float32(rule: Rule) -> Rule:
+def in_float32(rule: _Rule) -> _Rule:
     """The rule with operands and intermediate results in float32 if its result has 16 bits."""
 
     @wraps(rule)
-    def apply(c: AtenCall) -> Any:
+    def apply(c: AtenCall) -> Value:
         if not _is_short(c.dtype):
             return rule(c)
-        found = rule(_wide_call(c))
-        assert isinstance(found, Value)
-        return c.cast(found, c.dtype)
+        return c.cast(rule(_wide_call(c)), c.dtype)
 
     return apply
 
 
-def with_whole_numbers(rule: Rule) -> Rule:
+def with_whole_numbers(rule: _Rule) -> _Rule:
     """The rule in float32 if the result has 16 bits and a number beside it does not fit these.
 
     PyTorch takes a tensor without axes for a number, too.
@@ -52,7 +53,7 @@ def with_whole_numbers(rule: Rule) -> Rule:
     wide = in_float32(rule)
 
     @wraps(rule)
-    def apply(c: AtenCall) -> Any:
+    def apply(c: AtenCall) -> Value:
         kept = _is_short(c.dtype) and any(_is_rounded(c, n) for n in c.arguments)
         return (wide if kept else rule)(c)
 

@@ -72,11 +72,14 @@ def _rounded(op_type: str) -> Callable[[AtenCall], Value]:
     def apply(c: AtenCall) -> Value:
         if not c.dtype.is_float:
             return c.tensor()
-        digits = c["decimals"] or 0
-        if not digits:
+        if not c["decimals"]:
             return c.op(op_type, c.tensor())
-        x = argument(c)
-        scale = x.of(10.0 ** abs(int(digits)))
+        return to_decimals(c)
+
+    @in_float32
+    def to_decimals(c: AtenCall) -> Value:
+        x, digits = argument(c), int(c["decimals"])
+        scale = x.of(10.0 ** abs(digits))
         if digits < 0:
             return ((x / scale).op(op_type) * scale).value
         return ((x * scale).op(op_type) / scale).value
@@ -132,9 +135,14 @@ def _power(c: AtenCall) -> Value:
 
 
 @rule("aten.add", "aten.sub", "aten.rsub")
-@with_whole_numbers
 def _sum(c: AtenCall) -> Value:
-    """`self + alpha * other`; for booleans a disjunction."""
+    """`self + alpha * other`, rounded once; for booleans a disjunction."""
+    scaled = c.has("alpha") and c["alpha"] not in (1, -1)
+    rounded_once = in_float32 if scaled else with_whole_numbers
+    return rounded_once(_summed)(c)
+
+
+def _summed(c: AtenCall) -> Value:
     name = c.name.split(".")[1]
     a, b = operands(c)
     if c.dtype is bool_:
@@ -163,6 +171,7 @@ def _quotient(c: AtenCall) -> Value:
 
 
 @rule("aten.floor_divide")
+@with_whole_numbers
 def _floor_divide(c: AtenCall) -> Value:
     a, b = operands(c)
     return floor_divided(a, b).value

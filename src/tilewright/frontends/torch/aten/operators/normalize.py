@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.frontends.torch.aten.rules import AtenCall, rule
+from tilewright.frontends.torch.aten.wide import in_float32
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.terms import TensorTerm
 
@@ -80,6 +81,7 @@ def _batch_norm(c: AtenCall) -> Value | tuple[Value | None, ...]:
 
 
 @rule("aten.group_norm")
+@in_float32
 def _group_norm(c: AtenCall) -> Value:
     """Normalize each group of channels as a row, then scale each channel."""
     groups = int(c["num_groups"])
@@ -91,8 +93,7 @@ def _group_norm(c: AtenCall) -> Value:
 def _native_group_norm(c: AtenCall) -> list[Value | None]:
     """Its other results are for training: the mean and reciprocal deviation of each group."""
     groups = int(c["group"])
-    channels = int(c["C"])
-    found = _by_rows(c, groups, channels)
+    found = _normalized_groups(c)
     if not (c.uses(1) or c.uses(2)):
         return [found, None, None]
     if c.extent(0, "input") == 0:
@@ -107,6 +108,11 @@ def _native_group_norm(c: AtenCall) -> list[Value | None]:
     deviation = (TensorTerm(c, var) + float(c["eps"])).op("Sqrt")
     flat = c.op("Squeeze", mean, axes)
     return [found, flat, deviation.op("Reciprocal").value]
+
+
+@in_float32
+def _normalized_groups(c: AtenCall) -> Value:
+    return _by_rows(c, int(c["group"]), int(c["C"]))
 
 
 @rule("aten.instance_norm")

@@ -157,6 +157,7 @@ def _freedom(c: AtenCall, x: Value, axes: list[int]) -> Value:
 
 
 @rule("aten.linalg_vector_norm", "aten.norm", "aten.frobenius_norm")
+@in_float32
 def _norm(c: AtenCall) -> Value:
     if c.has("ord"):
         order = c["ord"]
