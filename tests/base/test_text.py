@@ -48,6 +48,9 @@ def test_words():
     assert text.listing(["a", "b", "c"], 2) == "a, b and 1 more"
     assert text.did_you_mean("sofmax", ["softmax", "relu"]) == "Did you mean 'softmax'?"
     assert text.did_you_mean("zzz", ["relu"]) == "Known: relu"
+    # A common syllable is no likeness; the beginning of a long name is.
+    assert text.nearest("Frobnicate", ["Concat"]) is None
+    assert text.nearest("LayerNorm", ["LayerNormalization"]) == "LayerNormalization"
     assert text.did_you_mean("zzz", []) is None
 
 

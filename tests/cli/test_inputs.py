@@ -123,7 +123,7 @@ def test_wrong_kind_of_file_names_the_other_option(tmp_path, image):
 
 
 def test_what_cannot_be_drawn_must_be_given():
-    with pytest.raises(InputError, match="--input text="):
+    with pytest.raises(InputError, match=r"for an input of strings\. .*--input text="):
         gather([InputType("text", dtypes.string, (2,))])
     with pytest.raises(InputError, match="unknown type or rank"):
         gather([InputType("x", dtypes.float32, None)])

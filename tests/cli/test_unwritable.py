@@ -91,3 +91,25 @@ def test_a_folder_is_no_file(folder):
 def test_a_pipe_without_a_reader_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     check_writable(tmp_path / "pipe")
+
+
+ONNX_WRITERS = {
+    "optimize": ["-o"],
+    "quantize": ["-o"],
+    "quantize --weights int8": ["-o"],
+    "compile --emit onnx": ["-o"],
+    "verify": ["--minimize"],
+}
+
+
+@pytest.mark.parametrize("verb", ONNX_WRITERS)
+@pytest.mark.parametrize("suffix", [".tw", ".pt2", ".pb"])
+def test_an_onnx_model_has_no_name_of_another_format(command, perceptron, verb, suffix):
+    place = perceptron.with_name(f"made{suffix}")
+    name, *more = verb.split()
+    with events.record() as seen:
+        found = command(name, perceptron, *more, *ONNX_WRITERS[verb], place)
+    said = f"{place}: an ONNX model is written, and {suffix} files are something else"
+    assert found.code == 1 and not {e.kind for e in seen} & WORK
+    assert found.err.endswith(f"tilewright: {said}. Name it made.onnx\n"), found.err
+    assert not place.exists()

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from tests.cli.conftest import make
 from tilewright.cli import bench
@@ -289,6 +289,20 @@ def test_verify_agrees(command, perceptron):
     assert found.code == 0, found.err + found.out
     assert "ok" in found.out
     assert command("verify", perceptron, "--json").json["ok"] is True
+
+
+def test_verify_says_how_many_values_are_not_finite(command, perceptron):
+    """A model whose weights are NaN agrees with its reference: all of both is NaN."""
+    model = onnx.load(perceptron)
+    (head,) = (w for w in model.graph.initializer if w.name == "w2")
+    ruined = numpy_helper.to_array(head).copy()
+    ruined[0, 0] = np.nan
+    head.CopyFrom(numpy_helper.from_array(ruined, "w2"))
+    onnx.save(model, perceptron)
+    found = command("verify", perceptron)
+    assert found.code == 0 and "ok, 2 not finite" in found.out, found.out + found.err
+    (row,) = command("verify", perceptron, "--json").json["outputs"]
+    assert row["ok"] is True and row["not_finite"] == 2
 
 
 def test_verify_names_the_first_operator_that_diverges(

@@ -8,7 +8,7 @@ from contextlib import suppress
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from tilewright.base.errors import (
     MemoryLimitError,
@@ -158,6 +158,17 @@ def test_absurd_sizes_are_refused_before_allocation():
     refused(model([fill], [shape]), "fill", "limit", error=MemoryLimitError)
     refused(model([relu()], shape=(10**12,)), "limit", error=MemoryLimitError)
     refused(model([relu()]), "limit of 8 ", error=MemoryLimitError, memory_limit=8)
+
+
+def test_shapes_of_more_elements_than_numpy_counts_broadcast():
+    """They do: what is wrong is their size, and the error says so."""
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [1]) for n in "xy")
+    y.type.tensor_type.ClearField("shape")
+    extents = numpy_helper.from_array(np.array([1 << 40, 1 << 30]), "extents")
+    node = helper.make_node("Expand", ["x", "extents"], ["y"])
+    graph = helper.make_graph([node], "g", [x], [y], [extents])
+    with pytest.raises(MemoryLimitError, match=r"1099511627776, 1073741824\]\) needs"):
+        load(helper.make_model(graph))
 
 
 def test_broken_tensors():

@@ -94,7 +94,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str | None:
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name that an unknown one looks like, whatever the case; None if there is none."""
     folded = {one.casefold(): one for one in known}
-    near = difflib.get_close_matches(name.casefold(), folded, n=1)
+    near = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.65)
     return folded[near[0]] if near else None
 
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tilewright.base.errors import ArtifactError, ExecutionError, InputError
 from tilewright.cli.output import dump, say, table
 
@@ -28,9 +30,17 @@ def rows_of(
         )
         rows.append(
             {"output": value.name, "type": value.type_text, "difference": error,
-             "allowed": allowed, "ok": error <= allowed}
+             "allowed": allowed, "ok": error <= allowed, "not_finite": _not_finite(ours)}
         )  # fmt: skip
     return rows
+
+
+def _not_finite(array: Any) -> int:
+    """How many values are NaN or infinite; NaNs agree with NaNs, and are rarely what is wanted."""
+    given = np.asarray(array)
+    if given.dtype.kind in "OUSbiu":
+        return 0
+    return given.size - int(np.count_nonzero(np.isfinite(given)))
 
 
 def certify(
@@ -111,7 +121,14 @@ def outputs(rows: Sequence[Mapping[str, Any]]) -> str:
     """The table of outputs."""
     cells = [
         [r["output"], r["type"], f"{r['difference']:.2e}", f"{r['allowed']:.0e}",
-         "ok" if r["ok"] else "differs"]
+         _verdict(r)]
         for r in rows
     ]  # fmt: skip
     return table(["output", "type", "difference", "allowed", ""], cells, "<<>><")
+
+
+def _verdict(row: Mapping[str, Any]) -> str:
+    """``ok``, with the number of values that are not finite; certificates of before have none."""
+    said = "ok" if row["ok"] else "differs"
+    count = row.get("not_finite", 0)
+    return f"{said}, {count} not finite" if count else said

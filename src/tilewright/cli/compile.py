@@ -22,7 +22,12 @@ from tilewright.cli import (
     ranged,
     records,
 )
-from tilewright.cli.model import ARTIFACT_SUFFIX, load_graph, specialized
+from tilewright.cli.model import (
+    ARTIFACT_SUFFIX,
+    check_onnx_place,
+    load_graph,
+    specialized,
+)
 from tilewright.cli.options import (
     COMPILE,
     OUT,
@@ -264,6 +269,7 @@ def _emit_onnx(
             where="compile",
             hint="Name it: -o optimized.onnx",
         )
+    check_onnx_place(output)
     with progress(f"compiling to {ONNX}"):
         files = save_onnx(optimized(graph, Options(**given)), output)
     if as_json:

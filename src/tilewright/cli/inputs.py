@@ -223,12 +223,12 @@ def _draw(
 ) -> Array:
     if tensor.dtype is None or tensor.shape is None or tensor.dtype.is_string:
         kind = (
-            "string"
+            "of strings"
             if tensor.dtype is not None and tensor.dtype.is_string
-            else "unknown"
+            else "of unknown type or rank"
         )
         raise InputError(
-            f"cannot generate random values for an input of {kind} type or rank",
+            f"cannot generate random values for an input {kind}",
             where=f"input {tensor.name!r}",
             hint=f"Give it: --input {tensor.name}=FILE.npy",
         )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ArtifactError, InputError
+from tilewright.base.files import check_writable
 from tilewright.base.text import listing
 from tilewright.cli import inputs, quantized
 from tilewright.cli.options import COMPILE, CommandOptions, refuse
@@ -33,6 +34,19 @@ Files = tuple[tuple[str, Path], ...]
 def is_artifact(path: Path) -> bool:
     """Whether the path names a saved artifact, by its suffix."""
     return path.suffix == ARTIFACT_SUFFIX
+
+
+def check_onnx_place(path: Path) -> None:
+    """Raise InputError unless an ONNX model can be written there, and read by its name."""
+    from tilewright.frontends.load import is_onnx_name
+
+    if not is_onnx_name(path):
+        raise InputError(
+            f"an ONNX model is written, and {path.suffix} files are something else",
+            where=str(path),
+            hint=f"Name it {path.with_suffix('.onnx').name}",
+        )
+    check_writable(path)
 
 
 def load_graph(path: Path, dims: Collection[str] = (), **how: Any) -> Graph:

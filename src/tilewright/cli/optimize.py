@@ -13,11 +13,11 @@ import click
 
 from tilewright.base import modes
 from tilewright.base.errors import InputError, placed
-from tilewright.base.files import check_writable, write_whole
+from tilewright.base.files import write_whole
 from tilewright.base.limits import WorkEnded
 from tilewright.base.text import plural, reason
 from tilewright.cli.derivation import shown_cost, steps_table
-from tilewright.cli.model import load_graph, specialized
+from tilewright.cli.model import check_onnx_place, load_graph, specialized
 from tilewright.cli.options import (
     DURATION,
     OUT,
@@ -203,7 +203,7 @@ def command(
     read = load_graph(model, options.dims, standard=True, **options.reading())
     graph = specialized(read, options.dims, decompose=False)
     check_standard(graph)
-    check_writable(place)
+    check_onnx_place(place)
     given = {n: v for n, v in options.keywords().items() if n != "dims"}
     if replay is not None:
         refuse(SEARCH, "--replay searches nothing", "Leave it out")

@@ -13,7 +13,7 @@ import click
 from tilewright.base.files import check_writable, write_whole
 from tilewright.base.text import plural
 from tilewright.cli import inputs, quantized
-from tilewright.cli.model import load_graph, specialized
+from tilewright.cli.model import check_onnx_place, load_graph, specialized
 from tilewright.cli.options import (
     OUT,
     CommandOptions,
@@ -146,7 +146,7 @@ def _for_host(
     from tilewright.frontends.onnx.save import save_onnx
 
     file = output or model.with_suffix(".int8.onnx")
-    check_writable(file)
+    check_onnx_place(file)
     with progress(f"quantizing {model.name}"):
         made = quantize(graph, samples, threads=options.threads, **recipe)
     written = save_onnx(made.graph, file)

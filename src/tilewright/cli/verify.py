@@ -13,6 +13,7 @@ from tilewright.base.dataclass import dataclass
 from tilewright.base.text import plural
 from tilewright.cli import certificate, inputs, kernels
 from tilewright.cli.model import (
+    check_onnx_place,
     compile_model,
     extents,
     is_artifact,
@@ -87,6 +88,8 @@ def command(
         allow(["as_json"], why, hint, str(model))
         _certificate(model, as_json)
         return 0
+    if minimize is not None:
+        check_onnx_place(minimize)
     graph, options = load_given(model, options, files, archive)
     if alone:
         names = ("files", "archive", "tolerance", "minimize")

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tilewright.base.files import check_writable
 from tilewright.base.text import plural
-from tilewright.cli.model import load_graph
+from tilewright.cli.model import check_onnx_place, load_graph
 from tilewright.cli.options import CommandOptions
 from tilewright.cli.output import dump, progress, say
 from tilewright.cli.quantize_options import BITS
@@ -40,7 +39,7 @@ def quantize_weights(
     output = output or model.with_suffix(f".{weights}.onnx")
     read = load_graph(model, options.dims, standard=True, **options.reading())
     graph = specialize(read, fallback=OnnxFallback(), decompose=are_standard)
-    check_writable(output)
+    check_onnx_place(output)
     with progress(f"quantizing {model.name}"), events.record() as seen:
         made = weight_only(
             graph,

@@ -32,6 +32,11 @@ _OTHERS: Final = {
 }
 
 
+def is_onnx_name(path: Path) -> bool:
+    """Whether a file of this name is read as an ONNX model: no other format has its suffix."""
+    return path.suffix != torch.SUFFIX and path.suffix not in _OTHERS
+
+
 def load(
     source: Any,
     *,

@@ -80,6 +80,8 @@ def test_refused_lists(graph):
         samples_of(graph, [])
     with pytest.raises(InputError, match="a sample is a ndarray"):
         samples_of(graph, [drawn(0, 2, 4)])
+    with pytest.raises(InputError, match="expected samples, got NoneType"):
+        samples_of(graph, None)
 
 
 def test_empty_samples_are_refused():

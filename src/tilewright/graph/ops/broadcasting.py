@@ -16,11 +16,14 @@ from tilewright.graph.ops.registry import OpCall
 
 def broadcast(call: OpCall, *shapes: Sequence[int]) -> tuple[int, ...]:
     """The common shape. Raises ModelError if there is none."""
-    try:
-        return tuple(int(d) for d in np.broadcast_shapes(*(tuple(s) for s in shapes)))
-    except ValueError:
+    # Not np.broadcast_shapes: it also rejects shapes of more elements than it can count.
+    rank = max(map(len, shapes), default=0)
+    padded = ((1,) * (rank - len(s)) + tuple(s) for s in shapes)
+    extents = [{int(n) for n in along} - {1} for along in zip(*padded, strict=True)]
+    if any(len(found) > 1 for found in extents):
         shown = " and ".join(str(list(s)) for s in shapes)
-        raise call.error(f"shapes {shown} do not broadcast") from None
+        raise call.error(f"shapes {shown} do not broadcast")
+    return tuple(found.pop() if found else 1 for found in extents)
 
 
 def refuse_stretching(call: OpCall, **operands: int) -> None:

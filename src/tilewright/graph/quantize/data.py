@@ -30,6 +30,12 @@ def samples_of(
     """
     if isinstance(data, Mapping):
         samples = _cut(graph, data)
+    elif not isinstance(data, Iterable):
+        raise InputError(
+            f"expected samples, got {type(data).__name__}",
+            where="calibration data",
+            hint="give arrays by the names of the model's inputs, or a list of such samples",
+        )
     else:
         samples = [dict(_named(graph, sample)) for sample in data]
     if not samples:
