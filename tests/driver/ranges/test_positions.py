@@ -176,6 +176,15 @@ def of_one_image(layers: list[Layer]) -> Any:
     return source
 
 
+def first(source: Any, kind: str, more: list[str], **attributes: Any) -> None:
+    """Put a node before the first one, on the same tensor."""
+    graph = source.graph
+    read = graph.node[0].input[0]
+    node = helper.make_node(kind, [read, *more], [kind], **attributes)
+    graph.node[0].input[0] = kind
+    graph.node.insert(0, node)
+
+
 def agree(exe: Any, source: Any, *sizes: tuple[int, int]) -> None:
     """Results at these heights and widths are those of the interpreter."""
     graph = import_model(source, (), Options.of({}))
@@ -279,6 +288,17 @@ BORDERS: dict[str, tuple[list[Layer], bool, bool]] = {
         True,
         False,
     ),
+    # Columns of the image that the layer does not see are guarded, too: no guard of the image.
+    "of a part": (
+        [("Conv", {"pads": [0, 1, 0, 1], "strides": [2, 1]}, (8, 16, 1, 3))],
+        False,
+        False,
+    ),
+    "of a part, in rectangles": (
+        [("Conv", {"pads": [0, 1] * 2, "strides": [2, 1], "group": 16}, (16, 1, 1, 3))],
+        True,
+        True,
+    ),
     "none, in rectangles": (
         [("Conv", {"pads": [1, 0, 1, 0], "group": 16}, (16, 1, 3, 1))],
         True,
@@ -296,12 +316,17 @@ def test_windows_that_leave_an_axis_of_known_size(
     monkeypatch.setenv("TILEWRIGHT_DEBUG", "1")
     layers, last, stays = BORDERS[name]
     source = of_one_image(layers)
+    if name.startswith("of a part"):
+        ends = {"first": [0], "end": [7], "axis": [3]}
+        arrays = {n: np.array(e) for n, e in ends.items()}
+        source.graph.initializer.extend(
+            map(numpy_helper.from_array, arrays.values(), arrays)
+        )
+        first(source, "Slice", list(arrays))
     shape = [1, 16, "h", 9]
     if last:
         shape = [1, "h", 9, 16]
-        turned = helper.make_node("Transpose", ["x"], ["turned"], perm=[0, 3, 1, 2])
-        source.graph.node[0].input[0] = "turned"
-        source.graph.node.insert(0, turned)
+        first(source, "Transpose", [], perm=[0, 3, 1, 2])
     given = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)
     source.graph.input[0].CopyFrom(given)
     found: list[str] = []
