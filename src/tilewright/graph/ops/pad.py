@@ -149,8 +149,8 @@ def _arrays(call: OpCall, x: Array, *operands: Array | None) -> list[Array]:
             inside = np.flatnonzero((places >= 0) & (places < n))
             shape = (*x.shape[:axis], len(places), *x.shape[axis + 1 :])
             padded = np.full(shape, outside, x.dtype)
-            whole = (slice(None),) * axis
-            padded[(*whole, inside)] = x[(*whole, places[inside])]
+            lead: tuple[Any, ...] = (slice(None),) * axis
+            padded[(*lead, inside)] = x[(*lead, places[inside])]
             x = padded
         else:
             x = x.take(_repeated(call.attr("mode"), places, n), axis)
