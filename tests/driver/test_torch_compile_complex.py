@@ -108,6 +108,73 @@ def test_powers_of_zero():
     assert found[3].real == torch.inf
 
 
+FUNCTIONS = {
+    **{n: getattr(torch, n) for n in "sin cos sinh cosh tanh tan sigmoid exp2".split()},
+    "rsqrt": torch.rsqrt,
+    "product": lambda z: z.prod(),
+    "product of rows": lambda z: z.prod(1),
+    "product kept": lambda z: z.prod(0, keepdim=True),
+    "running product": lambda z: z.cumprod(1),
+    "running product of columns": lambda z: z.cumprod(-2),
+    "dot": lambda z: z[0].dot(z[1]),
+    "norm": lambda z: torch.norm(z, 3),
+    "by places in memory": lambda z: z.as_strided((2, 2), (1, 2)),
+    "reflected": lambda z: torch.nn.functional.pad(z[None], (1, 2), "reflect"),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_and_their_gradients(name):
+    """Beside complex128, as near as eager PyTorch is."""
+    function = FUNCTIONS[name]
+    z = numbers(3, 5) * 2
+    found = []
+    kinds = [(torch.compile(function, backend=backend), z), (function, z)]
+    for f, given in (*kinds, (function, z.to(torch.complex128))):
+        x = given.clone().requires_grad_()
+        y = f(x)
+        flow = torch.linspace(1, 2, y.numel()).reshape(y.shape).to(y.dtype)
+        if y.is_complex():
+            flow = flow * (1 + 0.5j)
+        found.append((y, *torch.autograd.grad(y, x, flow)))
+    for got, eager, exact in zip(*found, strict=True):
+        assert got.dtype == eager.dtype
+        assert got.shape == eager.shape
+        allowed = 4 * (eager - exact).abs().max() + 1e-6 * exact.abs().max()
+        assert (got - exact).abs().max() <= allowed
+
+
+def test_a_tangent_of_large_and_small_numbers():
+    """The power of e does not overflow, and near zero nothing cancels."""
+    given = [
+        100 + 1j,
+        -100 + 1j,
+        1e30 - 0.5j,
+        44 - 2j,
+        1e-6 + 1e-6j,
+        0,
+        0.001 + 1.5707j,
+    ]
+    z = torch.tensor([*given, complex("inf")], dtype=torch.complex64)
+    found = torch.compile(torch.tanh, backend=backend)(z)
+    torch.testing.assert_close(found, torch.tanh(z.to(torch.complex128)).to(z.dtype))
+    turned = torch.compile(torch.tan, backend=backend)(z[:-1] * 1j)
+    torch.testing.assert_close(turned, 1j * found[:-1])
+
+
+@pytest.mark.parametrize("name", ["and", "or", "xor"])
+def test_whether_complex_numbers_are_zero(name):
+    function = getattr(torch, f"logical_{name}")
+
+    def both(a, b):
+        return function(a, b), function(a, b.real), torch.logical_not(a)
+
+    a = torch.tensor([0, 1, 1j, 0, 2, 0])
+    b = torch.tensor([0, 0, 1j, 3j, 1j, 2])
+    for found, want in zip(torch.compile(both, backend=backend)(a, b), both(a, b)):
+        assert torch.equal(found, want)
+
+
 INF, NAN = float("inf"), float("nan")
 SPECIALS = [0.0, -0.0, 1.0, -2.0, INF, -INF, NAN]
 

@@ -3,6 +3,7 @@
 Bit for bit where they only move or count bits.
 """
 
+import math
 import warnings
 
 import numpy as np
@@ -99,6 +100,30 @@ def test_fractional_pooling(name):
     given = a, torch.rand(samples), torch.randn(gradient)
     program = torch.export.export(Function(function), given)
     check(program, given, function(*given))
+
+
+def test_fractional_pooling_of_an_empty_batch():
+    def function(a):
+        return F.fractional_max_pool2d(a, 2, output_size=(3, 4))
+
+    a = torch.randn(0, 2, 6, 7)
+    assert torch.compile(function, backend=backend)(a).shape == (0, 2, 3, 4)
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (7,), (2, 1, 3), (), (0, 2)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bool], ids=str)
+def test_the_first_places_that_are_not_zero(shape, dtype):
+    """Fewer than there are, and more, which are filled."""
+
+    def function(a):
+        parts = [torch.nonzero_static(a, size=n) for n in (0, 2, 20)]
+        return *parts, torch.nonzero_static(a, size=9, fill_value=-7)
+
+    a = (torch.arange(max(math.prod(shape), 1)) % 3).to(dtype)[: math.prod(shape)]
+    a = a.reshape(shape)
+    found = torch.compile(function, backend=backend)(a)
+    for got, want in zip(found, function(a), strict=True):
+        assert torch.equal(got, want)
 
 
 def test_windows_of_short_floats_start_where_those_of_torch_do():

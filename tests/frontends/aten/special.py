@@ -226,6 +226,15 @@ CASES = {
         lambda a: F.avg_pool2d(a, 3, 2, 1, count_include_pad=False, divisor_override=5),
         x(1, 2, 7, 7),
     ),
+    "means by another number of windows that are rounded up": (
+        lambda a: (
+            F.avg_pool2d(a, 3, 2, 1, True, divisor_override=5),
+            F.avg_pool2d(a, 2, 3, 0, True, divisor_override=7),
+            F.avg_pool2d(a, (3, 2), (3, 5), (1, 0), True, False, divisor_override=-2),
+            F.avg_pool3d(a, 2, 2, 1, True, divisor_override=3),
+        ),
+        x(1, 2, 7, 6),
+    ),
     "a batch of products": (
         lambda a, b, c: torch.addbmm(a, b, c, beta=2, alpha=3),
         x(2, 4),

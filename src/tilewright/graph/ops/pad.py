@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
+import numpy as np
+
 from tilewright.compute.build import map_
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import And, Buffer, Expr, Le, Lt, Max, Min, Select, const
 from tilewright.graph.ops.quantize import only
-from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
+from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
 
 Buffers = Sequence[Buffer]
 
@@ -19,17 +21,16 @@ MODES = ("constant", "reflect", "edge", "wrap")
 
 def _pads(call: OpCall) -> list[tuple[int, int]]:
     """Elements added in front and after, per axis of input 0."""
-    rank = call.rank(0)
     if call.version >= 11:
-        pads = call.ints(1) or []
-        axes = call.ints(3)
-    else:
-        pads = call.attr("pads") or call.attr("paddings") or []
-        axes = None
-    if axes is None:
-        axes = list(range(rank))
-    else:
-        axes = [call.axis(a, rank) for a in axes]
+        return _per_axis(call, call.rank(0), call.ints(1) or [], call.ints(3))
+    pads = call.attr("pads") or call.attr("paddings") or []
+    return _per_axis(call, call.rank(0), pads, None)
+
+
+def _per_axis(
+    call: OpCall, rank: int, pads: Sequence[int], some: Sequence[int] | None
+) -> list[tuple[int, int]]:
+    axes = range(rank) if some is None else [call.axis(a, rank) for a in some]
     if len(pads) != 2 * len(axes):
         raise call.error(f"{len(pads)} pads for {len(axes)} axes")
     found = [(0, 0)] * rank
@@ -129,4 +130,44 @@ def _pad(
     return [map_(call.name, out, repeated)]
 
 
-register(OpDef("Pad", _type, compute=_pad))
+def _arrays(call: OpCall, x: Array, *operands: Array | None) -> list[Array]:
+    """NumPy: one axis after the other. ONNX's own reference does not take negative pads."""
+    if call.version >= 11:
+        pads, value, axes = (*operands, None, None)[:3]
+        assert pads is not None
+        some = None if axes is None else axes.tolist()
+        around = _per_axis(call, x.ndim, pads.tolist(), some)
+    else:
+        value = np.asarray(call.attr("value", 0.0))
+        around = _pads(call)
+    outside = np.zeros((), x.dtype) if value is None else value.reshape(())
+    constant = call.attr("mode", "constant") == "constant" or x.size == 0
+    for axis, (begin, end) in enumerate(around):
+        n = x.shape[axis]
+        places = np.arange(n + begin + end) - begin
+        if constant:
+            inside = np.flatnonzero((places >= 0) & (places < n))
+            shape = (*x.shape[:axis], len(places), *x.shape[axis + 1 :])
+            padded = np.full(shape, outside, x.dtype)
+            lead: tuple[Any, ...] = (slice(None),) * axis
+            padded[(*lead, inside)] = x[(*lead, places[inside])]
+            x = padded
+        else:
+            x = x.take(_repeated(call.attr("mode"), places, n), axis)
+    return [x]
+
+
+def _repeated(mode: str, places: Array, n: int) -> Array:
+    """Positions in an axis of extent n that those of the padded axis repeat."""
+    found: Array
+    if mode == "wrap":
+        found = places % n
+    elif mode == "reflect" and n > 1:
+        turns = places % (2 * n - 2)
+        found = np.minimum(turns, 2 * n - 2 - turns)
+    else:
+        found = places.clip(0, n - 1)
+    return found
+
+
+register(OpDef("Pad", _type, compute=_pad, reference=_arrays))

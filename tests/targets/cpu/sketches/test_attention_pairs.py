@@ -45,18 +45,40 @@ def attention(
         Buffer("v", (2, keys, columns), narrow),
     )
     k = Buffer("k", (2, depth, keys) if turned else (2, keys, depth), narrow)
+    return _attended(
+        (rows, keys, depth, columns),
+        narrow,
+        lambda b, i, r: q[b, r, i] if queries_turned else q[b, i, r],
+        lambda b, j, r: k[b, r, j] if turned else k[b, j, r],
+        lambda b, j, d: v[b, j, d],
+    )
+
+
+def joint_attention(rows: int, depth: int) -> list[Computation]:
+    """As `attention`; all heads of queries, keys and values are columns of one product."""
+    x = Buffer("x", (rows, 3 * 2 * depth), bfloat16)
+
+    def part(n: int) -> Any:
+        return lambda b, i, r: x[i, (2 * n + b) * depth + r]
+
+    return _attended((rows, rows, depth, depth), bfloat16, *map(part, range(3)))
+
+
+def _attended(
+    extents: tuple[int, int, int, int], narrow: DType, q: Any, k: Any, v: Any
+) -> list[Computation]:
+    """q, k, v: functions of a head, a row and a column."""
+    rows, keys, depth, columns = extents
     s, e = (Buffer(name, (2, rows, keys), float32) for name in "se")
     p = Buffer("p", (2, rows, keys), narrow)
     top, total = (Buffer(name, (2, rows), float32) for name in ("top", "total"))
     y = Buffer("y", (2, rows, columns), float32)
 
     def score(b: Any, i: Any, j: Any, r: Any) -> Any:
-        key = k[b, r, j] if turned else k[b, j, r]
-        query = q[b, r, i] if queries_turned else q[b, i, r]
-        return cast(query, float32) * cast(key, float32)
+        return cast(q(b, i, r), float32) * cast(k(b, j, r), float32)
 
     def mean(b: Any, i: Any, d: Any, j: Any) -> Any:
-        return cast(p[b, i, j], float32) * cast(v[b, j, d], float32)
+        return cast(p[b, i, j], float32) * cast(v(b, j, d), float32)
 
     return [
         reduce_("scores", s, (depth,), "add", score),
@@ -104,6 +126,17 @@ def test_both_products_are_dot_products(processor: str, keys: int) -> None:
     # Scores are summed in another order, and a share between two numbers may round to either.
     assert np.abs(found - want).max() <= 2.0**-8 * np.abs(want).max()
     assert ("out.j.t" in str(kernel)) == (keys % 2 == 1)
+
+
+@pytest.mark.parametrize("processor", PROCESSORS)
+def test_queries_keys_and_values_may_be_parts_of_one_tensor(processor: str) -> None:
+    """The keys are packed, not the queries: only they move with the lanes."""
+    steps = joint_attention(18, 16)
+    kernel = scheduled(steps, machine(processor))
+    verify(kernel)
+    assert sorted(units(kernel)) == [INTERLEAVE, WORDS, DOT, DOT]
+    want, found = result(plain(steps)), result(kernel)
+    assert np.abs(found - want).max() <= 2.0**-8 * np.abs(want).max()
 
 
 def test_keys_as_columns_are_interleaved() -> None:

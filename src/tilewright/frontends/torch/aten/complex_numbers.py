@@ -31,11 +31,15 @@ _LINEAR: Final[dict[tuple[str, ...], str]] = {
     ("self",): (
         "view reshape _unsafe_view flatten unflatten unsqueeze squeeze permute transpose t "
         "expand select slice clone contiguous alias detach lift_fresh_copy flip roll unfold "
-        "diagonal index index_select gather sum mean cumsum split split_with_sizes unbind repeat "
+        "diagonal index _unsafe_index index_select gather sum mean cumsum split split_with_sizes "
+        "split_with_sizes_copy unbind repeat as_strided "
         "tril triu zero zeros zeros_like new_zeros empty empty_like new_empty "
         "empty_strided new_empty_strided"
     ),
-    ("self", "src"): "slice_scatter select_scatter diagonal_scatter scatter_add copy",
+    (
+        "self",
+        "src",
+    ): "slice_scatter select_scatter diagonal_scatter scatter_add copy as_strided_scatter",
     ("self", "src", "value"): "scatter",
     ("self", "values"): "index_put _unsafe_index_put",
     ("self", "source"): "put",

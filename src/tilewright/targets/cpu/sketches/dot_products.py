@@ -441,7 +441,8 @@ def _multiply(
     column: the buffer's name. loops: all around the product, the last two its lanes and neighbors.
     around: the loop that the intrinsic replaces.
     """
-    names = indexing(s, column, existing(s, [*at.around, *loops]), loops[-1:])
+    # Both operands may be parts of one tensor; the lanes are those of the columns alone.
+    names = indexing(s, column, existing(s, [*at.around, *loops]), loops[-2:-1])
     new = s.pack(column, *names)
     copies = [f"{new}.r{n}" for n in range(len(names))]
     _in_registers(s, d, names, copies, at)

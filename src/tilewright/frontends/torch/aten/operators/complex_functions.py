@@ -21,9 +21,9 @@ from tilewright.graph.ops.terms import TensorTerm
 _PRODUCTS: Final = 8  # the greatest integer exponent by which powers are products
 
 
-@complex_rule("aten.mm", "aten.bmm", "aten.matmul", "aten.mv")
+@complex_rule("aten.mm", "aten.bmm", "aten.matmul", "aten.mv", "aten.dot")
 def _matrix_product(c: AtenCall) -> Complex:
-    (other,) = [n for n in ("other", "mat2", "vec") if c.has(n)]
+    (other,) = [n for n in ("other", "mat2", "vec", "tensor") if c.has(n)]
     a, b = operands(c, "self", other)
     return times(c, a, b, "MatMul")
 
@@ -89,7 +89,7 @@ def _ones(c: AtenCall) -> Complex:
     return Complex(real, none)
 
 
-@complex_rule("aten.linalg_vector_norm")
+@complex_rule("aten.linalg_vector_norm", "aten.norm")
 def _norm(c: AtenCall) -> Value:
     """That of the magnitudes."""
     sizes = magnitude(c, c["self"])
@@ -155,10 +155,10 @@ def _quotient(c: AtenCall) -> Complex:
 
 @complex_rule("aten.reciprocal")
 def _reciprocal(c: AtenCall) -> Complex:
-    return _inverse(c, c["self"])
+    return inverse(c, c["self"])
 
 
-def _inverse(c: AtenCall, x: Complex) -> Complex:
+def inverse(c: AtenCall, x: Complex) -> Complex:
     one = as_complex(c, 1, c.dtype)
     return _divided(c, one, x)
 
@@ -205,10 +205,10 @@ def _argument(c: AtenCall, x: Complex) -> Value:
 
 @complex_rule("aten.exp")
 def _exponential(c: AtenCall) -> Complex:
-    return _raised(c, c["self"])
+    return raised(c, c["self"])
 
 
-def _raised(c: AtenCall, x: Complex) -> Complex:
+def raised(c: AtenCall, x: Complex) -> Complex:
     """e to the power of x. Of infinite parts as in C99, annex G: if the angle is unknown, a size
     of 0 or infinity is still known, and a result without an angle is real."""
     re = TensorTerm(c, x.real)
@@ -220,35 +220,6 @@ def _raised(c: AtenCall, x: Complex) -> Complex:
     up = (unknown & (re < 0)).chosen(1, im.op("Sin"))
     imag = im.equals(0).chosen(im, size * up)
     return Complex((size * across).value, imag.value)
-
-
-@complex_rule("aten.sin")
-def _sine(c: AtenCall) -> Complex:
-    x = c["self"]
-    return _waves(c, x, ("Sin", "Cosh"), ("Cos", "Sinh"))
-
-
-@complex_rule("aten.cos")
-def _cosine(c: AtenCall) -> Complex:
-    x = c["self"]
-    found = _waves(c, x, ("Cos", "Cosh"), ("Sin", "Sinh"))
-    return Complex(found.real, c.op("Neg", found.imag))
-
-
-def _waves(
-    c: AtenCall, x: Complex, real: tuple[str, str], imag: tuple[str, str]
-) -> Complex:
-    """For each part the product of a function of the real part and one of the imaginary part."""
-
-    def product(of_real: str, of_imag: str) -> Value:
-        a = c.op(of_real, x.real)
-        b = c.op(of_imag, x.imag)
-        return c.op("Mul", a, b)
-
-    return Complex(
-        product(*real),
-        product(*imag),
-    )
 
 
 @complex_rule("aten.log")
@@ -265,9 +236,17 @@ def _principal_log(c: AtenCall, x: Complex) -> Complex:
 
 
 @complex_rule("aten.sqrt")
-def _root(c: AtenCall) -> Complex:
+def _square_root(c: AtenCall) -> Complex:
+    return _root(c, c["self"])
+
+
+@complex_rule("aten.rsqrt")
+def _reciprocal_root(c: AtenCall) -> Complex:
+    return inverse(c, _root(c, c["self"]))
+
+
+def _root(c: AtenCall, x: Complex) -> Complex:
     """The root with a real part that is not negative, without a difference of near numbers."""
-    x: Complex = c["self"]
     re = TensorTerm(c, x.real)
     im = TensorTerm(c, x.imag)
     size = TensorTerm(c, magnitude(c, x))
@@ -293,9 +272,9 @@ def _power(c: AtenCall) -> Complex:
     count = _whole(c["exponent"])
     if count is not None:
         found = _repeated(c, base, abs(count))
-        return _inverse(c, found) if count < 0 else found
+        return inverse(c, found) if count < 0 else found
     log = _principal_log(c, base)
-    return _raised(c, times(c, exponent, log))
+    return raised(c, times(c, exponent, log))
 
 
 def _whole(exponent: Any) -> int | None:

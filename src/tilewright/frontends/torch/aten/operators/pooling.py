@@ -105,10 +105,10 @@ def _avg_pool(c: AtenCall) -> Value:
         raise c.refuse(f"it averages {c.dtype.name}")
     how = _windows(c, axes) | {"count_include_pad": int(c["count_include_pad"])}
     divisor = c["divisor_override"]
-    if divisor and how["ceil_mode"]:
-        raise c.refuse("it divides by a given number, also at ends that are rounded up")
     if divisor:
         how["count_include_pad"] = 1
+    if divisor and how["ceil_mode"]:
+        how |= _whole_windows(c, axes, how)
     x, alone = _batched(c, axes)
     found = c.op("AveragePool", x, **how)
     if divisor:
@@ -116,6 +116,18 @@ def _avg_pool(c: AtenCall) -> Value:
         share = c.number(size / divisor)
         found = c.op("Mul", found, share)
     return _unbatched(c, found, alone)
+
+
+def _whole_windows(c: AtenCall, axes: int, how: dict[str, Any]) -> dict[str, Any]:
+    """Padding at the ends to which windows that are rounded up reach, so that all count alike."""
+    ends = []
+    counts = list(c.result.shape[-axes:])
+    for n, extent in enumerate(_known_extents(c, axes)):
+        begin = how["pads"][n]
+        last = (int(counts[n]) - 1) * how["strides"][n] - begin
+        end = last + how["kernel_shape"][n] - extent
+        ends.append(max(end, begin))
+    return {"pads": how["pads"][:axes] + ends, "ceil_mode": 0}
 
 
 @rule(

@@ -40,7 +40,7 @@ def _fractional_pool(
         along = along.reshape([*along.shape[:2], *shape])
         places = places * n + along
     inner = math.prod(kernel)
-    places = places.reshape([*x.shape[:2], -1, inner])
+    places = places.reshape([*x.shape[:2], math.prod(size), inner])
     windows = x.flatten(2).gather(2, places.flatten(2))
     windows = windows.reshape(places.shape)
     best, which = windows.max(-1)
