@@ -9,7 +9,7 @@ import pytest
 
 from tests.targets.cuda.running import SM80, load_counted
 from tests.targets.cuda.test_cluster_tiles import ONE, SM90A, half
-from tests.targets.cuda.test_tensor_convolutions import convolution
+from tests.targets.cuda.test_group_tiles import along_rows
 from tests.targets.cuda.test_tensor_tiles import batched, launches, rounded, scheduled
 from tests.targets.cuda.test_tensor_tiles import turned as by_rows
 from tests.targets.simt.products import (
@@ -19,7 +19,9 @@ from tests.targets.simt.products import (
     interpreted,
     product,
 )
-from tilewright.base.dtypes import int8, int32
+from tilewright.base.dtypes import float16, float32, int8, int32
+from tilewright.compute.build import reduce_
+from tilewright.expr.nodes import Buffer, Cast, Expr
 from tilewright.loops.launch import LaunchProgram
 from tilewright.schedule.space import Point
 from tilewright.targets import registry
@@ -65,6 +67,7 @@ def shared(case: Case, tile: TensorTile, blocks: int, stages: int) -> LaunchProg
         (FLOATS, TILE, 4, 2),
         (by_rows(64, 32, 128), TILE, 2, 2),
         (batched(3, 32, 64, 80), TINY, 3, 2),
+        (along_rows(2, 64, 3, 96, 32), TILE, 2, 2),  # rows of two dimensions
     ],
 )
 def test_parts_of_blocks_are_added_to_cleared_results(case, tile, blocks, stages):
@@ -106,6 +109,18 @@ def counts(case: Case, tile: TensorTile = TILE, **how: object) -> tuple[object, 
     return next((p.candidates for p in point.parameters if p.name == "mm.blocks"), ())
 
 
+def channels_first(filters: int, channels: int, size: int) -> Case:
+    """A convolution with a window of three rows."""
+    a = Buffer("A", (channels, size + 2, size), float16)
+    b = Buffer("B", (filters, channels, 3), float16)
+    y = Buffer("Y", (filters, size, size), float32)
+
+    def value(f: Expr, i: Expr, j: Expr, c: Expr, u: Expr) -> Expr:
+        return Cast(a[c, i + u, j], float32) * Cast(b[f, c, u], float32)
+
+    return [reduce_("mm", y, (channels, 3), "add", value)]
+
+
 SLOW = replace(FAST, any_order=False)
 
 
@@ -119,7 +134,7 @@ SLOW = replace(FAST, any_order=False)
         (half(64, 90, 200), {}, ()),
         (half(64, 96, 32), {}, ()),  # one step
         (rounded(64, 96, 200), {}, ()),  # something follows
-        (convolution(8, 64, 32, 1), {}, ()),  # rows of two dimensions
+        (channels_first(64, 96, 8), {}, ()),  # stored by columns
     ],
 )
 def test_blocks_share_sums_where_that_is_allowed(case, how, found):

@@ -35,12 +35,11 @@ def shared_tensor_sums(t: TensorTiling, simt: SimtMachine) -> list[int]:
     """How many blocks may share the sum of each tile, as of `shared_sums`; 1 alone if nothing else
     is possible.
 
-    Several where warps compute tiles of one dimension of rows, stored row by row, that fill the
-    results: a warp clears its accumulators by instructions for all of them, under no condition.
+    Several where warps compute tiles, stored row by row, that fill the results: a warp clears its
+    accumulators by instructions for all of them, under no condition.
     """
-    p, shares = t.plan.product, t.plan.shares
-    is_plain = t.unit.threads == WARP and len(p.rows) == 1 and not t.columns_first
-    is_whole = all(d.extent % share.size == 0 for d, share in shares.items())
+    is_plain = t.unit.threads == WARP and not t.columns_first
+    is_whole = all(d.extent % n.size == 0 for d, n in t.plan.shares.items())
     return shared_sums(t.plan, simt) if is_plain and is_whole else [1]
 
 
