@@ -154,14 +154,25 @@ def slanted(m: int, n: int, k: int) -> Case:
     return [reduce_("mm", y, (k,), "add", lambda i, j, k: a[i + k, k] * b[k, j])]
 
 
+def kept(m: int, n: int, k: int) -> Case:
+    """A product whose results keep the summed axis, at the index 0, between rows and columns."""
+    a, b, y = (
+        Buffer(x, s, float32) for x, s in zip("ABY", ((m, k), (k, n), (m, 1, n)))
+    )
+    value = lambda i, j, k: a[i, k] * b[k, j]  # noqa: E731
+    place = lambda i, j: (i, 0, j)  # noqa: E731
+    return [reduce_("mm", y, (k,), "add", value, extents=(m, n), index=place)]
+
+
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("case", "wave", "stages"),
     [
         (scaled(33, 31, 34), (2, 3), 2),
+        (slanted(33, 31, 34), (2, 5), 1),
+        (kept(33, 31, 34), (2, 3), 2),
         (two_sums(20, 40, 33, 3), (2, 6), 1),
         (two_sums(20, 40, 3, 33), (2, 5), 2),
-        (slanted(33, 31, 34), (2, 5), 1),
     ],
 )
 def test_what_else_is_read_and_other_sums_do_not_matter(case, wave, stages):

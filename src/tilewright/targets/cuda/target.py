@@ -73,7 +73,10 @@ class Cuda(LlvmGpuTarget[CudaMachine]):
     def tensor_cores(self) -> tuple[TensorCores, ...]:
         """The machine's tensor cores, by each kind of unit."""
         how = self.machine, self.exact
-        return tuple(TensorCores(*how, k, self.tf32) for k in (WARPS, GROUPS))
+        any_order = self.simt.any_order
+        return tuple(
+            TensorCores(*how, k, self.tf32, any_order) for k in (WARPS, GROUPS)
+        )
 
     def products(self, a: DType, b: DType, out: DType) -> Sequence[str]:
         """The `mma.sync` of the architecture for these."""

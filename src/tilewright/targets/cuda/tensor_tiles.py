@@ -79,7 +79,7 @@ from tilewright.targets.cuda.tensor_units import (
     product_intrinsic,
     store_intrinsic,
 )
-from tilewright.targets.cuda.tensor_waves import tensor_waves
+from tilewright.targets.cuda.tensor_waves import shared_tensor_sums, tensor_waves
 from tilewright.targets.simt.binding import bind_blocks
 from tilewright.targets.simt.cost import GAIN, fetch_width
 from tilewright.targets.simt.last_wave import WHOLE, LastWave, TilePart, tile_parts
@@ -96,6 +96,7 @@ from tilewright.targets.simt.tiles import (
     grid_of,
     in_tiles,
     results,
+    with_shared_sums,
 )
 from tilewright.targets.simt.tiling import tiling
 
@@ -105,12 +106,19 @@ NAME = WARPS.name  # of the sketch
 @dataclass(frozen=True, slots=True)
 class TensorCores:
     """The tensor cores of a machine. exact: sums keep the program's order and its rounding. kind:
-    what does a product, warps or groups of four. tf32: factors of float32 may be rounded to it."""
+    what does a product, warps or groups of four. tf32: factors of float32 may be rounded to it.
+    any_order: as of `SimtMachine`."""
 
     machine: CudaMachine
     exact: bool
     kind: UnitKind = WARPS
     tf32: bool = False
+    any_order: bool = False
+
+    @property
+    def simt(self) -> SimtMachine:
+        """The machine as schedules see it."""
+        return replace(self.machine.simt, any_order=self.any_order)
 
     def refusal(self, p: Product) -> str:
         """Why tensor cores cannot compute a product; empty if they can."""
@@ -169,7 +177,7 @@ class TensorCores:
         given = tuple(computations)
         able = [p for p in products_of(given) if not self.refusal(p)]
         tiled = InTiles(self.schedule, self.exact)
-        how = partial(tiled_products, kernel, given, self.machine.simt, tiled)
+        how = partial(tiled_products, kernel, given, self.simt, tiled)
         sketch = Sketch(self.kind.name, how)
         # What is inlined into it may make it another product.
         if not able or legal_point(kernel.name, sketch) is None:
@@ -186,8 +194,8 @@ class TensorCores:
         parameters: `<reduction>.tensor_tile` or `.group_tile`, the tile of a block and its warps,
         or groups of four; `<operand>.rows`, the layout of a factor's tile; `<reduction>.boxes`,
         whether one thread copies tiles, and then `.cluster`, the blocks that do so together, and
-        `.persists`, whether a block has several tiles of results; `.last_wave` and `.stages` of
-        `in_tiles`. Raises ScheduleError if a primitive fails.
+        `.persists`, whether a block has several tiles of results; `.last_wave`, `.blocks` and
+        `.stages` of `in_tiles`. Raises ScheduleError if a primitive fails.
         """
         if self.refusal(p):
             in_tiles(s, p, machine, choose, self.exact)
@@ -201,7 +209,7 @@ class TensorCores:
         possible = tensor_tiles(work, self.machine, self.kind)
         tile = TensorTile(*choose(f"{p.name}.{self.kind.key}", possible, possible[0]))
         t = tiling_of(work, tile, self.kind)
-        _in_tensor_tiles(s, t, self.machine, _form(t, self.machine, choose))
+        _in_tensor_tiles(s, t, self.machine, _form(t, self.machine, machine, choose))
 
 
 def _dtypes(p: Product) -> tuple[DType, DType, DType]:
@@ -279,19 +287,23 @@ class TensorForm(NamedTuple):
     """What all tiles of a product on tensor cores have in common.
 
     in_boxes: whether one thread copies tiles; cluster: the blocks that do so together; persists:
-    whether a block computes several tiles. wave: the last one. rows: the layout of each factor's
-    tile. stages: tiles of a factor at once.
+    whether a block computes several tiles. wave: the last one. sharers: blocks that share each sum,
+    and add their parts atomically. rows: the layout of each factor's tile. stages: tiles of a
+    factor at once.
     """
 
     in_boxes: bool
     cluster: ClusterShape
     persists: bool
     wave: LastWave
+    sharers: int
     rows: Mapping[Load, RowLayout]
     stages: int
 
 
-def _form(t: TensorTiling, machine: CudaMachine, choose: Choices) -> TensorForm:
+def _form(
+    t: TensorTiling, machine: CudaMachine, simt: SimtMachine, choose: Choices
+) -> TensorForm:
     p = t.plan.product
     name, how = p.name, (t, machine)
     boxes = (True, False) if copies_boxes(*how) else (False,)
@@ -307,6 +319,8 @@ def _form(t: TensorTiling, machine: CudaMachine, choose: Choices) -> TensorForm:
     is_alone = cluster == ONE_BLOCK and not persists
     waves = tensor_waves(*how, in_boxes) if is_alone else [WHOLE]
     wave = LastWave(*choose(f"{name}.last_wave", waves, waves[0]))
+    counts = shared_tensor_sums(t, simt) if wave == WHOLE else [1]
+    sharers = choose(f"{name}.blocks", counts, 1) if len(counts) > 1 else 1
     rows = {}
     for read in (p.left, p.right):
         found = row_layouts(t, read), best_rows(t, read, machine)
@@ -314,13 +328,19 @@ def _form(t: TensorTiling, machine: CudaMachine, choose: Choices) -> TensorForm:
     possible = stage_counts(*how, in_boxes, persists)
     fastest = best_stages(*how, in_boxes, cluster, persists)
     stages = choose(f"{name}.stages", possible, fastest)
-    return TensorForm(in_boxes, cluster, persists, wave, rows, stages)
+    return TensorForm(in_boxes, cluster, persists, wave, sharers, rows, stages)
 
 
 def _in_tensor_tiles(
     s: Schedule, t: TensorTiling, machine: CudaMachine, form: TensorForm
 ) -> None:
     """Schedule a product on tensor cores."""
+    if form.sharers > 1:
+        given = (t.plan, form.sharers, machine.simt)
+        part, loop = with_shared_sums(s, *given, "warp")
+        _TensorWork(s, replace(t, plan=part.plan), machine, form, part).run({})
+        s.atomic(loop, "blockIdx.y")
+        return
     target, last = results(s, t.plan.product)
     grid = grid_of(s, t.plan, last)
     scope: Scope = "warp" if form.persists else "shared"
@@ -383,6 +403,10 @@ class _TensorWork:
     def results(self) -> tuple[str, list[str]]:
         """A block's accumulators, and the loops that store these in shared memory."""
         s, target = self.s, self.part.target
+        if self.form.sharers > 1:
+            shown = s.cache_read(target, None, "shared")
+            s.storage_align(shown, self.rank(shown) - 2, *self.t.result_row)
+            return target, self.axes(f"{shown}.r")
         if not self.form.persists:
             s.storage_align(target, self.rank(target) - 2, *self.t.result_row)
             held = self.accumulators(target)

@@ -1,4 +1,4 @@
-"""The last wave of a product's tiles on tensor cores: which forms there are, and what they take."""
+"""Parts of sums on tensor cores, of the last wave or of all tiles: which there are, their times."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from dataclasses import replace
 from functools import partial
 
 from tilewright.targets.cuda.cost import best_stages, time_on_tensor_cores
-from tilewright.targets.cuda.machine import CudaMachine
+from tilewright.targets.cuda.machine import WARP, CudaMachine
 from tilewright.targets.cuda.tensor_tiling import TensorTiling
 from tilewright.targets.simt.last_wave import LastWave, best_wave, last_waves
+from tilewright.targets.simt.machine import SimtMachine
+from tilewright.targets.simt.tiles import shared_sums
 from tilewright.targets.simt.tiling import Tiling
 
 
@@ -27,6 +29,18 @@ def best_tensor_wave(
     """The fastest of these, and its nanoseconds; None if the tiles do not fit the machine."""
     timed = partial(_launch_time, t, machine, in_boxes)
     return best_wave(t.plan, machine.simt, timed, exact=False)
+
+
+def shared_tensor_sums(t: TensorTiling, simt: SimtMachine) -> list[int]:
+    """How many blocks may share the sum of each tile, as of `shared_sums`; 1 alone if nothing else
+    is possible.
+
+    Several where warps compute tiles, stored row by row, that fill the results: a warp clears its
+    accumulators by instructions for all of them, under no condition.
+    """
+    is_plain = t.unit.threads == WARP and not t.columns_first
+    is_whole = all(d.extent % n.size == 0 for d, n in t.plan.shares.items())
+    return shared_sums(t.plan, simt) if is_plain and is_whole else [1]
 
 
 def _launch_time(

@@ -27,10 +27,17 @@ from tilewright.runtime.device import (
 from tilewright.targets.opencl.failures import failure, first_line
 from tilewright.targets.opencl.newer_processors import TOO_NEW, renamed
 from tilewright.targets.opencl.platforms import chosen, imported
-from tilewright.targets.simt.code import OPENCL_C, DeviceProgram, KernelLaunch
+from tilewright.targets.simt.code import (
+    NO_SUBGROUPS,
+    OPENCL_C,
+    DeviceProgram,
+    KernelLaunch,
+)
 
 NAME: Final = "opencl"
-_OPTIONS: Final = ("-cl-std=CL1.2",)
+_STANDARD: Final = "-cl-std=CL1.2"
+# Of programs with subgroups, by the beginning of the device's version.
+_LATER: Final = {"OpenCL 2": "-cl-std=CL2.0", "OpenCL 3": "-cl-std=CL3.0"}
 # Without it a division of floats may be wrong in the last two bits.
 _DIVIDES: Final = "-cl-fp32-correctly-rounded-divide-sqrt"
 _NEWER: Final = (
@@ -87,6 +94,7 @@ class OpenCLDevice:
         found = DeviceProgram.from_bytes(code, OPENCL_C)
         for kernel in found.launches:
             self._check(kernel)
+        self._check_extensions(found)
         return OpenCLProgram(found, self._built(found))
 
     def _check(self, kernel: KernelLaunch) -> None:
@@ -106,8 +114,21 @@ class OpenCLDevice:
                     hint="compile the model for this device's machine description",
                 )
 
+    def _check_extensions(self, code: DeviceProgram) -> None:
+        """Raise ArtifactError for extensions of OpenCL C that the device lacks."""
+        has = set(self.device.extensions.split()) if code.extensions else set()
+        for name in code.extensions:
+            if name not in has:
+                raise ArtifactError(
+                    f"it needs {name}, which {self.device.name.strip()} has not",
+                    code="TW-DEVICE",
+                    where=f"kernel {', '.join(k.name for k in code.launches)}",
+                    hint="compile the model for a machine description without subgroups",
+                )
+
     def _built(self, code: DeviceProgram) -> Any:
-        options = list(_OPTIONS)
+        later = _LATER.get(self.device.version[:8], _STANDARD)
+        options = [later if code.extensions else _STANDARD]
         rounds = self.cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT
         if self.device.single_fp_config & rounds:
             options.append(_DIVIDES)
@@ -301,7 +322,9 @@ class OpenCLQueue:
         def require() -> None:
             event.wait()
             if told[0]:
-                raise ExecutionError(self._messages[told[0] - 1], code="TW-INDEX")
+                said = self._messages[told[0] - 1]
+                code = "TW-DEVICE" if said == NO_SUBGROUPS else "TW-INDEX"
+                raise ExecutionError(said, code=code)
 
         return require
 

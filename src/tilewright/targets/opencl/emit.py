@@ -1,4 +1,4 @@
-"""From a Program to OpenCL C 1.2: one kernel function per launch."""
+"""From a Program to OpenCL C 1.2, with subgroups 2.0: one kernel function per launch."""
 
 from __future__ import annotations
 
@@ -20,11 +20,16 @@ from tilewright.targets.simt.code import OPENCL_C, DeviceProgram, KernelLaunch
 
 _CALL: Final = {"blockIdx": "get_group_id", "threadIdx": "get_local_id"}
 _EXACT: Final = "#pragma OPENCL FP_CONTRACT OFF"
-_DOUBLE: Final = "#pragma OPENCL EXTENSION cl_khr_fp64 : enable"
+_DOUBLE: Final = "cl_khr_fp64"
+# Of subgroups: their numbers, and the exchange of values.
+_SUBGROUPS: Final = ("cl_khr_subgroups", "cl_khr_subgroup_shuffle")
 
 
-def emit(program: LaunchProgram, exact: bool = False) -> DeviceProgram:
-    """The code of a program; exact: no fused multiply-adds.
+def emit(
+    program: LaunchProgram, exact: bool = False, subgroups: bool = False
+) -> DeviceProgram:
+    """The code of a program; exact: no fused multiply-adds. subgroups: threads that combine values
+    exchange registers, where they are neighbors of a subgroup; a kernel reports it if they are not.
 
     Raises CompileError for anything that OpenCL C lacks: a dtype (TW-DTYPE), a function
     (TW-FUNCTION), a node (TW-OPERATION); and if a thread needs too much memory (TW-REGISTERS).
@@ -34,16 +39,23 @@ def emit(program: LaunchProgram, exact: bool = False) -> DeviceProgram:
     helpers = HelperFunctions()
     calls: list[KernelLaunch] = []
     texts: list[str] = []
+    exchanges = False
     for launch in program.launches:
         # A grid without blocks does nothing, and no device takes it.
         if 0 in launch.grid:
             continue
         name = f"tw_{len(calls)}_{launch.name}"
-        call, text = _kernel(launch, name, numbers, checks, helpers)
+        x = OpenCLStatements(checks, launch.threads, subgroups)
+        x.helpers = helpers
+        call, text = _kernel(launch, name, numbers, x)
+        exchanges |= x.exchanged > 1
         calls.append(call)
         texts.append(text)
     source = "\n\n".join([helpers.text.strip("\n"), *texts]).strip("\n") + "\n"
-    heads = [_EXACT] * exact + [_DOUBLE] * ("double" in source)
+    extensions = _SUBGROUPS if exchanges else ()
+    enabled = [_DOUBLE] * ("double" in source) + [*extensions]
+    heads = [_EXACT] * exact
+    heads += [f"#pragma OPENCL EXTENSION {name} : enable" for name in enabled]
     return DeviceProgram(
         language=OPENCL_C,
         params=len(program.params),
@@ -51,6 +63,7 @@ def emit(program: LaunchProgram, exact: bool = False) -> DeviceProgram:
         launches=tuple(calls),
         text="\n".join([*heads, source]),
         checks=tuple(checks),
+        extensions=extensions,
     )
 
 
@@ -67,12 +80,9 @@ def _kernel(
     launch: Launch,
     name: str,
     numbers: Mapping[Buffer, int],
-    checks: list[str],
-    helpers: HelperFunctions,
+    x: OpenCLStatements,
 ) -> tuple[KernelLaunch, str]:
     """The function of a launch, and how it is called."""
-    x = OpenCLStatements(checks, launch.threads)
-    x.helpers = helpers
     try:
         parameters = _parameters(x, launch)
         _axes(x, launch)
@@ -85,12 +95,13 @@ def _kernel(
         raise CompileError(
             "the expression is nested too deeply", where=launch.name
         ) from error
+    expected = x.expected_subgroups()
     if x.has_checks:
         parameters += [f"__global int *{ERROR}", f"int {FIRST}"]
     size = ", ".join(map(str, launch.threads))
     head = f"__kernel __attribute__((reqd_work_group_size({size})))"
     listed = ",\n    ".join(parameters)
-    declared = ["    " + text for text in x.declared]
+    declared = ["    " + text for text in (*x.declared, *expected)]
     lines = [f"{head}\nvoid {name}(\n    {listed})", "{", *declared, *x.lines, "}"]
     call = KernelLaunch(
         name=name,

@@ -24,6 +24,7 @@ from tilewright.loops.nodes import (
 from tilewright.loops.passes.atomics import missing
 from tilewright.targets.opencl.emit_expr import EmittedValue, OpenCLExpressions, bare
 from tilewright.targets.opencl.types import in_memory
+from tilewright.targets.simt.code import NO_SUBGROUPS
 
 # The parameters for reporting a wrong index: the buffer, and the number before the first message.
 ERROR: Final = "tw_error"
@@ -39,16 +40,22 @@ class OpenCLStatements(OpenCLExpressions):
     """Adds statements to expressions.
 
     checks: the reports of wrong indices, numbered from 1. threads: of a block on each axis.
-    declared: declarations of memory that a block shares besides the launch's buffers.
+    subgroups: whether threads exchange registers. declared: declarations of memory that a block
+    shares besides the launch's buffers. exchanged: the most neighbors that exchange registers.
     """
 
     def __init__(
-        self, checks: list[str], threads: tuple[int, int, int] = (1, 1, 1)
+        self,
+        checks: list[str],
+        threads: tuple[int, int, int] = (1, 1, 1),
+        subgroups: bool = False,
     ) -> None:
         super().__init__()
         self.checks = checks
         self.threads = threads
+        self.subgroups = subgroups
         self.declared: list[str] = []
+        self.exchanged = 1
         self.has_checks = False
 
     def emit(self, s: Stmt) -> None:
@@ -180,16 +187,18 @@ class OpenCLStatements(OpenCLExpressions):
         """The name of the truth that an index which data decides is inside, told if it is not."""
         if not reads_memory(part) or within(part, extent, self.ranges):
             return None
-        self.has_checks = True
         found = self.value(part)
         ok = self.named(EmittedValue(f"((ulong){found.text} < {extent}uL)", "bool"))
         said = f"an index of {buffer.name} is outside 0..{extent - 1}"
+        self.line(self._report(f"!{ok.text}", said))
+        return ok.text
+
+    def _report(self, condition: str, said: str) -> str:
+        """A statement that tells the host what is wrong under a condition."""
+        self.has_checks = True
         if said not in self.checks:
             self.checks.append(said)
-        self.line(
-            f"if (!{ok.text}) *{ERROR} = {FIRST} + {self.checks.index(said) + 1};"
-        )
-        return ok.text
+        return f"if ({condition}) *{ERROR} = {FIRST} + {self.checks.index(said) + 1};"
 
     # -- the threads of a block
 
@@ -197,37 +206,69 @@ class OpenCLStatements(OpenCLExpressions):
         self.line(f"barrier({_FENCES[s.scope]});")
 
     def _combine(self, s: CombineThreads) -> None:
-        """As a tree through shared memory: OpenCL C 1.2 has no exchange between registers."""
+        """As a tree: each thread and the one whose number differs in one bit have the result of
+        both. Through shared memory, as OpenCL C 1.2 has no exchange between registers, or by the
+        functions of subgroups."""
         own = [Load(b, i) for b, i in zip(s.buffers, s.indices, strict=True)]
-        count = self.threads[0] * self.threads[1] * self.threads[2]
+        steps = [1 << n for n in range(s.width.bit_length() - 1)]
+        if self.subgroups:
+            self.exchanged = max(self.exchanged, s.width)
+            for step in steps:
+                self._combined(s, own, self._in_registers(own, step))
+            return
+        x, y, z = self.threads
         places = []
         for b in s.buffers:
             name = self.fresh(f"{b.name}_shared")
-            self.declared.append(f"__local {in_memory(b.dtype)} {name}[{count}];")
+            self.declared.append(f"__local {in_memory(b.dtype)} {name}[{x * y * z}];")
             places.append(name)
-        step = 1
-        while step < s.width:
-            self._exchanged(s, own, places, step)
-            step *= 2
+        for step in steps:
+            self._combined(s, own, self._in_shared(own, places, step))
+            self.line(f"barrier({_FENCES['shared']});")
 
-    def _exchanged(
-        self, s: CombineThreads, own: Sequence[Load], places: Sequence[str], step: int
-    ) -> None:
-        """Each thread and the one whose number differs in one bit have the result of both."""
+    @property
+    def _me(self) -> str:
+        """The number of a thread in its block."""
         x, y, _ = self.threads
-        me = f"(get_local_id(0) + {x} * (get_local_id(1) + {y} * get_local_id(2)))"
+        return f"(get_local_id(0) + {x} * (get_local_id(1) + {y} * get_local_id(2)))"
+
+    def _in_shared(
+        self, own: Sequence[Load], places: Sequence[str], step: int
+    ) -> list[list[str]]:
+        """The elements of both threads, the first one first, through shared memory."""
         with self.statement(*own):
             for place, load in zip(places, own, strict=True):
                 text = self.stored(self.value(load), load.dtype)
-                self.line(f"{place}[{bare(me)}] = {text};")
+                self.line(f"{place}[{bare(self._me)}] = {text};")
         self.line(f"barrier({_FENCES['shared']});")
+        numbers = f"{self._me} & ~{step}", f"{self._me} | {step}"
+        return [[f"{place}[{n}]" for place in places] for n in numbers]
+
+    def _in_registers(self, own: Sequence[Load], step: int) -> list[list[str]]:
+        """The same by an exchange within subgroups."""
+        sides: list[list[str]] = [[], []]
+        with self.statement(*own):
+            for load in own:
+                pair = [self.fresh(f"{load.buffer.name}_{x}") for x in ("own", "other")]
+                text = self.stored(self.value(load), load.dtype)
+                shuffled = f"sub_group_shuffle_xor({pair[0]}, {step}u)"
+                for name, value in zip(pair, (text, shuffled)):
+                    self.line(f"const {in_memory(load.dtype)} {name} = {value};")
+                for side, (no, yes) in zip(sides, (pair, pair[::-1])):
+                    side.append(f"({self._me} & {step} ? {yes} : {no})")
+        return sides
+
+    def _combined(
+        self, s: CombineThreads, own: Sequence[Load], elements: Sequence[Sequence[str]]
+    ) -> None:
+        """Put the result of two threads' elements into the registers of a thread."""
         sides: list[list[Expr]] = []
         scope: dict[Expr, EmittedValue] = {}
-        for number in (f"{me} & ~{step}", f"{me} | {step}"):
+        for texts in elements:
             side: list[Expr] = []
-            for place, load in zip(places, own, strict=True):
-                var = Var(place, load.dtype)
-                scope[var] = self.named(self.element(f"{place}[{number}]", load.dtype))
+            for text, load in zip(texts, own, strict=True):
+                var = Var(text, load.dtype)
+                scope[var] = self.named(self.element(text, load.dtype))
                 side.append(var)
             sides.append(side)
         after = s.reducer.combine(tuple(sides[0]), tuple(sides[1]))
@@ -236,7 +277,20 @@ class OpenCLStatements(OpenCLExpressions):
             values = [self.named(self.value(e)) for e in after]
             for b, index, value in zip(s.buffers, s.indices, values, strict=True):
                 self._put(b, index, value)
-        self.line(f"barrier({_FENCES['shared']});")
+
+    def expected_subgroups(self) -> list[str]:
+        """What a kernel reports first if threads that exchange registers are not the neighbors that
+        they seem to be: OpenCL does not say which threads of a block are a subgroup.
+
+        If a thread's number is that of its subgroup, times their size, and its own there, then one
+        that differs in a bit below their size is in the same subgroup, and differs in this bit.
+        """
+        if self.exchanged == 1:
+            return []
+        size = "get_max_sub_group_size()"
+        number = f"get_sub_group_id() * {size} + get_sub_group_local_id()"
+        wrong = f"{size} % {self.exchanged} || {number} != {bare(self._me)}"
+        return [self._report(wrong, NO_SUBGROUPS)]
 
 
 _RULES: Final[Mapping[type[Stmt], Callable[[Any, Any], None]]] = {

@@ -68,7 +68,7 @@ class OpenCL(SimtTarget):
         permitted is unused here: Oclgrind checks every access itself. Raises CompileError
         for constructs that OpenCL C lacks, ScheduleError for threads that do not form a grid.
         """
-        code = emit(self._launches(kernel), self.exact)
+        code = self._code(kernel)
         return Artifact(symbol, code.to_bytes())
 
     def workspace(self, code: bytes) -> tuple[int, ...]:
@@ -79,12 +79,16 @@ class OpenCL(SimtTarget):
         """The source, for `asm`."""
         if kind != "asm":
             return super().text(kernel, symbol, kind)
-        return emit(self._launches(kernel), self.exact).text
+        return self._code(kernel).text
 
     def _launches(self, kernel: Kernel) -> LaunchProgram:
-        program = to_launches(kernel)
-        check_constants(program, self.machine)
+        of = self.machine
+        program = to_launches(kernel, of.warp if of.subgroups else 1)
+        check_constants(program, of)
         return program
+
+    def _code(self, kernel: Kernel) -> DeviceProgram:
+        return emit(self._launches(kernel), self.exact, self.machine.subgroups)
 
 
 def make(settings: TargetSettings) -> OpenCL:

@@ -15,7 +15,7 @@ from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ArtifactError
 from tilewright.runtime import schema
 
-VERSION: Final = 5
+VERSION: Final = 6
 # The languages of programs, as messages call them.
 PTX: Final = "PTX"
 OPENCL_C: Final = "OpenCL C"
@@ -27,6 +27,7 @@ _SHAPE: Final = {
     "params": schema.Count,
     "workspace": [schema.Count],
     "checks": [schema.Text],
+    "extensions": [schema.Text],
     "launches": [
         {
             "name": schema.Text,
@@ -65,6 +66,12 @@ class TensorMap:
     sides: tuple[int, ...]
 
 
+# What a kernel reports whose threads would exchange registers with others than it expects.
+NO_SUBGROUPS: Final = (
+    "subgroups of the device are not the neighboring threads described"
+)
+
+
 def constant_symbol(number: int) -> str:
     """The array in constant memory of a program's buffer, in PTX."""
     return f"constant_{number}"
@@ -100,6 +107,7 @@ class DeviceProgram:
     language: the text's language, for messages. params: the number of operands. workspace: bytes of
     each further buffer, which the caller passes behind them. arch: the architecture of the text;
     empty for any device. checks: the meanings of the numbers, from 1 on, that a kernel reports.
+    extensions: of OpenCL C, which the device has to have.
     binary: code that the driver need not compile; empty for none.
     """
 
@@ -111,6 +119,7 @@ class DeviceProgram:
     arch: str = ""
     checks: tuple[str, ...] = ()
     binary: bytes = b""
+    extensions: tuple[str, ...] = ()
 
     def to_bytes(self) -> bytes:
         """The inverse of `from_bytes`."""
@@ -167,6 +176,7 @@ def _made(head: Mapping[str, Any], rest: bytes) -> DeviceProgram:
         text=rest[:size].decode(),
         arch=head["arch"],
         checks=tuple(head["checks"]),
+        extensions=tuple(head["extensions"]),
         binary=rest[size:],
     )
 

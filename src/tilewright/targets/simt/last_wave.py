@@ -239,14 +239,8 @@ def _divided(
     part, other = f"{part}.clear", part
     s.merge(part, other)
     held = s.cache_write(work, part, scope)
-    place = {d: n for n, d in enumerate(_indexed(plan))}
+    index = plan.product.reduction.outputs[0].index
+    place = {d: index.index(d.var) for d in tail.stores}
     zeros = {d: f"{work}.c{place[d]}" for d in tail.stores}
     stores = {d: f"{held}.w{place[d] + 2}" for d in tail.stores}
     return TilePart(plan, held, [blocks, part], sums, stores, zeros)
-
-
-def _indexed(plan: Tiling) -> list[Dim]:
-    """The dimensions of the results in the order of their indices."""
-    r = plan.product.reduction
-    dims = {d.var: d for d in r.dims}
-    return [dims[i] for i in r.outputs[0].index if i in dims]

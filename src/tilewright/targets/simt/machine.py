@@ -31,7 +31,8 @@ class SimtMachine:
     itself. async_copies: whether memory is copied into shared memory while threads go on;
     bulk_copies: whether one thread can copy a box of a tensor. any_order: whether blocks may add
     floats to one element in the order in which they come, so that results may differ from run to
-    run in their last bits: `math="fast"` allows it, and the tuner may choose it then.
+    run in their last bits: `math="fast"` allows it, and the tuner may choose it then. subgroups:
+    whether threads in step are an OpenCL subgroup, and exchange registers by its functions.
     """
 
     name: str
@@ -56,6 +57,7 @@ class SimtMachine:
     async_copies: bool = False
     bulk_copies: bool = False
     any_order: bool = False
+    subgroups: bool = False
 
     @property
     def own_room(self) -> int:
@@ -130,7 +132,7 @@ def described(given: Mapping[str, Any] | None) -> SimtMachine:
     """The machine of a description: `like`, a name of MACHINES, and fields that differ.
 
     Raises UnsupportedError for an unknown name; InputError, which names the field, for one that is
-    unknown or has no sensible value.
+    unknown or has no sensible value, and for subgroups of one thread.
     """
     table = dict(given or {})
     like = table.pop("like", GENERIC.name)
@@ -144,7 +146,13 @@ def described(given: Mapping[str, Any] | None) -> SimtMachine:
     known = {f.name: type(getattr(base, f.name)) for f in fields(base)}
     for name, value in table.items():
         _check(name, value, known)
-    return replace(base, **table)
+    made = replace(base, **table)
+    if made.subgroups and made.warp == 1:
+        raise InputError(
+            "subgroups is true, but no threads are in step",
+            hint="say in warp how many threads a subgroup has, or leave subgroups out",
+        )
+    return made
 
 
 def _check(name: str, value: Any, known: Mapping[str, type]) -> None:

@@ -23,6 +23,7 @@ from tilewright.expr.nodes import Load
 from tilewright.loops.analysis.effects import writes
 from tilewright.loops.nodes import ASYNC, For, Store
 from tilewright.loops.passes.async_copies import BYTES, copied
+from tilewright.loops.scopes import Scope
 from tilewright.loops.walk import loops_of
 from tilewright.schedule import Schedule
 from tilewright.schedule.primitives.pipeline import sequence
@@ -81,7 +82,7 @@ def in_tiles(
     form = _form(plan, machine, staged, choose)
     counts = [1] if wave != WHOLE else shared_sums(plan, machine)
     if len(counts) > 1 and (blocks := choose(f"{name}.blocks", counts, 1)) > 1:
-        part, loop = _with_shared_sums(s, plan, blocks, machine)
+        part, loop = with_shared_sums(s, plan, blocks, machine, "register")
         _schedule(s, part, machine, form)
         s.atomic(loop, "blockIdx.y")
         return
@@ -105,10 +106,11 @@ def shared_sums(plan: Tiling, machine: SimtMachine) -> list[int]:
     return sorted(ceil_div(steps, n) for n in deep)
 
 
-def _with_shared_sums(
-    s: Schedule, plan: Tiling, blocks: int, machine: SimtMachine
+def with_shared_sums(
+    s: Schedule, plan: Tiling, blocks: int, machine: SimtMachine, scope: Scope
 ) -> tuple[TilePart, str]:
-    """The tiles of blocks that share each sum, and the loop over the parts of sums around them.
+    """The tiles of blocks that share each sum, and the loop over the parts of sums around them,
+    which becomes atomic once these are scheduled. scope: of a block's accumulators.
 
     Results are cleared by a launch of their own. requires: `shared_sums`.
     """
@@ -136,7 +138,7 @@ def _with_shared_sums(
     last = {e: f"{target}.m{n}" for e, n in place.items()}
     grid = [x for x in _blocks(s, plan, last) if x in extents(s.kernel)]
     adding = f"{part}.combine"
-    s.compute_at(target, [adding, *grid][-1], scope="register")
+    s.compute_at(target, [adding, *grid][-1], scope=scope)
     tiled = [e for e in (*p.rows, *p.columns) if plan.shares[e].size > 1]
     zeros = {e: f"{target}.c{place[e]}" for e in tiled}
     stores = {e: f"{last[e]}.i" for e in tiled}
