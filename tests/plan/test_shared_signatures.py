@@ -10,10 +10,11 @@ from tilewright.base import events
 from tilewright.base.dtypes import float32
 from tilewright.compute.build import map_
 from tilewright.driver.compile import schedules
-from tilewright.expr.nodes import INDEX, Buffer, Const
+from tilewright.expr.nodes import INDEX, Buffer, Const, Expr
 from tilewright.plan.identity import structure
 from tilewright.plan.nodes import FusionGroup
 from tilewright.plan.normalize import SharedSignatures, kernel_signature
+from tilewright.plan.offsets import in_second_place
 from tilewright.plan.verify_signature import verify_signature
 
 
@@ -61,7 +62,7 @@ def test_equal_groups_share_their_computations() -> None:
     ("other", "also_live"),
     [
         (layer("2", by=3.0), False),
-        (layer("2", start=3), False),
+        (layer("2", start=0), False),
         (layer("2", name="c"), False),
         (layer("2"), True),
     ],
@@ -80,6 +81,67 @@ def test_other_groups_have_their_own(
     assert found.offsets == alone.offsets
     assert structure(found) == structure(alone)
     verify_signature(group, found)
+
+
+def test_groups_that_fill_other_parts_of_a_tensor_share_their_computations() -> None:
+    shared = SharedSignatures()
+    first = shared.of(*layer("1", start=4))
+    for start in (3, 1, 4):
+        group, live = layer("2", start=start)
+        found, alone = shared.of(group, live), kernel_signature(group, live)
+        assert found.computations is first.computations
+        assert found.offsets == alone.offsets == (0, 4 * start)
+        assert structure(found) == structure(alone)
+        verify_signature(group, found)
+
+
+def filling(kind: str, start: int, suffix: str = "") -> tuple[FusionGroup, set[Buffer]]:
+    """A group that fills a part of a tensor which begins elsewhere than its constants say."""
+    x, inner, y = tensors(suffix)
+    extents = (1, 2)
+
+    def behind(n: Expr, i: Expr) -> tuple[Expr, Expr]:
+        return n, i + Const(start, INDEX)
+
+    def before(n: Expr, i: Expr) -> tuple[Expr, Expr]:
+        return n, Const(start, INDEX) - i
+
+    def far(n: Expr, i: Expr) -> tuple[Expr, Expr]:
+        return n, i + Const(6, INDEX)
+
+    def value(n: Expr, i: Expr) -> Expr:
+        return x[n, i]
+
+    def doubled(n: Expr, i: Expr) -> Expr:
+        return y[n, i + Const(start, INDEX)] * 2.0
+
+    first = map_("a", y, value, extents=extents, index=behind)
+    made = {
+        "reversed": (map_("a", y, value, extents=extents, index=before),),
+        "several parts": (first, map_("b", y, value, extents=extents, index=far)),
+        "also read": (first, map_("b", inner, doubled, extents=extents)),
+    }[kind]
+    return FusionGroup(f"layer{suffix}", made), {y, inner}
+
+
+@pytest.mark.parametrize("kind", ["reversed", "several parts", "also read"])
+def test_groups_share_only_where_constants_say_which_part_they_fill(kind: str) -> None:
+    shared = SharedSignatures()
+    shared.of(*filling(kind, 4))
+    for start in (2, 3):
+        group, live = filling(kind, start, str(start))
+        found, alone = shared.of(group, live), kernel_signature(group, live)
+        assert found.offsets == alone.offsets
+        assert structure(found) == structure(alone)
+        verify_signature(group, found)
+
+
+def test_a_tensor_with_several_parts_or_reads_keeps_its_places() -> None:
+    for kind in ("several parts", "also read"):
+        group, _ = filling(kind, 4)
+        made = in_second_place(group.computations)
+        for one, other in zip(made, group.computations, strict=True):
+            assert all(a is b for a, b in zip(one.outputs, other.outputs, strict=True))
 
 
 def test_a_choice_names_the_tensors_of_its_own_layer() -> None:

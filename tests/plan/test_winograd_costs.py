@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -18,17 +19,36 @@ from tilewright.plan.passes.winograd import WinogradForms, transform_convolution
 FILTERS = [Buffer(f"w{n}", (5, 4, 3, 3), float32) for n in range(2)]
 
 
-def layer(n: int, side: int = 6, scale: float = 2.0) -> FusionGroup:
-    """A convolution of its own tensors, and a map behind it."""
+def layer(
+    n: int,
+    side: int = 6,
+    scale: float = 2.0,
+    place: tuple[int, ...] | None = None,
+) -> FusionGroup:
+    """A convolution of its own tensors, and a map behind it.
+
+    place: where its results begin in a larger tensor; None for one of their size.
+    """
     x = Buffer(f"x{n}", (4, side, side), float32)
-    t, y = (Buffer(f"{name}{n}", (5, side, side), float32) for name in "ty")
+    shape = (5, side, side)
+    t = Buffer(f"t{n}", shape, float32)
+    y = Buffer(f"y{n}", tuple(d + 9 * (place is not None) for d in shape), float32)
     filters = FILTERS[n]
 
     def value(k: Expr, i: Expr, j: Expr, c: Expr, a: Expr, b: Expr) -> Expr:
         return padded(x, (c, i + a - 1, j + b - 1), 0.0) * filters[k, c, a, b]
 
     conv = reduce_(f"conv{n}", t, (4, 3, 3), "add", value)
-    return FusionGroup(f"layer{n}", (conv, map_(f"map{n}", y, lambda *i: t[i] * scale)))
+    scaled = map_(
+        f"map{n}",
+        y,
+        lambda *i: t[i] * scale,
+        extents=shape,
+        index=lambda *i: tuple(
+            v + p if p else v for v, p in zip(i, place or (0, 0, 0), strict=True)
+        ),
+    )
+    return FusionGroup(f"layer{n}", (conv, scaled))
 
 
 class Costs:
@@ -95,8 +115,25 @@ def test_equal_layers_have_one_answer_for_each_tile(
     assert form.call_count == forms
 
 
+@pytest.mark.parametrize("start", [1, 5, 9])
+def test_layers_that_fill_other_parts_of_a_tensor_have_one_answer(start: int) -> None:
+    asked = Costs({16: 1.0, 36: 2.0})
+    first, second = layer(0, place=(4, 0, 0)), layer(1, place=(start, 0, 0))
+    assert made([first, second], asked) == [16, 16]
+    assert asked.asked == [16, 36]
+
+
+def test_a_layer_at_the_start_of_a_tensor_or_along_other_axes_has_its_own() -> None:
+    """Dimensions merge where their index is a variable, and not where it is one and a constant."""
+    for place in (None, (0, 0, 0), (0, 0, 4), (4, 0, 4)):
+        asked = Costs({16: 1.0, 36: 2.0})
+        first, other = layer(0, place=(4, 0, 0)), layer(1, place=place)
+        assert made([first, other], asked) == [16, 16]
+        assert asked.asked == [16, 36, 16, 36]
+
+
 @pytest.mark.parametrize("change", [{"side": 8}, {"scale": 3.0}])
-def test_layers_that_differ_have_their_own(change: dict[str, int]) -> None:
+def test_layers_that_differ_have_their_own(change: dict[str, Any]) -> None:
     asked = Costs({16: 1.0, 36: 2.0})
     assert made([layer(0), layer(1, **change)], asked) == [16, 16]
     assert asked.asked == [16, 36, 16, 36]

@@ -28,7 +28,7 @@ from tilewright.loops.nodes import Alloc, Kernel
 from tilewright.loops.passes.on_buffers import on_buffers
 from tilewright.loops.walk import walk
 from tilewright.plan.nodes import FusionGroup
-from tilewright.plan.offsets import from_zero
+from tilewright.plan.offsets import from_zero, in_second_place, place_of
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -107,8 +107,9 @@ def kernel_signature(
 class SharedSignatures:
     """`kernel_signature` of the groups of a model.
 
-    Groups that are equal but for the names of tensors have the Computations of the first of them.
-    apart: the names of groups that have their own, since choices for them name their tensors.
+    Groups that are equal but for the names of tensors and the parts of tensors that they fill have
+    the Computations of the first of them. apart: the names of groups that have their own, since
+    choices for them name their tensors.
     """
 
     def __init__(self, apart: Collection[str] = ()) -> None:
@@ -120,19 +121,25 @@ class SharedSignatures:
         if group.kernel is not None or group.name in self._apart:
             return kernel_signature(group, live)
         tensors = (*group.reads, *group.writes)
-        key = (
+        anywhere = (
             tuple(c.name for c in group.computations),
             tuple(b in live for b in tensors),
-            canonical(group.computations, ()),
+            canonical(in_second_place(group.computations), ()),
         )
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = kernel_signature(group, live)
-            return known
         outputs = [b for b in group.writes if b in live]
+        places = [place_of(group.computations, b) for b in outputs]
+        offsets = (*[0 for _ in group.reads], *places)
+        here = (anywhere, offsets)
+        known = self._known.get(anywhere) or self._known.get(here)
+        if known is None:
+            known = kernel_signature(group, live)
+            # Else it begins elsewhere, and is the same only for groups that fill the same part.
+            self._known[anywhere if known.offsets == offsets else here] = known
+            return known
         return replace(
             known,
             values=(*group.reads, *outputs),
+            offsets=offsets if anywhere in self._known else known.offsets,
             source=group.computations,
             group=group.name,
         )

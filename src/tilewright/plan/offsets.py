@@ -6,11 +6,13 @@ one kernel called with different pointers.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from tilewright.compute.nodes import Computation, Output
 from tilewright.compute.transforms import environment
+from tilewright.expr.affine import Affine, affine, to_expr
 from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import Buffer, const
 from tilewright.expr.simplify import simplify
@@ -38,6 +40,39 @@ def from_zero(
         for c in group
     )
     return moved, {b: _bytes(b, start) for b, start in starts.items()}
+
+
+def in_second_place(group: Sequence[Computation]) -> tuple[Computation, ...]:
+    """The group with its results in the second place of each axis, wherever behind the first they
+    are: equal for groups that fill different parts of a tensor, but the one at its start.
+
+    A tensor stays as it is if the group also reads it, or fills several parts of it.
+    """
+    times = Counter(o.tensor for c in group for o in c.outputs)
+    fixed = {b for c in group for b in c.inputs}
+    fixed.update(b for b, n in times.items() if n > 1)
+
+    def moved(o: Output) -> Output:
+        places = _places(o)
+        if o.tensor in fixed or max(places, default=0) < 1:
+            return o
+        forms = zip(map(affine, o.index), places, strict=True)
+        index = (to_expr(Affine(f.terms, min(place, 1))) for f, place in forms)
+        return replace(o, index=tuple(index))
+
+    return tuple(replace(c, outputs=tuple(map(moved, c.outputs))) for c in group)
+
+
+def place_of(group: Sequence[Computation], tensor: Buffer) -> int:
+    """Bytes from the start of a tensor to the place where the group's last part of it begins, if
+    the constants in the index are all that moves it."""
+    last = [o for c in group for o in c.outputs if o.tensor is tensor][-1]
+    places = _places(last)
+    return _bytes(tensor, places) if any(places) else 0
+
+
+def _places(o: Output) -> list[int]:
+    return [affine(i).const for i in o.index]
 
 
 def _start(group: Sequence[Computation], tensor: Buffer) -> tuple[int, ...]:

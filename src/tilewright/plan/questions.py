@@ -21,7 +21,8 @@ _SAME: Final = 1e-9  # relative tolerance of times: sums in another order differ
 class Cost(Protocol):
     """The target's estimate of Computations as one kernel, in ns; None if another form is better.
 
-    constants: buffers known at compile time.
+    constants: buffers known at compile time. It does not depend on names, nor on how far behind the
+    start of a tensor the results are.
     """
 
     def __call__(

@@ -28,6 +28,7 @@ from tilewright.expr.nodes import Buffer, Expr, Extent, Load, Var
 from tilewright.ir.node import postorder
 from tilewright.plan.forms import BY_ESTIMATE, DIRECT, WINDOWS, has_window, of_tile
 from tilewright.plan.nodes import DefUse, FusionGroup, Step
+from tilewright.plan.offsets import in_second_place
 from tilewright.plan.questions import Cost
 
 Group = tuple[Computation, ...]
@@ -182,7 +183,8 @@ class _Around:
     """The context of a group: constants, outputs of the model, writers and readers.
 
     done: the steps before it. moved: tensors with an existing channel-last copy. expected: by the
-    canonical text of a group and a tile, the cost of its form, which names do not change.
+    canonical text of a group and a tile, the cost of its form, which neither names change nor the
+    place of the results in their tensor: layers of a dense block differ in both.
     """
 
     constants: set[Buffer]
@@ -227,7 +229,7 @@ def _best(group: FusionGroup, forms: WinogradForms, around: _Around) -> _Form | 
         return None
     best: _Form | None = None
     least = math.inf
-    text = canonical(group.computations, ())
+    text = canonical(in_second_place(group.computations), ())
     for tile in forms.tiles:
         key = (text, tile)
         known = around.expected.get(key, 0.0)

@@ -54,6 +54,26 @@ def test_times_are_nanoseconds(name: str) -> None:
     assert slow is not None and math.isclose(slow, 2 * expected)
 
 
+@pytest.mark.parametrize("machine_name", ["x86-64-v3", "znver4", "znver5"])
+@pytest.mark.parametrize("name", FORMS)
+def test_it_does_not_matter_which_part_of_a_tensor_is_filled(
+    name: str, machine_name: str
+) -> None:
+    """See `plan.questions.Cost`: passes ask once for all layers of a dense block."""
+    *before, last = FORMS[name][1]
+    (out,) = last.outputs
+    tensor = out.tensor
+    larger = Buffer(tensor.name, (tensor.shape[0] + 99, *tensor.shape[1:]), float32)
+
+    def cost(place: int) -> float | None:
+        index = (out.index[0] + place, *out.index[1:])
+        moved = replace(out, tensor=larger, index=index)
+        filled = [*before, replace(last, outputs=(moved,))]
+        return estimated_cost(filled, Context(machine(machine_name)))
+
+    assert len({cost(place) for place in (1, 2, 3, 16, 99)}) == 1
+
+
 @pytest.mark.parametrize("name", ["x86-64-v3", "znver4", "znver5"])
 def test_groups_that_fill_a_part_of_a_vector_are_charged_for_it_once(name: str) -> None:
     """Four columns of 32 groups: two vectors of four lanes issue per cycle on all of these."""
