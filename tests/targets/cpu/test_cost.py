@@ -40,8 +40,10 @@ STRUCTURE = {
     ("schedule/space/patterns.py", "_block_scaled"),  # of loads
     ("plan/passes/halo.py", "_guarded_reads"),  # how many answers are kept, as the next
     ("schedule/space/patterns.py", "address"),
-    ("targets/cpu/sketches/partial_sums.py", "LONG"),  # what rounds, as the next three
-    ("targets/cpu/sketches/partial_sums.py", "PRODUCTS"),
+    (
+        "targets/cpu/sketches/partial_sums.py",
+        "PRODUCTS",
+    ),  # what rounds, as the next two
     ("targets/cpu/sketches/partial_sums.py", "SUMS"),
     ("targets/cpu/sketches/partial_sums.py", "STEPS"),
     ("targets/cpu/sketches/register_tile_model.py", "_best"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,8 +22,9 @@ from tilewright.schedule import Schedule
 from tilewright.targets.cpu.machine import machine
 from tilewright.targets.cpu.sketches import Context, sketches
 from tilewright.targets.cpu.sketches.partial_sums import (
-    LONG,
     PRODUCTS,
+    SUMS,
+    Terms,
     _cut,
     in_parts,
 )
@@ -76,7 +78,9 @@ def result(s: Schedule) -> tuple[np.ndarray, np.ndarray]:
     return y, a.reshape(4, -1) @ b.reshape(-1, 16)
 
 
-@pytest.mark.parametrize("depth", [(LONG + 8,), (3, 3, 96), (9, 600), (2, 700)])
+@pytest.mark.parametrize(
+    "depth", [(PRODUCTS.whole + 8,), (3, 3, 96), (9, 600), (2, 700)]
+)
 def test_a_sum_in_parts_is_the_same_sum(depth) -> None:
     s, _, part = scheduled(product(depth))
     assert part is not None
@@ -93,9 +97,10 @@ def test_a_sum_in_parts_is_the_same_sum(depth) -> None:
         ((3, 3, 1024), 1, (2, 512)),
         ((128, 7, 7), 1, (0, 8)),  # what is inside counts
         ((60,), 49, (0, 4)),
-        ((512,), 1, None),
-        ((8,), 64, None),
-        ((8,), 65, (0, 4)),
+        ((768,), 1, None),
+        ((776,), 1, (0, 388)),
+        ((8,), 96, None),
+        ((8,), 97, (0, 4)),
         ((1021,), 1, None),  # a prime number
         ((3, 521), 1, None),
     ],
@@ -104,9 +109,16 @@ def test_where_a_sum_of_products_is_cut(counts, inside, cut) -> None:
     assert _cut(counts, inside, PRODUCTS) == cut
 
 
+@pytest.mark.parametrize(
+    "terms, cut", [(SUMS, (0, 128)), (PRODUCTS, None), (Terms(639, 640, 640), (0, 640))]
+)
+def test_sums_without_products_have_shorter_parts(terms: Terms, cut: Any) -> None:
+    assert _cut((640,), 1, terms) == cut
+
+
 WHOLE = {
-    "short": product((LONG,)),
-    "no divisor": product((521,)),
+    "short": product((PRODUCTS.whole,)),
+    "no divisor": product((1021,)),
     "integers": product((1024,), int32),
     "maximum": product((1024,), float32, "max"),
 }
@@ -159,7 +171,7 @@ def test_an_exact_product_has_no_parts() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_any_schedule_of_a_long_product_is_the_product(seed: int) -> None:
-    c = product((5, 128) if seed else (640,))
+    c = product((7, 128) if seed else (896,))
     params = [a.buffer for a in c.accesses] + [c.outputs[0].tensor]
     kernel = lower("k", [c], params=params, outputs=params[-1:])
     tiled = sketches(kernel, [c], Context(WIDE, constants=params[1:2]))[0]

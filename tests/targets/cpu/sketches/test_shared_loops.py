@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from tilewright.base import events
 from tilewright.base.dtypes import float32
 from tilewright.driver.tasks import tasks
 from tilewright.loops.walk import loops_of
@@ -17,6 +18,7 @@ from tilewright.schedule.space import Choices, Point
 from tilewright.targets.cpu.cost import cost_model
 from tilewright.targets.cpu.machine import machine
 from tilewright.targets.cpu.sketches import Context, sketches
+from tilewright.targets.cpu.sketches.tiled_reduction import _around_copies
 from tilewright.testing.networks.builder import Net
 from tilewright.testing.random_kernels import plain
 
@@ -93,3 +95,34 @@ def test_a_copy_is_shared_along_the_rows_of_its_readers(
     parts = loop.split("_")
     # Rows first, although the channels lie outside of them in memory.
     assert [p.rpartition(".")[2] for p in parts] == ["r1", "r0"][:fused]
+
+
+@pytest.mark.parametrize("cores", [2, 3])
+def test_only_the_loops_around_copies_are_shared(cores: int) -> None:
+    """Of rows and groups, whose images are padded apart: the tiles go by in the order of the
+    result, so that only the groups are around the copies."""
+    n = Net("one")
+    x = n.input(1, 600, 8, 8)
+    y = n("ConvTranspose", x, n.weight(600, 24, 3, 1), group=2, strides=[2, 1])
+    with events.record() as log:
+        found = tasks(n.case([y]).graph, threads=cores, mcpu="x86-64-v3", records=False)
+        kernels = [str(t.schedule(t.space.default()).schedule.kernel) for t in found]
+    assert not [e for e in log if e.kind == "sketch-refused"]
+    around = [k.split(".pad:")[0] for k in kernels if ".pad:" in k]
+    shared = [re.findall(r"for \S+\.(\w+) in \d+ parallel", k) for k in around]
+    # Of the taps of odd rows; those of even ones read a copy of the whole.
+    assert ["jo"] in shared
+
+
+@pytest.mark.parametrize(
+    ("outer", "apart", "around"),
+    [
+        (["g", "r", "k"], ["k", "g"], ["g"]),
+        (["g", "k", "r"], ["g", "k"], ["g", "k"]),
+        (["r", "g", "k"], ["g"], ["r", "g"]),
+        (["r", "k", "g"], ["g", "k"], ["r", "k", "g"]),
+        (["r"], [], []),
+    ],
+)
+def test_what_is_around_copies(outer, apart, around) -> None:
+    assert _around_copies(outer, apart) == around

@@ -41,7 +41,6 @@ from tilewright.schedule.space.patterns import (
     uses,
 )
 from tilewright.schedule.tree import find_buffer
-from tilewright.targets.cpu.cost import CostModel
 from tilewright.targets.cpu.sketches.context import Context
 from tilewright.targets.cpu.sketches.dot_products import (
     by_dots,
@@ -99,10 +98,11 @@ def tiled(
     dims = (*p.batch, *p.close, *p.rows, p.vector, *p.reduction)
     loops = {d: f"{r.name}.{d.var.name}" for d in dims}
     scope = "stack" if in_tiles else "register"
-    if apart:
-        s.compute_at(target, names[apart[-1]])
-        s, _ = _stage_padding(s, r, p, names[apart[-1]], at, choose)
-    if outer[len(apart) :]:
+    first = _around_copies(outer, [names[d] for d in apart])
+    if first:
+        s.compute_at(target, first[-1])
+        s, _ = _stage_padding(s, r, p, first[-1], at, choose)
+    if outer != first:
         s.compute_at(target, outer[-1], scope=scope)
     else:
         s.set_scope(target, scope)
@@ -119,9 +119,8 @@ def tiled(
     register_vectors(s, inner[-1], p.tile.lanes)
     for copy in copies:
         _share_copy(s, copy, outer, at, choose)
-    taken = _work(r, at.costs) + at.costs.moving(s.kernel.params, at.constants)
-    if at.threads(choose, r.name, at.costs.worth_sharing(taken)):
-        at.share(s, [names[d] for d in apart] or outer, choose, r.name)
+    if at.threads(choose, r.name, at.costs.worth_sharing(_work(s, r, at))):
+        at.share(s, first or outer, choose, r.name)
     return s
 
 
@@ -167,10 +166,11 @@ def _in_parts(
     return loops
 
 
-def _work(r: Computation, costs: CostModel) -> float:
-    """Nanoseconds of the arithmetic on one core."""
+def _work(s: Schedule, r: Computation, at: Context) -> float:
+    """Nanoseconds of the arithmetic and of moving what is read and written, on one core."""
     steps = math.prod(max(d.extent, 1) for d in r.dims)
-    return steps * (costs.product_ns if is_contraction(r) else costs.point_ns)
+    step = at.costs.product_ns if is_contraction(r) else at.costs.point_ns
+    return steps * step + at.costs.moving(s.kernel.params, at.constants)
 
 
 def _staged_apart(
@@ -185,6 +185,13 @@ def _staged_apart(
         return ()
     enough = math.prod(d.extent for d in found) >= at.costs.shares * at.machine.cores
     return found if choose(f"{r.name}.apart", (True, False), enough) else ()
+
+
+def _around_copies(outer: Sequence[str], apart: Sequence[str]) -> list[str]:
+    """The outermost loops, down to that each of whose steps has copies of its own: the last of
+    those `apart` that no other loop is around, or simply the last of them if there is none."""
+    first = list(takewhile(lambda n: n in apart, outer))
+    return first or list(outer[: max(map(outer.index, apart), default=-1) + 1])
 
 
 def _guarded(r: Computation, p: TilePlan) -> list[Load]:
