@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -15,7 +15,13 @@ from tilewright.expr.nodes import Buffer
 from tilewright.loops.verify import verify
 from tilewright.loops.walk import loops_of
 from tilewright.schedule.space import Point
+from tilewright.targets.cpu.cost import cost_model
+from tilewright.targets.cpu.machine import machine
 from tilewright.targets.cpu.sketches import Context, sketches
+from tilewright.targets.cpu.sketches.register_tile_model import (
+    Traffic,
+    columns_outermost,
+)
 from tilewright.testing.random_kernels import plain
 
 
@@ -106,3 +112,27 @@ def test_large_data_is_shared_even_where_there_is_little_to_compute(channels, wo
     found = sketches(plain([depthwise]), [depthwise], Context(Small(), {w}))[0]
     assert 14 * 14 * 9 * channels < 1_000_000
     assert found.default().values["dw.parallel"] is worth
+
+
+@pytest.mark.parametrize(
+    ("rows", "tile", "depth", "columns", "kept"),
+    [
+        # The weights, beyond the second cache, would be read from there once per tile of rows.
+        (28, 14, 4608, 512, True),
+        # So they are only once.
+        (16, 16, 4608, 512, False),
+        # All is in the second cache, and a tile of rows in the first one.
+        (96, 8, 512, 256, False),
+        # Tiles of rows leave the first cache, and would be read again for each panel.
+        (96, 24, 512, 256, True),
+    ],
+)
+def test_a_panel_of_columns_is_kept_where_that_saves_traffic(
+    rows: int, tile: int, depth: int, columns: int, kept: bool
+) -> None:
+    """Products with panels of 32 columns, beside caches of 48 KiB and 1 MiB."""
+    costs = cost_model(replace(machine("x86-64-v4"), l1=48 << 10, l2=1 << 20))
+    row = 4 * depth
+    steps = rows // tile, columns // 32
+    found = Traffic(rows * row, columns * row, 32 * row, *steps)
+    assert columns_outermost(found, costs) == kept

@@ -475,12 +475,14 @@ class Traffic:
 def columns_outermost(t: Traffic, costs: CostModel) -> bool:
     """Whether to keep a panel of columns and stream the rows, or the reverse.
 
-    Costs are bytes weighted by the level they come from.
+    Costs are bytes weighted by the level they come from: what is kept comes once, and then again
+    from where it stays for each step of the other operand.
     """
     level = costs.traffic
     outer_columns = t.column_steps * t.rows * level(t.rows + t.panel)
-    outer_columns += t.columns * level(t.columns) + t.row_steps * t.columns * level(
-        t.panel
-    )
-    outer_rows = t.rows * level(t.rows) + t.row_steps * t.columns * level(t.columns)
+    outer_columns += t.columns * level(t.columns)
+    outer_columns += (t.row_steps - 1) * t.columns * level(t.panel)
+    outer_rows = t.row_steps * t.columns * level(t.columns)
+    outer_rows += t.rows * level(t.rows)
+    outer_rows += (t.column_steps - 1) * t.rows * level(t.rows // t.row_steps)
     return outer_columns <= outer_rows
