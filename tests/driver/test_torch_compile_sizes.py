@@ -255,3 +255,11 @@ def test_gradients_of_no_images(dynamic):
     x = torch.zeros(0, 3, 6, 6, requires_grad=True)
     run(x).sum().backward()
     assert x.grad.shape == x.shape
+
+
+def test_elements_are_put_into_a_tensor_of_any_size():
+    run = torch.compile(torch.put, backend=backend, dynamic=True)
+    places, values = torch.tensor([0, 1, 7]), torch.randn(3)
+    for rows in (3, 4):
+        given = torch.randn(rows, 3), places, values
+        torch.testing.assert_close(run(*given), torch.put(*given))

@@ -316,7 +316,7 @@ def _put(c: AtenCall) -> Value:
     source = c.tensor("source", c.dtype)
     source = c.reshape(source, [-1])
     reduction = "add" if c["accumulate"] else "none"
-    flat = c.reshape(c.tensor(), [-1])
+    x = c.tensor()
+    flat = c.reshape(x, [-1])
     found = c.op("ScatterElements", flat, index, source, axis=0, reduction=reduction)
-    shape = list(c.result.shape)
-    return c.reshape(found, shape)
+    return c.op("Reshape", found, c.op("Shape", x), allowzero=1)
