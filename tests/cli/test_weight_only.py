@@ -60,7 +60,7 @@ def test_what_the_compiler_decomposes_is_written_as_it_was(command, tmp_path):
     onnx.save(model, path)
     found = command("quantize", path, "--weights", "int8", "-o", small)
     assert found.code == 0, found.err
-    assert "1 product in int8" in found.out
+    assert "1 product in int8, 19.2 KiB of constants became 7.65 KiB" in found.out
     kinds = [node.op_type for node in onnx.load(small).graph.node]
     assert "Resize" in kinds and "LSTM" in kinds
     x = rng.standard_normal((2, 3, 64), dtype=np.float32)

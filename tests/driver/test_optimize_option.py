@@ -15,6 +15,7 @@ from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.driver import graph_passes, schedules, text
 from tilewright.driver.compilation import target_of
 from tilewright.driver.options import Options
+from tilewright.driver.schedule_records import without_priced
 from tilewright.driver.tasks import tasks
 from tilewright.driver.validate import validate_model
 from tilewright.frontends.onnx import load
@@ -181,3 +182,29 @@ def test_weights_in_bytes_stay_in_bytes_for_other_runtimes(strategy: str) -> Non
     names = [op.op_type for op in graph.operations]
     assert names.count("DequantizeLinear") == 2
     assert "int8" in [str(v.dtype) for v in graph.constants]
+
+
+@pytest.mark.parametrize("how", ["fast", "search", "saturate"])
+def test_fusions_of_the_graphs_that_a_search_prices_are_not_told(how: str) -> None:
+    """Each is told once: pricing plans the same groups, and others that are not compiled."""
+    model = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["": 17]>
+        m (float[64, 256] x, float[256, 64] w) => (float[64, 64] y) {
+          h = MatMul(x, w) y = Relu(h) }
+    """)
+    (record,) = schedules(model, threads=1, optimize=how)
+    assert len(record.fused) == 1, record.fused
+
+
+def test_fusions_of_bodies_are_told() -> None:
+    """Two bodies are planned within the last plan; the plan before it was a priced one."""
+    priced, first, second, own = (
+        events.Event("fuse", at, None, 0, {}) for at in (1.5, 4, 6, 9)
+    )
+    spans = [
+        events.Event("lower", start, elapsed, 0, {})
+        for start, elapsed in ((1, 0.2), (3.5, 0.2), (5.5, 0.2), (3, 5))
+    ]
+    kept = without_priced([spans[0], priced, spans[1], first, *spans[2:], second, own])
+    assert [e for e in kept if e.kind == "fuse"] == [first, second, own]
+    assert without_priced([priced]) == [priced]

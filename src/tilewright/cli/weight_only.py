@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from tilewright.base.text import plural
+from tilewright.base.text import human_bytes, plural
 from tilewright.cli.model import check_onnx_place, load_graph
 from tilewright.cli.options import CommandOptions
 from tilewright.cli.output import dump, progress, say
@@ -13,8 +13,6 @@ from tilewright.cli.quantize_options import BITS
 
 if TYPE_CHECKING:
     from tilewright.graph.nodes import Graph
-
-MEGABYTE: Final = 1e6
 
 
 def quantize_weights(
@@ -56,7 +54,7 @@ def quantize_weights(
         return
     for e in errors:
         say(f"{e['node']}: relative error of the weights {e['error']:.2e}")
-    sizes = f"{before / MEGABYTE:.1f} MB of constants became {after / MEGABYTE:.1f} MB"
+    sizes = f"{human_bytes(before)} of constants became {human_bytes(after)}"
     say(f"{output}: {plural(len(errors), 'product')} in {weights}, {sizes}")
 
 

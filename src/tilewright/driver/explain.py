@@ -30,6 +30,7 @@ from tilewright.driver.schedule_records import (
     ScheduleRecord,
     records,
     shared_records,
+    without_priced,
 )
 from tilewright.graph.nodes import Graph
 from tilewright.loops.nodes import Kernel
@@ -121,6 +122,7 @@ def explained(graph: Graph, options: Options) -> ExplainedModel:
         store = store_for(host, options)
         built = steps.kernels(plan, host, store, False, choose, compiling.device)
         placed = place_buffers(plan, built)
+    log = without_priced(log)
     with exclusive():
         found = tuple(_kernels(placed, host, choose, log))
     return ExplainedModel(graph, after, placed, host, found, log)

@@ -242,8 +242,24 @@ PARTS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
 SHARED: Final = ("units", "positions", "rows", "not-parted", "kept-whole", "kept-apart")
 
 
+_FUSIONS: Final = ("fuse", "form-used", "not-fused")
+
+
+def without_priced(log: Sequence[events.Event]) -> list[events.Event]:
+    """The events, without fusions of plans before the last one: of graphs that a search priced."""
+    # Bodies of branches and loops are planned while the graph around them is: that ends last.
+    lowered = [e for e in log if e.kind == "lower"]
+    last = max(lowered, key=lambda e: e.start + (e.elapsed or 0), default=None)
+    return [
+        e
+        for e in log
+        if e.kind not in _FUSIONS or last is None or e.start >= last.start
+    ]
+
+
 def _fusions(group: FusionGroup, planning: Sequence[events.Event]) -> tuple[str, ...]:
-    return tuple(_fusion(e) for e in planning if _is_of(e, group))
+    own = without_priced(planning)
+    return tuple(_fusion(e) for e in own if _is_of(e, group))
 
 
 def _is_of(event: events.Event, group: FusionGroup) -> bool:

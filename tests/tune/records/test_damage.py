@@ -13,7 +13,9 @@ import pytest
 from tests.tune.records.made import KEY, ROWS, RUN, failed, record, trial
 from tilewright.base.errors import InputError, TilewrightWarning
 from tilewright.tune.records import columns, schema
+from tilewright.tune.records.current import current
 from tilewright.tune.records.database import Records
+from tilewright.tune.records.published import NOTHING
 
 COUNT = 400
 PAGE = 4096
@@ -117,6 +119,15 @@ def test_a_file_of_something_else_is_refused_and_left_alone(path: Path) -> None:
     with pytest.raises(InputError, match="not a database of tuning records"):
         Records(other)
     assert other.read_bytes() == b"something of the user's"
+
+
+def test_a_warning_names_a_file_that_is_no_database_once(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("hello\n")
+    with pytest.warns(TilewrightWarning, match="No tuning records are used") as said:
+        assert current(path) is NOTHING
+    (text,) = (str(warning.message) for warning in said)
+    assert text.count(str(path)) == 1 and text.startswith(f"{path}: the tuning records")
 
 
 def test_an_empty_file_is_a_new_database(path: Path) -> None:

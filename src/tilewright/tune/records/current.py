@@ -20,7 +20,10 @@ def current(path: Path) -> PublishedChoices:
         found = published.read(path)
         return _renewed(path) if found is None else found
     except (TilewrightError, OSError) as error:
-        text = f"{path}: the tuning records are not used: {reason(error)}"
+        # An error of ours names the file already.
+        ours = isinstance(error, TilewrightError)
+        said = f"{error}" if ours else f"{path}: {reason(error)}"
+        text = f"{said.rstrip('.')}. No tuning records are used"
         warnings.warn(TilewrightWarning(text), stacklevel=3)
         return NOTHING
 
