@@ -165,3 +165,11 @@ def test_what_a_step_reads_of_a_tensor_of_any_size(name: str) -> None:
     assert all(counted) == always
     found = inside(Buffer("t", (size,), float32)[index], below(extent))
     assert any(isinstance(c, Lt) for c in found) == (not always)
+
+
+def test_what_is_rounded_down_stays_rounded_where_that_is_less() -> None:
+    """4 * (j // 4) is at most 4 for j up to 7, and so i + 4 * (j // 4) less than n + 4."""
+    ranges = below(N) | {J: (0, 7)}
+    for more, always in ((4, True), (3, False)):
+        t = Buffer("t", (N + more,), float32)
+        assert (inside(t[K + J // 4 * 4], ranges) == []) is always

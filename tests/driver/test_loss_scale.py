@@ -199,8 +199,9 @@ def test_the_scale_is_saved_and_restored(tmp_path):
     plain.restore(tmp_path / "at5.npz")  # what is over is left
     assert plain.steps == 5
     plain.save(tmp_path / "plain.npz")
-    with pytest.raises(ModelError, match="the file has no array 'loss_scale'"):
+    with pytest.raises(ModelError, match="the file has no array 'loss_scale'") as found:
         second.restore(tmp_path / "plain.npz")
+    assert "with another optimizer or loss scale" in found.value.hint
 
 
 def half(a):

@@ -120,5 +120,7 @@ def test_an_upsample_with_two_scales_is_refused(opset):
     """Of opset 1: its scales are no list, as Resize needs it."""
     body = "y = Upsample<height_scale = 2.0, width_scale = 3.0>(x)"
     graph = load(model(1, body, {}), standard=True)
-    with pytest.raises(UnsupportedError, match=r"Upsample of opset 1 .* something else"):
+    with pytest.raises(
+        UnsupportedError, match=r"Upsample of opset 1 .* something else"
+    ):
         to_onnx(beside(graph, opset))

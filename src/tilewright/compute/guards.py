@@ -90,9 +90,11 @@ def _holds(condition: Expr, ranges: Ranges) -> bool:
         if not isinstance(part, frozenset) or most is None:
             continue
         for times in _multiples(part, form):
-            rest = _without_division(form - Affine(tuple(part), 0).scaled(times))
-            highest = bounds(to_expr(rest), ranges)[1]
-            if highest is not None and highest + times * most < 0:
+            rest = form - Affine(tuple(part), 0).scaled(times)
+            highest = [
+                bounds(to_expr(e), ranges)[1] for e in (rest, _without_division(rest))
+            ]
+            if any(h is not None and h + times * most < 0 for h in highest):
                 return True
     return False
 

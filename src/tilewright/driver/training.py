@@ -427,7 +427,7 @@ class TrainingStep:
                 raise ModelError(
                     f"the file has no array {name!r}: {a.dtype}{list(a.shape)}",
                     where=str(path),
-                    hint="it was saved from another model, or with another optimizer",
+                    hint="it was saved from another model, or with another optimizer or loss scale",
                 )
         for name, a in wanted.items():
             a[...] = saved[name]

@@ -37,9 +37,11 @@ def specialize(
 
     extents: symbolic extent -> number. shapes: input -> its whole shape. values: input -> array;
     such an input remains an input of the graph, but everything that depends on it is specialized.
-    Raises InputError for a name that the graph does not have, and for
-    extents at which a condition of the graph does not hold (TW-SIZE); ModelError and
-    ExecutionError for those that an operator rejects, with a hint that names the dimension.
+    fallback, memory_limit: as for `Typer`. decompose: whether operators are decomposed as their
+    definitions say; a function of the operations that would take the place of one decides for each.
+    Raises InputError for a name that the graph does not have, and for extents at which a condition
+    of the graph does not hold (TW-SIZE); ModelError and ExecutionError for those that an operator
+    rejects, with a hint that names the dimension.
     """
     left = remaining(graph.conditions, extents or {})
     by_name = {v.name: v for v in graph.inputs}

@@ -103,8 +103,9 @@ def optimize(
     data: see `Pricing`; graphs that `least` makes look too expensive are never priced. limits: the
     seconds count from the call on; after the end only the cost of the found graph is computed. If
     `limits.until` ends the search, in the middle of a cost too, not even that: the gains of the
-    steps are subtracted. Raises InputError for invalid settings, ModelError for an ill-formed
-    graph, WorkEnded if `limits.until` is true before the cost of `graph` is known.
+    steps are subtracted, and only the costs of parts decide. Raises InputError for invalid
+    settings, ModelError for an ill-formed graph, WorkEnded if `limits.until` is true before the
+    cost of `graph` is known.
     """
     how = settings or OptimizeSettings()
     allowed = [r for r in rules if r.allowed(how.math)]
