@@ -26,7 +26,6 @@ from tilewright.targets.cuda.intrinsics import MATRIX_ROW, matrix_loads
 from tilewright.targets.cuda.machine import WARP, CudaMachine
 from tilewright.targets.cuda.tensor_tiling import (
     ONE_BLOCK,
-    PART_COLUMNS,
     ClusterShape,
     RowLayout,
     TensorTile,
@@ -198,9 +197,10 @@ def block_bytes(
     tiles = shared_bytes(t.plan, rooms, stages)
     ring = ring_bytes(stages if in_boxes else 0)
     size, room = t.part_row(persists)
+    rows = t.tile.rows * t.tile.columns // (size * t.parts(persists))
+    results = rows * (size + room) * WORD
     if persists:
-        return tiles + room_for(t.tile.rows * (size + room) * WORD) + ring
-    results = t.tile.rows * t.tile.columns // size * (size + room) * WORD
+        return tiles + room_for(results) + ring
     own = machine.simt.own_room * t.warps * WARP
     buffers = tiles + results if tiles + results <= own else max(tiles, results)
     return buffers + ring
@@ -377,7 +377,7 @@ def time_on_tensor_cores(
         block = t.plan.steps * (step + (LATENCY + 2 * SYNC) / running)
         first = 0.0
     if persists:  # the next results' first tiles arrive while these are stored
-        stored += 2 * SYNC * (t.tile.columns // PART_COLUMNS) / running
+        stored += 2 * SYNC * t.parts(True) / running
         total = first + (waves - 1) * (block + max(first, stored)) + block + stored
     else:
         total = waves * (first + block + stored)

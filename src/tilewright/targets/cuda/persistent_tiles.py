@@ -1,13 +1,14 @@
 """Persistent blocks of a product on tensor cores: as many as run at once, each with several tiles.
 
-    blockIdx:  fetch the first boxes of the first tile
+    blockIdx:  fetch the first steps of the first tile
                for each tile of the block:
-                 for each step:  fetch the boxes of a later one; multiply
-                 fetch the first boxes of the next tile, while
+                 for each step:  fetch a later one; multiply
+                 fetch the first steps of the next tile, while
                  for each part of the columns:  store the results in shared memory, then as usual
 
-The results are in memory of their own, of which there is little: so they go there in parts of 64
-columns. Barriers and waits between tiles follow from the dependences, as within one.
+The results are in memory of their own, of which there is little: so where units of several warps
+have large tiles, they go there in parts of 64 columns. Barriers and waits between tiles follow from
+the dependences, as within one.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ from tilewright.schedule.tree import find_loop
 from tilewright.targets.cuda.box_tiles import copies_boxes
 from tilewright.targets.cuda.cluster_tiles import best_cluster, box_time, takes_boxes
 from tilewright.targets.cuda.cost import stage_counts, together
-from tilewright.targets.cuda.machine import CudaMachine
+from tilewright.targets.cuda.machine import WARP, CudaMachine
 from tilewright.targets.cuda.tensor_tiling import (
+    ONE_BLOCK,
     PART_COLUMNS,
     ClusterShape,
     TensorTiling,
@@ -40,19 +42,22 @@ ALONE: Final = (False,)
 
 
 def persisting(
-    t: TensorTiling, machine: CudaMachine, cluster: ClusterShape
+    t: TensorTiling, machine: CudaMachine, cluster: ClusterShape = ONE_BLOCK
 ) -> Sequence[bool]:
-    """Whether blocks of a product whose tiles are boxes may persist.
+    """Whether blocks of a product may persist: of units of a warp, or whose tiles are boxes.
 
-    Those with rows and sums of one dimension may, whose threads of a unit have all columns of a
-    tile, stored row by row, if there are more tiles than run at once, of several steps each.
+    Those with rows and sums of one dimension may, stored row by row, if there are more tiles than
+    run at once, of several steps each; and, of boxes, whose threads of a unit have all columns of a
+    tile, as these are stored in parts.
     """
-    p, tile = t.plan.product, t.tile
+    p, tile, in_boxes = t.plan.product, t.tile, t.unit.threads > WARP
     is_plain = len(p.rows) == len(p.sums) == 1 and not t.columns_first
     has_rows = tile.column_warps == 1 and tile.columns % PART_COLUMNS == 0
-    if not (is_plain and has_rows and copies_boxes(t, machine)):
+    if in_boxes and not (has_rows and copies_boxes(t, machine)):
         return ALONE
-    counts = stage_counts(t, machine, True, persists=True)
+    if not is_plain:
+        return ALONE
+    counts = stage_counts(t, machine, in_boxes, persists=True)
     most = max((at_once(t, machine, n, cluster) for n in counts), default=0)
     return (False, True) if 0 < most < t.plan.blocks // cluster.blocks else ALONE
 
@@ -61,7 +66,8 @@ def at_once(
     t: TensorTiling, machine: CudaMachine, stages: int, cluster: ClusterShape
 ) -> int:
     """The clusters of persistent blocks that a machine runs at once."""
-    held = together(t, machine, stages, True, persists=True)
+    in_boxes = t.unit.threads > WARP
+    held = together(t, machine, stages, in_boxes, persists=True)
     return machine.simt.units // cluster.blocks * held
 
 
@@ -140,7 +146,8 @@ def persist_blocks(
 
 
 def fetch_next(s: Schedule, tiles: str, fetched: Collection[str]) -> None:
-    """Fetch what a block needs first of its next tile before it stores the results of this one."""
+    """Fetch what a block needs first of its next tile before it stores the results of this one.
+    Copies are noted as asynchronous, or as boxes, after this."""
     f, _ = find_loop(s.kernel, tiles, "rotate")
     _, body = guarded_body(f.body)
     stmts = sequence(body).stmts

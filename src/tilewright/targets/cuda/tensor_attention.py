@@ -55,7 +55,12 @@ from tilewright.targets.simt.attention import (
     parts_of,
 )
 from tilewright.targets.simt.binding import bind_blocks
-from tilewright.targets.simt.tiles import TileCopy, fetch_ahead, fetch_tile
+from tilewright.targets.simt.tiles import (
+    TileCopy,
+    fetch_ahead,
+    fetch_tile,
+    note_copies,
+)
 
 NAME: Final = "attention on tensor cores"  # of the sketch
 PAIR: Final = 2  # neighboring columns of a thread
@@ -207,7 +212,8 @@ class _FragmentWork(AttentionWork):
         last = loop_of(a.last, a.row.var)
         self.points(f"{last}.i", loop_of(a.last, a.column.var))
         if stages > 1:
-            fetch_ahead(s, a.key_loop, self.fetched, self.machine.simt, stages)
+            fetch_ahead(s, a.key_loop, self.fetched, stages)
+            note_copies(s, self.fetched, self.machine.simt)
         bind_blocks(s, self.grid)
 
     def product(self, c: Computation, row: str, column: str) -> None:

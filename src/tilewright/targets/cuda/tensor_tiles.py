@@ -95,6 +95,7 @@ from tilewright.targets.simt.tiles import (
     free_nest,
     grid_of,
     in_tiles,
+    note_copies,
     results,
     with_shared_sums,
 )
@@ -193,9 +194,9 @@ class TensorCores:
 
         parameters: `<reduction>.tensor_tile` or `.group_tile`, the tile of a block and its warps,
         or groups of four; `<operand>.rows`, the layout of a factor's tile; `<reduction>.boxes`,
-        whether one thread copies tiles, and then `.cluster`, the blocks that do so together, and
-        `.persists`, whether a block has several tiles of results; `.last_wave`, `.blocks` and
-        `.stages` of `in_tiles`. Raises ScheduleError if a primitive fails.
+        whether one thread copies tiles, and then `.cluster`, the blocks that do so together;
+        `.persists`, whether a block has several tiles of results, then and for warps; `.last_wave`,
+        `.blocks` and `.stages` of `in_tiles`. Raises ScheduleError if a primitive fails.
         """
         if self.refusal(p):
             in_tiles(s, p, machine, choose, self.exact)
@@ -316,10 +317,13 @@ def _form(
         cluster = ClusterShape(*choose(f"{name}.cluster", shapes, best))
         usual = not divides and persists_by_default(*how, cluster)
         persists = choose(f"{name}.persists", persisting(*how, cluster), usual)
+    elif t.unit.threads == WARP and True in (able := persisting(*how)):
+        persists = choose(f"{name}.persists", able, False)
     is_alone = cluster == ONE_BLOCK and not persists
     waves = tensor_waves(*how, in_boxes) if is_alone else [WHOLE]
     wave = LastWave(*choose(f"{name}.last_wave", waves, waves[0]))
-    counts = shared_tensor_sums(t, simt) if wave == WHOLE else [1]
+    may_share = is_alone and wave == WHOLE
+    counts = shared_tensor_sums(t, simt) if may_share else [1]
     sharers = choose(f"{name}.blocks", counts, 1) if len(counts) > 1 else 1
     rows = {}
     for read in (p.left, p.right):
@@ -343,7 +347,8 @@ def _in_tensor_tiles(
         return
     target, last = results(s, t.plan.product)
     grid = grid_of(s, t.plan, last)
-    scope: Scope = "warp" if form.persists else "shared"
+    in_parts = form.persists and t.unit.threads > WARP
+    scope: Scope = "warp" if in_parts else "shared"
     how = (form.wave, scope, machine.simt)
     for part in tile_parts(s, t.plan, target, last, grid, *how):
         own = replace(t, plan=part.plan)
@@ -389,13 +394,15 @@ class _TensorWork:
         stages = min(form.stages, t.plan.steps)
         if stages > 1:
             spare = spare_tiles(t, stages)
-            fetch_ahead(s, outer, fetched, self.machine.simt, stages, spare)
+            fetch_ahead(s, outer, fetched, stages, spare)
         if form.persists:
             count = at_once(t, self.machine, stages, form.cluster)
             tiles = persist_blocks(s, t, last, part.blocks, form.cluster, count)
             fetch_next(s, tiles, fetched)
         if form.in_boxes:
             note_boxes(s, fetched)
+        elif stages > 1:
+            note_copies(s, fetched, self.machine.simt)
         if not form.persists:
             bind_blocks(s, part.blocks)
             note_cluster(s, t, last, form.cluster)
@@ -407,7 +414,7 @@ class _TensorWork:
             shown = s.cache_read(target, None, "shared")
             s.storage_align(shown, self.rank(shown) - 2, *self.t.result_row)
             return target, self.axes(f"{shown}.r")
-        if not self.form.persists:
+        if not self.in_parts:
             s.storage_align(target, self.rank(target) - 2, *self.t.result_row)
             held = self.accumulators(target)
             return held, self.axes(f"{held}.w")
@@ -420,13 +427,18 @@ class _TensorWork:
     def last_column(self) -> str:
         """The loop over columns of a block at the reader of its results, or of a part of these."""
         column = self.part.stores[self.t.plan.product.columns[0]]
-        return f"{column}.i" if self.form.persists else column
+        return f"{column}.i" if self.in_parts else column
 
     def columns(self, stored: bool) -> int:
         """Columns of the threads of a unit: all of theirs, or of what they store at a time."""
         tile = self.t.tile
         whole = tile.columns // tile.column_warps
-        return PART_COLUMNS if stored and self.form.persists else whole
+        return PART_COLUMNS if stored and self.in_parts else whole
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether results are in shared memory in parts."""
+        return self.form.persists and self.t.unit.threads > WARP
 
     @property
     def tiled_rows(self) -> list[Dim]:
@@ -528,7 +540,7 @@ class _TensorWork:
         ones."""
         s, tile = self.s, self.t.tile
         parts = []
-        if self.t.columns_first or self.form.persists:
+        if self.t.columns_first or self.in_parts:
             loops = [*tile_rows, column]
             if self.t.columns_first:
                 loops = [column, *tile_rows]

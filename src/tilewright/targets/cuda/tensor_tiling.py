@@ -104,9 +104,16 @@ class TensorTiling:
         size = self.plan.shares[self.plan.product.rows[-1]].size
         return size, max(COLUMN_PADDING * size // self.tile.rows, 1)
 
+    def parts(self, persists: bool) -> int:
+        """In how many parts of its columns a block's results are in shared memory, one after
+        another: units of several warps leave too little room for all of them beside other tiles."""
+        in_parts = persists and self.unit.threads > WARP
+        return self.tile.columns // PART_COLUMNS if in_parts else 1
+
     def part_row(self, persists: bool) -> tuple[int, int]:
         """As `result_row`, of what is in shared memory at a time."""
-        return (PART_COLUMNS, PART_PADDING) if persists else self.result_row
+        in_parts = persists and self.unit.threads > WARP
+        return (PART_COLUMNS, PART_PADDING) if in_parts else self.result_row
 
     def result_steps(self, persists: bool) -> tuple[int, int]:
         """Elements between neighboring results of a column, and between those of a row."""

@@ -195,7 +195,8 @@ def _schedule(
     # A block of one step has no next one.
     stages = min(form.stages, extents(s.kernel)[around]) if within else 1
     if stages > 1:
-        fetch_ahead(s, around, fetched, machine, stages)
+        fetch_ahead(s, around, fetched, stages)
+        note_copies(s, fetched, machine)
     bind_blocks(s, part.blocks)
 
 
@@ -284,19 +285,21 @@ def fetch_ahead(
     s: Schedule,
     loop: str,
     fetched: Collection[str],
-    machine: SimtMachine,
     stages: int,
     spare: int = 0,
 ) -> None:
     """Buffer tiles: fetch those of a later iteration before this one's are used.
 
-    stages: tiles at once; spare: of these, what earlier iterations may still use. Vectors are
-    copied asynchronously if the machine has such copies.
+    stages: tiles at once; spare: of these, what earlier iterations may still use.
     """
     f, _ = find_loop(s.kernel, loop, "pipeline")
     made = [{b.name for b in writes(stmt)} for stmt in sequence(f.body).stmts]
     lags = [(stages - 1 - spare) * names.isdisjoint(fetched) for names in made]
     s.pipeline(loop, *lags, **({"spare": spare} if spare else {}))
+
+
+def note_copies(s: Schedule, fetched: Collection[str], machine: SimtMachine) -> None:
+    """Copy vectors that are fetched asynchronously, if the machine has such copies."""
     for f in loops_of(s.kernel.body) if machine.async_copies else ():
         if f.kind == "vector" and _is_copy(f, fetched):
             s.annotate(f.var.name, ASYNC, 1)
