@@ -160,7 +160,8 @@ def _product(c: AtenCall) -> Complex:
             return x
     while extent > 1:
         half = extent // 2
-        a, b = _part(c, x, axis, 0, half), _part(c, x, axis, half, 2 * half)
+        a = _part(c, x, axis, 0, half)
+        b = _part(c, x, axis, half, 2 * half)
         rest = _part(c, x, axis, 2 * half, extent)
         x = times(c, a, b)
         if extent % 2:
