@@ -109,7 +109,9 @@ def _silu(c: AtenCall) -> Complex:
 def _logistic(c: AtenCall, x: Complex) -> Complex:
     minus = Complex(c.op("Neg", x.real), c.op("Neg", x.imag))
     one = as_complex(c, 1, c.dtype)
-    return inverse(c, plus(c, one, raised(c, minus)))
+    power = raised(c, minus)
+    both = plus(c, one, power)
+    return inverse(c, both)
 
 
 @complex_rule("aten.tanh_backward")
@@ -128,18 +130,23 @@ def _sigmoid_gradient(c: AtenCall) -> Complex:
 
 def _one_less(c: AtenCall, x: Complex) -> Complex:
     one = c.number(1)
-    return Complex(c.op("Sub", one, x.real), c.op("Neg", x.imag))
+    real = c.op("Sub", one, x.real)
+    imag = c.op("Neg", x.imag)
+    return Complex(real, imag)
 
 
 def _times_conjugate(c: AtenCall, flow: Complex, slope: Complex) -> Complex:
-    return times(c, flow, Complex(slope.real, c.op("Neg", slope.imag)))
+    minus = c.op("Neg", slope.imag)
+    return times(c, flow, Complex(slope.real, minus))
 
 
 @complex_rule("aten.exp2")
 def _power_of_two(c: AtenCall) -> Complex:
     x: Complex = c["self"]
     log = c.number(math.log(2))
-    return raised(c, Complex(c.op("Mul", x.real, log), c.op("Mul", x.imag, log)))
+    real = c.op("Mul", x.real, log)
+    imag = c.op("Mul", x.imag, log)
+    return raised(c, Complex(real, imag))
 
 
 # -- products along an axis: few steps of whole tensors, as no operator takes pairs in turn
@@ -171,7 +178,9 @@ def _product(c: AtenCall) -> Complex:
         raise c.refuse("it multiplies no complex numbers")
     if c["keepdim"]:
         return x
-    return Complex(c.squeeze(x.real, axis), c.squeeze(x.imag, axis))
+    real = c.squeeze(x.real, axis)
+    imag = c.squeeze(x.imag, axis)
+    return Complex(real, imag)
 
 
 @complex_rule("aten.cumprod")
