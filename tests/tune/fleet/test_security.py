@@ -150,6 +150,16 @@ def test_this_process_is_no_worker() -> None:
         measure({}, b"", b"")
 
 
+def test_after_its_work_a_process_is_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise ExecutionError("no scheduler answers")
+
+    monkeypatch.setattr(server, "_worker", refused)
+    with pytest.raises(ExecutionError, match="no scheduler answers"):
+        server.run_worker(print, "127.0.0.1:1", server.Places("cpu"))
+    test_this_process_is_no_worker()
+
+
 GOOD = ("ok", (1e-3, 2e-3), "", 1.0, 0.0, 0.5)
 
 

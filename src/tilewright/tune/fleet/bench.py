@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import queue
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, astuple, field
 from typing import Any, Final
 
@@ -86,9 +87,15 @@ class LocalPlaces:
 _BENCH: Final[list[LocalPlaces]] = []  # of this process: one, or none
 
 
-def set_up(bench: LocalPlaces) -> None:
-    """Set the bench of this process."""
+@contextmanager
+def set_up(bench: LocalPlaces) -> Iterator[None]:
+    """A block in which this process has a bench; it is closed at the end."""
     _BENCH[:] = [bench]
+    try:
+        yield
+    finally:
+        _BENCH.clear()
+        bench.close()
 
 
 def settings(threads: int, timing: Timing, limits: Limits) -> dict[str, Any]:

@@ -71,12 +71,9 @@ def run_worker(
     device = FleetDevice.here(places.name, places.threads)
     with _configured():
         bench = LocalPlaces(places.count, places.threads)
-        set_up(bench)
-        try:
+        with set_up(bench):
             made = _worker(address, {device.resource: places.count}, keys)
             asyncio.run(_served(made, ready, tied))
-        finally:
-            bench.close()
 
 
 def _configured() -> Any:
