@@ -108,7 +108,7 @@ def test_graphs_with_bodies_and_symbols_are_made_and_are_right() -> None:
     """If, Loop and Scan, more than one size of a symbolic extent, and shapes that are computed."""
     seen: Counter[str] = Counter()
     pieces = {**PIECES, **{k: (f, 3 * w) for k, (f, w) in (CONTROL | SHAPES).items()}}
-    for seed in range(4000, 4040):
+    for seed in range(4000, 4056):
         case = random_case(seed, 5, pieces=pieces)
         ops = {op.op_type: op for op in case.graph.operations}
         seen.update({"If", "Loop", "Scan"} & ops.keys())
