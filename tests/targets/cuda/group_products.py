@@ -8,7 +8,7 @@ from tilewright.schedule import Schedule
 from tilewright.targets.cuda.box_tiles import note_boxes
 from tilewright.targets.cuda.group_intrinsics import GROUP, GROUP_ROWS, group_depth
 from tilewright.targets.cuda.machine import machine
-from tilewright.targets.simt.tiles import fetch_ahead
+from tilewright.targets.simt.tiles import fetch_ahead, note_copies
 
 EXTENTS = (128, 128, 192)
 
@@ -62,7 +62,9 @@ def tensorized(
     s.tensorize(inner[2], f"cuda.wgmma.store.{columns}")
     if stages > 1:
         spare = int(stages > 2)
-        fetch_ahead(s, ko, list(parts.values()), machine("sm_90a").simt, stages, spare)
+        fetched = list(parts.values())
+        fetch_ahead(s, ko, fetched, stages, spare)
+        note_copies(s, fetched, machine("sm_90a").simt)
     if in_boxes:
         note_boxes(s, list(parts.values()))
     s.bind(io, "blockIdx.y")

@@ -20,6 +20,25 @@ def _silu(c: AtenCall) -> Value:
     return (x * x.op("Sigmoid")).value
 
 
+# PyTorch would decompose these two, but complex numbers have rules of the same names.
+
+
+@rule("aten.tanh_backward")
+@in_float32
+def _tanh_gradient(c: AtenCall) -> Value:
+    flow = argument(c, "grad_output")
+    y = argument(c, "output")
+    return (flow * (1 - y * y)).value
+
+
+@rule("aten.sigmoid_backward")
+@in_float32
+def _sigmoid_gradient(c: AtenCall) -> Value:
+    flow = argument(c, "grad_output")
+    y = argument(c, "output")
+    return (flow * (y * (1 - y))).value
+
+
 @rule("aten.hardsigmoid")
 def _hardsigmoid(c: AtenCall) -> Value:
     return c.op("HardSigmoid", c.tensor(), alpha=1 / 6, beta=0.5)
