@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import onnx.parser
@@ -11,16 +12,20 @@ import onnx.parser
 import tilewright as tw
 from tests.loops.gpu_kernels import without_barrier
 from tests.targets.opencl.running import X, launched, program_on
+from tests.targets.simt.attention import attention
+from tests.targets.simt.groups import GROUPS, check, column_sum, inputs
 from tests.targets.simt.products import arrays, expected, product, program, tiled
 from tilewright.base.dtypes import float32
 from tilewright.expr.nodes import Buffer, const
 from tilewright.loops.launch import Barrier
 from tilewright.loops.nodes import Store, block
+from tilewright.loops.passes.to_launches import to_launches
 from tilewright.runtime import devices
 from tilewright.schedule.space.patterns import classify
 from tilewright.targets.simt.last_wave import LastWave
 from tilewright.targets.simt.machine import GENERIC
 from tilewright.targets.simt.products import product_of
+from tilewright.targets.simt.schedules import sketches
 from tilewright.targets.simt.tiling import SimtTile, tiling
 
 TEXTS = {
@@ -69,6 +74,30 @@ def model(name: str) -> None:
     for one, two in zip(*pairs, strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-3, atol=1e-3)
     print("right")
+
+
+FAMILIES = {family: partial(make, 3, 70) for make, family in GROUPS.values()}
+FAMILIES["columns"] = partial(column_sum, 70, 40)
+FAMILIES["attention"] = lambda: attention(5, 12, 6, 5, columns=7)
+
+
+def family(name: str, barrier: bool = True) -> None:
+    """Print that a schedule of a family, by its name, is right; or drop its first barrier."""
+    group = FAMILIES[name]()
+    sketch = next(s for s in sketches(*group, GENERIC) if s.name == name)
+    made = to_launches(sketch.default().schedule.kernel)
+    if not barrier:
+        made = without_barrier(made, 0)
+
+    def on_device(p, given):
+        return program_on(devices.find("opencl"), p, given)
+
+    given = inputs(group[0])
+    if barrier:
+        check(group[0], made, given, on_device)
+        print("right")
+    else:
+        on_device(made, given)
 
 
 def last_wave(barrier: bool) -> None:

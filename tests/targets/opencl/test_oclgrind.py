@@ -12,8 +12,10 @@ import sys
 
 import pytest
 
+from tests.targets.opencl import checked
 from tilewright.base.errors import ArtifactError
 from tilewright.targets.opencl.platforms import listed, shown
+from tilewright.targets.simt.families import FAMILIES
 
 RUN = """
 import sys, numpy as np
@@ -61,6 +63,20 @@ def test_schedules_have_no_race_and_stay_inside(name):
     found = said(f"checked.model({name!r})")
     assert "right" in found
     assert "race" not in found and "Invalid" not in found, found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_family_has_no_race_and_a_barrier_that_is_missing_is_told(name):
+    """By name: models so small have other defaults."""
+    found = said(f"checked.family({name!r})")
+    assert "right" in found
+    assert "race" not in found and "Invalid" not in found, found
+    assert "race" in said(f"checked.family({name!r}, barrier=False)")
+
+
+def test_each_family_has_a_case():
+    assert checked.FAMILIES.keys() == FAMILIES.keys()
 
 
 @pytest.mark.slow
