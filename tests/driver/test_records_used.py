@@ -304,7 +304,9 @@ def test_damage_fails_no_compilation(path: Path, damage: str) -> None:
 def test_records_of_others_are_not_used(path: Path) -> None:
     choose(path)
     published.place(path).chmod(0o666)
-    with pytest.warns(TilewrightWarning, match="others could have written.*No tuning records are used"):
+    with pytest.warns(
+        TilewrightWarning, match="others could have written.*No tuning records are used"
+    ):
         exe, log = compiled()
     assert not of_kind(log, "record-used")
     assert right(exe)
