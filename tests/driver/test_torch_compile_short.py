@@ -13,13 +13,10 @@ torch = pytest.importorskip("torch")
 F = torch.nn.functional
 SHORT = [torch.float16, torch.bfloat16]
 
-# Each rounds more than once, or its number first, if it is computed in 16 bits.
+# Each rounds more than once, or a number that PyTorch keeps, if it is computed in 16 bits.
 ROUNDED_ONCE = {
     "a product with a number": lambda x: x * 1.1,
     "a quotient by a number": lambda x: x / 3.3,
-    "a sum with a number": lambda x: x + 0.1,
-    "a number less a tensor": lambda x: 0.1 - x,
-    "a scaled term": lambda x: torch.add(x, x.flip(0), alpha=0.3),
     "a term times a whole number": lambda x: torch.add(x, x.flip(0), alpha=3),
     "a term times a whole number less another": lambda x: torch.rsub(
         x, x.flip(0), alpha=3
@@ -47,6 +44,17 @@ ROUNDED_ONCE = {
 }
 
 
+# PyTorch rounds the numbers of these to 16 bits, and what it stores.
+SUMS = {
+    "a sum with a number": lambda x: x + 0.1,
+    "a number less a tensor": lambda x: 0.1 - x,
+    "a sum with a wider scalar": lambda x: x - torch.tensor(0.1),
+    "a scaled term": lambda x: torch.add(x, x.flip(0), alpha=0.3),
+    "a scaled term less another": lambda x: torch.rsub(x, x.flip(0), alpha=1.7),
+    "a scaled number": lambda x: torch.add(x, 1.2345, alpha=2.5),
+}
+
+
 @pytest.fixture(autouse=True)
 def fresh():
     """Nothing that another test captured, and no graph that PyTorch runs without a word."""
@@ -70,6 +78,15 @@ def test_results_are_rounded_once(dtype):
         tiny = torch.finfo(dtype).smallest_normal
         error = (y.double() - exact).abs() / exact.abs().clamp(min=tiny)
         assert error.max() < 1.02 * distance, name
+
+
+@pytest.mark.parametrize("dtype", SHORT)
+@pytest.mark.parametrize("name", SUMS)
+def test_sums_round_their_numbers(name, dtype):
+    x = (torch.randn(4000) * 4).to(dtype)
+    found = torch.compile(SUMS[name], backend=backend)(x)
+    assert found.dtype is dtype
+    assert torch.equal(found, SUMS[name](x))
 
 
 def casts(function, x):

@@ -1,8 +1,8 @@
 """Rules that compute float16 and bfloat16 in float32 and round once, as PyTorch does.
 
 PyTorch's processor kernels read such numbers as float32 and round what they store. A rule of
-several operations would round after each of them. Numbers beside tensors are not rounded to 16 bits
-here; of PyTorch's kernels, those of products and quotients keep them, those of sums do not.
+several operations would round after each of them. Numbers beside tensors are kept whole by
+PyTorch's kernels of products and quotients, and rounded to 16 bits first by those of sums.
 """
 
 from __future__ import annotations
@@ -33,6 +33,13 @@ class _WideCall(AtenCall):
         return self.cast(found, _wide(found.dtype))
 
 
+class _RoundedCall(_WideCall):
+    """The same, with numbers rounded to the 16 bits of the result first."""
+
+    def tensor(self, name: str = "self", dtype: DType | None = None) -> Value:
+        return super().tensor(name, super(_WideCall, self).dtype)
+
+
 def in_float32(rule: _Rule) -> _Rule:
     """The rule with operands and intermediate results in float32 if its result has 16 bits."""
 
@@ -40,7 +47,19 @@ def in_float32(rule: _Rule) -> _Rule:
     def apply(c: AtenCall) -> Value:
         if not _is_short(c.dtype):
             return rule(c)
-        return c.cast(rule(_wide_call(c)), c.dtype)
+        return c.cast(rule(_called_as(_WideCall, c)), c.dtype)
+
+    return apply
+
+
+def with_rounded_numbers(rule: _Rule) -> _Rule:
+    """As `in_float32`, after the numbers beside tensors are rounded to 16 bits."""
+
+    @wraps(rule)
+    def apply(c: AtenCall) -> Value:
+        if not _is_short(c.dtype):
+            return rule(c)
+        return c.cast(rule(_called_as(_RoundedCall, c)), c.dtype)
 
     return apply
 
@@ -60,8 +79,8 @@ def with_whole_numbers(rule: _Rule) -> _Rule:
     return apply
 
 
-def _wide_call(c: AtenCall) -> AtenCall:
-    return _WideCall(c.build, c.node, c.target, c.arguments, c.given)
+def _called_as(kind: type[_WideCall], c: AtenCall) -> AtenCall:
+    return kind(c.build, c.node, c.target, c.arguments, c.given)
 
 
 def _is_short(dtype: DType) -> bool:

@@ -11,7 +11,11 @@ import numpy as np
 from tilewright.base.dtypes import bool_, int64
 from tilewright.frontends.torch.aten.rules import AtenCall, rule
 from tilewright.frontends.torch.aten.terms import argument, operands
-from tilewright.frontends.torch.aten.wide import in_float32, with_whole_numbers
+from tilewright.frontends.torch.aten.wide import (
+    in_float32,
+    with_rounded_numbers,
+    with_whole_numbers,
+)
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.dtype_numbers import number_of
 from tilewright.graph.ops.terms import TensorTerm
@@ -138,8 +142,8 @@ def _power(c: AtenCall) -> Value:
 def _sum(c: AtenCall) -> Value:
     """`self + alpha * other`, rounded once; for booleans a disjunction."""
     scaled = c.has("alpha") and c["alpha"] not in (1, -1)
-    rounded_once = in_float32 if scaled else with_whole_numbers
-    return rounded_once(_summed)(c)
+    apply = with_rounded_numbers(_summed) if scaled else _summed
+    return apply(c)
 
 
 def _summed(c: AtenCall) -> Value:
