@@ -13,6 +13,8 @@ import numpy as np
 
 from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import float32
+from tilewright.cli.doctor import caches
+from tilewright.runtime.profile import least_share
 
 _PRODUCT: Final = (512, 1024, 1024)
 _COPY_ELEMENTS: Final = 1 << 25
@@ -21,10 +23,19 @@ _SECONDS: Final = 0.5
 
 @dataclass(frozen=True)
 class MachinePeaks:
-    """float32 operations and bytes moved, in billions per second, all threads together."""
+    """float32 operations and bytes moved, in billions per second, all threads together.
+
+    cache: bytes of the largest cache; data that fit there are not bound by memory bandwidth.
+    """
 
     gflops: float
     gbs: float
+    cache: int = 0
+
+    def share(self, operations: int, moved: int, seconds: float) -> float | None:
+        """The roofline's share of a kernel that runs alone, again and again; None if not known."""
+        gbs = self.gbs if moved > self.cache else None
+        return least_share(operations, moved, seconds, (self.gflops, gbs))
 
 
 def measure(threads: int) -> MachinePeaks:
@@ -35,6 +46,7 @@ def measure(threads: int) -> MachinePeaks:
     return MachinePeaks(
         gflops=1e-9 * threads * flops / _best(_product(), 1, (rows, inner)),
         gbs=1e-9 * moved / _best(_copy(), threads, (_COPY_ELEMENTS,)),
+        cache=max(caches().values(), default=0),
     )
 
 

@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -30,8 +31,10 @@ from tilewright.cli.options import (
 )
 from tilewright.cli.output import dump, note, say
 from tilewright.cli.tune_progress import shown
+from tilewright.runtime.threads import thread_count
 
 if TYPE_CHECKING:
+    from tilewright.cli.roofline import MachinePeaks
     from tilewright.report.tuning import Log
 
 
@@ -125,7 +128,8 @@ def command(
     options = replace(options, dim=tuple(extents(graph, feeds).items()))
     given = options.keywords()
     records = _records(given)
-    with stopping() as asked, shown(as_json, seconds) as progress:
+    peaks = partial(_peaks, fleet, options)
+    with stopping() as asked, shown(as_json, seconds, peaks) as progress:
         found = tune(
             graph,
             trials=trials,
@@ -145,6 +149,15 @@ def command(
         dump(found.to_dict())
     else:
         say(f"{found}\nrecords: {found.records}")
+
+
+def _peaks(fleet: str | None, options: CommandOptions) -> MachinePeaks | None:
+    """Those of this machine, if it measures."""
+    if fleet is not None or options.target != "cpu":
+        return None
+    from tilewright.cli import roofline
+
+    return roofline.measure(thread_count(options.threads))
 
 
 def _check_fleet(address: str | None) -> None:

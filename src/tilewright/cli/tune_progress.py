@@ -6,7 +6,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +18,8 @@ from tilewright.cli.output import note
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+    from tilewright.cli.roofline import MachinePeaks
 
 KINDS: Final = ("trial", "task-improved", "tune-progress", "tune-resumed", "final")
 _ROWS: Final = 24  # most kernels in the live table
@@ -86,9 +88,10 @@ class _Json(Progress):
 
 
 class _Live(Progress):
-    """A table that is redrawn."""
+    """A table that is redrawn. peaks: of the machine that measures, if known."""
 
     live: Any = None
+    peaks: MachinePeaks | None = None
 
     def show(self, kind: str, fields: dict[str, Any]) -> None:
         if kind == "tune-progress" and self.live is not None:
@@ -99,21 +102,31 @@ class _Live(Progress):
         from rich.table import Table
 
         made = Table(title=self.line, title_justify="left")
-        for name in ("kernel", "best", "gain", "trials", "expected"):
+        for name in ("kernel", "best", "gain", "roofline", "trials", "expected"):
             made.add_column(name, justify="left" if name == "kernel" else "right")
         order = sorted(self.kernels.values(), key=lambda f: -_finite(f["seconds"]))
         for f in order[:_ROWS]:
             seconds = f["seconds"]
             best = human_time(seconds) if math.isfinite(seconds) else "-"
-            cells = (best, f"{f['gain']:.2f}", str(f["trials"]))
+            cells = (best, f"{f['gain']:.2f}", self._share(f), str(f["trials"]))
             expected = f"{f['expected_gain']:.1%}"
             made.add_row(visible(f["task"])[:48], *cells, expected)
         return made
 
+    def _share(self, f: dict[str, Any]) -> str:
+        if self.peaks is None or not math.isfinite(f["seconds"]):
+            return "-"
+        share = self.peaks.share(f["operations"], f["bytes_moved"], f["seconds"])
+        return "-" if share is None else f"{share:.0%}"
+
 
 @contextmanager
-def shown(as_json: bool, seconds: float | None) -> Iterator[Progress]:
-    """Show the run inside the block. seconds: its time limit."""
+def shown(
+    as_json: bool,
+    seconds: float | None,
+    peaks: Callable[[], MachinePeaks | None] = lambda: None,
+) -> Iterator[Progress]:
+    """Show the run inside the block. seconds: its time limit. peaks: asked for a live table."""
     made: Progress
     if as_json:
         made = _Json(seconds)
@@ -129,6 +142,7 @@ def shown(as_json: bool, seconds: float | None) -> Iterator[Progress]:
         from rich.console import Console
         from rich.live import Live
 
+        made.peaks = peaks()
         with Live(
             made.table(), console=Console(stderr=True), transient=True
         ) as made.live:

@@ -454,7 +454,7 @@ def _rows(
         if isinstance(step, NativeCall):
             for k in step.step.kernels:
                 s = max(0.0, float(next(natives)))
-                peak = _peak_share(k.flops, k.bytes, s, peaks.get(HOST))
+                peak = least_share(k.flops, k.bytes, s, peaks.get(HOST))
                 work = (k.flops, k.bytes, s / total, peak, mixes.get(k.symbol))
                 rows.append(KernelTime(k.name, "native", k.nodes, repeat, s, at, *work))
                 at += s
@@ -499,7 +499,7 @@ def _other(
                 record.nodes,
             )
             flops, moved = record.flops, record.bytes
-            peak = _peak_share(flops, moved, took.seconds, peaks.get(device))
+            peak = least_share(flops, moved, took.seconds, peaks.get(device))
         case CopyRun():
             kind, device, moved = (
                 "device",
@@ -518,7 +518,7 @@ def _other(
     )  # fmt: skip
 
 
-def _peak_share(
+def least_share(
     flops: int, nbytes: int, seconds: float, peaks: Peaks | None
 ) -> float | None:
     """The least seconds that a machine with these peaks could take, by those it took."""

@@ -202,6 +202,8 @@ class Scheduler:
             "task": tuning.task.name,
             "trials": tuning.used,
             "seconds": tuning.seconds,
+            "operations": tuning.task.operations,
+            "bytes_moved": tuning.task.bytes_moved,
             "gain": _gain(tuning),
             "expected_gain": tuning.expected_gain,
             "overhead": tuning.accounts.overhead,
