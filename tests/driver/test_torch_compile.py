@@ -10,17 +10,8 @@ from tilewright.driver.torch_backend import backend
 from tilewright.frontends.torch.dynamo import CapturedGraph
 
 torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.usefixtures("fresh_capture")
 F = torch.nn.functional
-
-
-@pytest.fixture(autouse=True)
-def fresh():
-    """Nothing that another test captured, and no graph that PyTorch runs without a word."""
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", TilewrightWarning)
-        yield
 
 
 class Network(torch.nn.Module):

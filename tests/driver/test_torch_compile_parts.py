@@ -11,16 +11,7 @@ from tilewright.frontends.torch.dynamo import CapturedGraph
 from tilewright.frontends.torch.parts import Parts, left_to_torch
 
 torch = pytest.importorskip("torch")
-
-
-@pytest.fixture(autouse=True)
-def fresh():
-    """Nothing that another test captured, and no graph that PyTorch runs without a word."""
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", TilewrightWarning)
-        yield
+pytestmark = pytest.mark.usefixtures("fresh_capture")
 
 
 @pytest.fixture

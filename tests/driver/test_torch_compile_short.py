@@ -1,15 +1,13 @@
 """float16 and bfloat16 in `torch.compile(backend="tilewright")`: operators round once."""
 
-import warnings
-
 import pytest
 
-from tilewright.base.errors import TilewrightWarning
 from tilewright.driver.torch_backend import backend
 from tilewright.frontends.torch import dynamo
 from tilewright.frontends.torch.aten.importer import ImportSettings
 
 torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.usefixtures("fresh_capture")
 F = torch.nn.functional
 SHORT = [torch.float16, torch.bfloat16]
 
@@ -53,16 +51,6 @@ SUMS = {
     "a scaled term less another": lambda x: torch.rsub(x, x.flip(0), alpha=1.7),
     "a scaled number": lambda x: torch.add(x, 1.2345, alpha=2.5),
 }
-
-
-@pytest.fixture(autouse=True)
-def fresh():
-    """Nothing that another test captured, and no graph that PyTorch runs without a word."""
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", TilewrightWarning)
-        yield
 
 
 @pytest.mark.parametrize("dtype", SHORT)

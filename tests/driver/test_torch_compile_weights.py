@@ -1,24 +1,12 @@
 """Writes to weights that PyTorch does not count, beside `torch.compile(backend="tilewright")`."""
 
-import warnings
-
 import pytest
 
-from tilewright.base.errors import TilewrightWarning
 from tilewright.driver.torch_backend import backend
 from tilewright.frontends.torch.dynamo import CapturedGraph
 
 torch = pytest.importorskip("torch")
-
-
-@pytest.fixture(autouse=True)
-def fresh():
-    """Nothing that another test captured, and no graph that PyTorch runs without a word."""
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", TilewrightWarning)
-        yield
+pytestmark = pytest.mark.usefixtures("fresh_capture")
 
 
 @pytest.fixture
@@ -78,14 +66,19 @@ def test_uncounted_writes_to_weights_of_another_order_in_memory_are_seen(order, 
     assert len(built) == 2
 
 
-def test_gaps_of_a_weight_are_not_read(built):
+@pytest.mark.parametrize(
+    "sizes, steps, gaps",
+    [((8, 4), (6, 1), slice(4, 6)), ((2, 2), (0, 3), slice(1, 3))],
+    ids=["columns", "overlapping"],
+)
+def test_gaps_of_a_weight_are_not_read(built, sizes, steps, gaps):
     """They are other tensors, which change without a new compilation."""
-    whole = torch.randn(8, 6)
-    module = Scaled(whole[:, :4])
+    whole = torch.randn(8 * 6)
+    module = Scaled(whole.as_strided(sizes, steps))
     run, x = torch.compile(module, backend=backend), torch.randn(2)
     with torch.no_grad():
         run(x)
-        whole.data[:, 4:].mul_(2)
+        whole.data[gaps].mul_(2)
         torch.testing.assert_close(run(x), module(x))
     assert len(built) == 1
 

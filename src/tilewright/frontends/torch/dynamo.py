@@ -271,15 +271,24 @@ def _sampled(held: Any) -> Sequence[Array[c_char]]:
     views do not count as changes; most of them change these.
     """
     size = held.nbytes
-    spans = zip(held.shape, held.stride(), strict=True)
-    is_dense = held.numel() == 1 + sum((n - 1) * step for n, step in spans)
-    if not size or not is_dense or held.device.type != "cpu":
+    if not size or not _is_dense(held) or held.device.type != "cpu":
         return ()
     part = min(size, _SAMPLED)
     kind = c_char * part
     first = held.data_ptr()
     starts = dict.fromkeys((first, first + size - part))
     return [kind.from_address(start) for start in starts]
+
+
+def _is_dense(held: Any) -> bool:
+    """Whether a tensor with elements has each place of its memory once, in any order of axes."""
+    place = 1
+    axes = zip(held.stride(), held.shape, strict=True)
+    for step, extent in sorted(axis for axis in axes if axis[1] != 1):
+        if step != place:
+            return False
+        place *= extent
+    return True
 
 
 def _read(places: Sequence[Array[c_char]]) -> Sequence[bytes]:

@@ -43,25 +43,13 @@ class _RoundedCall(_WideCall):
 def in_float32(rule: _Rule) -> _Rule:
     """The rule with operands and intermediate results in float32 if its result has 16 bits."""
 
-    @wraps(rule)
-    def apply(c: AtenCall) -> Value:
-        if not _is_short(c.dtype):
-            return rule(c)
-        return c.cast(rule(_called_as(_WideCall, c)), c.dtype)
-
-    return apply
+    return _called_as(_WideCall, rule)
 
 
 def with_rounded_numbers(rule: _Rule) -> _Rule:
     """As `in_float32`, after the numbers beside tensors are rounded to 16 bits."""
 
-    @wraps(rule)
-    def apply(c: AtenCall) -> Value:
-        if not _is_short(c.dtype):
-            return rule(c)
-        return c.cast(rule(_called_as(_RoundedCall, c)), c.dtype)
-
-    return apply
+    return _called_as(_RoundedCall, rule)
 
 
 def with_whole_numbers(rule: _Rule) -> _Rule:
@@ -79,8 +67,17 @@ def with_whole_numbers(rule: _Rule) -> _Rule:
     return apply
 
 
-def _called_as(kind: type[_WideCall], c: AtenCall) -> AtenCall:
-    return kind(c.build, c.node, c.target, c.arguments, c.given)
+def _called_as(kind: type[_WideCall], rule: _Rule) -> _Rule:
+    """The rule on another kind of call if its result has 16 bits."""
+
+    @wraps(rule)
+    def apply(c: AtenCall) -> Value:
+        if not _is_short(c.dtype):
+            return rule(c)
+        call = kind(c.build, c.node, c.target, c.arguments, c.given)
+        return c.cast(rule(call), c.dtype)
+
+    return apply
 
 
 def _is_short(dtype: DType) -> bool:
