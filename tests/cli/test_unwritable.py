@@ -59,7 +59,7 @@ def test_a_range_and_a_library_of_such_a_folder(command, perceptron, no_room):
         assert found.err == f"tilewright: {place}: Permission denied\n"
 
 
-@pytest.mark.skipif(not FULL.is_char_device(), reason="it is Linux's")
+@pytest.mark.skipif(not FULL.is_char_device(), reason="only Linux has /dev/full")
 def test_a_device_that_takes_nothing(command, perceptron):
     with events.record() as seen:
         found = command("compile", perceptron, "-o", FULL)
