@@ -47,7 +47,7 @@ from tilewright.tune.records.best import best
 from tilewright.tune.records.columns import RecordFilter
 from tilewright.tune.records.database import Records
 from tilewright.tune.records.key import Key
-from tilewright.tune.records.published import default_path
+from tilewright.tune.records.published import default_path, expect_folder
 from tilewright.tune.records.rows import MARGIN, Choice, TunerRun
 from tilewright.tune.scheduler import Scheduler, TuningEnd
 from tilewright.tune.strategies import STRATEGIES
@@ -141,7 +141,7 @@ def is_short(budget: Budget) -> bool:
 
 
 def records_path(given: str | Path | None) -> Path:
-    """The file to record in. Raises InputError if records are off."""
+    """The file to record in. Raises InputError if records are off, or the folder is missing."""
     if given is not None and not isinstance(given, str | Path):
         raise InputError(f"records={given!r}", hint="give a file: tuning needs one")
     path = default_path() if given is None else Path(given)
@@ -151,6 +151,7 @@ def records_path(given: str | Path | None) -> Path:
             where="TILEWRIGHT_RECORDS",
             hint="unset it, or give a file: records=, --records",
         )
+    expect_folder(path)
     return path
 
 
