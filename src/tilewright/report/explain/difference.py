@@ -60,8 +60,8 @@ def compared(old: Facts, new: Facts) -> dict[str, Any]:
         _row(name, before, after, same)
         for name, before, after in _pairs(old["kernels"], new["kernels"])
     ]
-    waits = ({"seconds": f["summary"]["between_seconds"]} for f in (old, new))
-    between = _row("between kernels", *waits, same)
+    before, after = ({"seconds": f["summary"]["between_seconds"]} for f in (old, new))
+    between = _row("between kernels", before, after, same)
     return {**ends, "same_machine": same, "kernels": rows, "between": between}
 
 
