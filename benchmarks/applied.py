@@ -22,7 +22,7 @@ from tilewright.base import events
 from tilewright.driver.compilation import target_of
 from tilewright.driver.graph_passes import passed
 from tilewright.driver.options import Options
-from tilewright.driver.steps import planned
+from tilewright.driver.stages import planned
 from tilewright.frontends.load import load
 from tilewright.graph.nodes import Graph
 

@@ -18,7 +18,7 @@ import click
 
 from benchmarks import harness
 from tilewright.driver.options import Options
-from tilewright.driver.steps import planned
+from tilewright.driver.stages import planned
 from tilewright.plan.memory_report import MemoryUse, memory_use
 
 MOST = 1.05  # of the bound

@@ -35,7 +35,7 @@ from tilewright.driver.graph_cost import predicted
 from tilewright.driver.options import Options
 from tilewright.driver.remembered import RecordedAnswers
 from tilewright.driver.same_results import expect_equal
-from tilewright.driver.steps import planned
+from tilewright.driver.stages import planned
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.nodes import Graph, Value
 from tilewright.plan import layout

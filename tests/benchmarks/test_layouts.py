@@ -14,7 +14,7 @@ from tilewright.compute.interp import evaluate
 from tilewright.driver.compilation import target_of
 from tilewright.driver.options import Options
 from tilewright.driver.remembered import RecordedAnswers
-from tilewright.driver.steps import planned
+from tilewright.driver.stages import planned
 from tilewright.plan.nodes import Plan
 from tilewright.testing.networks import NETWORKS
 

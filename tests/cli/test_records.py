@@ -218,6 +218,11 @@ def test_nothing_was_recorded_yet(command: Any, path: Path, tmp_path: Path) -> N
         (["import", "missing.jsonl"], 1, "missing.jsonl: No such file"),
         (["export", "missing/folder.jsonl"], 1, "does not exist"),
         (["list", "--records", "missing.sqlite"], 1, "there are no tuning records"),
+        (
+            ["import", __file__, "--records", "missing/mine.sqlite"],
+            1,
+            "there is no folder missing; check the path",
+        ),
         (["frobnicate"], 2, "No such command"),
     ],
 )

@@ -27,6 +27,7 @@ def test_a_model_is_tuned_and_reported(command, perceptron, tmp_path):
     assert [e["event"] for e in lines].count("trial") == 3
     assert {"kernel", "best_seconds", "used"} <= found.json["kernels"][0].keys()
     text = report.read_text()
+    assert "What bounds them" in text
     assert "<svg" in text or "No schedule" in text
     assert "Tuning perceptron.onnx" in text
     assert "http" not in text.replace("http://www.w3.org/2000/svg", "")

@@ -15,7 +15,7 @@ import tilewright as tw
 from tilewright.base.errors import InputError
 from tilewright.driver import schedules
 from tilewright.driver.options import Options
-from tilewright.driver.steps import planned
+from tilewright.driver.stages import planned
 from tilewright.plan.nodes import Plan
 
 HEAD = '<ir_version: 10, opset_import: ["" : 21]>\n'

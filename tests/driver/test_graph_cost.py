@@ -16,7 +16,8 @@ from tilewright.driver.compilation import target_of
 from tilewright.driver.graph_cost import COSTS, GraphCost
 from tilewright.driver.options import Options
 from tilewright.driver.remembered import RecordedAnswers
-from tilewright.driver.steps import build, planned
+from tilewright.driver.stages import planned
+from tilewright.driver.steps import build
 from tilewright.driver.substitution import search
 from tilewright.graph.nodes import Graph
 from tilewright.plan.normalize import kernel_signature, normalized

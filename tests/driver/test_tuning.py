@@ -227,6 +227,15 @@ def test_without_records_nothing_is_tuned(model: onnx.ModelProto) -> None:
         tw.tune(model, trials=1, threads=1, how=FEW, records=False)  # type: ignore[arg-type]
 
 
+def test_the_folder_of_a_mistyped_path_is_not_made(
+    model: onnx.ModelProto, tmp_path: Path
+) -> None:
+    place = tmp_path / "mistyped" / "mine.sqlite"
+    with pytest.raises(InputError, match=r"there is no folder .*mistyped"):
+        tw.tune(model, trials=1, threads=1, how=FEW, records=place)
+    assert not place.parent.exists()
+
+
 def test_records_that_are_off(
     model: onnx.ModelProto, monkeypatch: pytest.MonkeyPatch
 ) -> None:

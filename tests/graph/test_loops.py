@@ -9,7 +9,7 @@ import tilewright as tw
 from tilewright.base import errors
 from tilewright.driver.compilation import onnx_fallback
 from tilewright.driver.options import Options
-from tilewright.driver.steps import planned
+from tilewright.driver.stages import planned
 from tilewright.plan.interp import evaluate
 from tilewright.plan.nodes import Branch, Loop
 from tilewright.plan.parser import parse

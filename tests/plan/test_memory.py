@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tilewright.base.dtypes import float32
 from tilewright.driver.options import Options
-from tilewright.driver.steps import planned
+from tilewright.driver.stages import planned
 from tilewright.expr.nodes import Buffer, var
 from tilewright.graph.nodes import Graph, Value
 from tilewright.loops.nodes import Kernel, Store, block, loop

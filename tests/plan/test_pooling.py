@@ -20,7 +20,7 @@ from tilewright.compute.interp import run
 from tilewright.compute.nodes import Computation
 from tilewright.driver import schedules
 from tilewright.driver.options import Options
-from tilewright.driver.steps import planned
+from tilewright.driver.stages import planned
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.nodes import Operation
 from tilewright.loops.nodes import Kernel, block

@@ -221,11 +221,15 @@ def test_the_same_report_twice_has_no_difference(case):
     assert "no kernel changed" in difference.text(found)
 
 
-def test_another_machine_is_said(case):
-    other = {**case.facts, "machine": {**case.facts["machine"], "threads": 7}}
+def test_times_of_another_machine_have_no_ratio(case):
+    faster = changed(case.facts)
+    other = {**faster, "machine": {**case.facts["machine"], "threads": 7}}
     found = difference.compared(case.facts, other)
-    assert "do not compare" in difference.page(found)
-    assert "do not compare" in difference.text(found)
+    for said in (difference.text(found), str(difference.section(found))):
+        assert "do not compare" in said
+        assert "another" in said  # schedules and kernels do
+        assert "×" not in said and "times the speed" not in said
+    assert all(r["speedup"] is None for r in (*found["kernels"], found["between"]))
     same = difference.compared(case.facts, case.facts)
     assert "do not compare" not in difference.text(same) + difference.page(same)
 

@@ -376,6 +376,22 @@ def test_more_threads_than_processors_do_not_spin():
     assert spin.value == 0
 
 
+def test_workers_stay_awake_as_long_as_they_are_asked(monkeypatch):
+    own, regions = pool_of_ours(2)
+    spin = ctypes.c_int64.from_address(own.state + abi.POOL_SPIN)
+    own.stay_awake(1.0)
+    assert spin.value == 0  # nobody is there
+    monkeypatch.setattr(pool, "affinity", lambda: {0, 1})
+    own.ensure(2)
+    usual = spin.value
+    own.stay_awake(0.25)
+    assert spin.value == int(0.25 * own.ticks_per_second) > usual > 0
+    assert regions(3) == [3, 3]
+    monkeypatch.setattr(pool, "affinity", lambda: {0})
+    own.stay_awake(0.25)
+    assert spin.value == 0  # it would take the caller's processor
+
+
 def test_without_more_threads_it_warns_once_and_runs(monkeypatch):
     fresh = pool.Pool(link([pool_object()]))
     monkeypatch.setattr(pool, "_create_thread", lambda *_: 11)

@@ -70,6 +70,23 @@ def test_the_gradient_is_that_of_its_formula() -> None:
     assert gradient(task, 1.0) == gradient(task)  # slower ones promise nothing
 
 
+def test_what_similar_tasks_promise_fades_while_nothing_is_gained() -> None:
+    task = tuning("t", flat(1.0), operations=100)
+    task.bests = [8.0, 6.0, *[6.0] * 4]
+    assert gradient(task, 50.0) == pytest.approx(0.8 * 2 / 2)  # four rounds in vain
+    task.bests.append(5.0)
+    assert gradient(task, 50.0) == pytest.approx(0.2 * 1 / 3 + 0.8 * 1)
+
+
+def test_a_task_that_cannot_be_as_fast_as_its_like_leaves_trials_to_others() -> None:
+    """As a product with one row, which waits for memory, beside those with many."""
+    others = [tuning(f"o{n}", flat(0.5), operations=10**9) for n in range(9)]
+    stuck = tuning("stuck", flat(1.0), operations=10**6)
+    Scheduler([*others, stuck], Budget(trials=1600), batch=4).run()
+    assert stuck.used < 1600 / 3
+    assert min(t.used for t in others) > 1600 / 20
+
+
 def test_a_task_far_behind_its_like_is_looked_at_again() -> None:
     """The slow one needs a thousand times as long per operation; others of its kind do not."""
     alike = [

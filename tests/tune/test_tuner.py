@@ -11,6 +11,7 @@ import pytest
 
 from tilewright.base.errors import CompileError, InputError
 from tilewright.base.events import record
+from tilewright.loops.nodes import Kernel
 from tilewright.testing.landscapes import (
     KnowingModel,
     Landscape,
@@ -261,6 +262,25 @@ def test_the_best_is_compared_with_the_default_again() -> None:
     )
     again.step()
     assert again.trials == tuning.trials
+
+
+def test_what_bounds_the_best_is_asked_of_its_program_and_time() -> None:
+    land = Landscape((3, 3), bowl)
+    asked: list[tuple[Kernel, float]] = []
+
+    def bound(kernel: Kernel, seconds: float) -> str:
+        asked.append((kernel, seconds))
+        return "loads"
+
+    tools = TuningTools(TableRunner(land), bound=bound)
+    tuning = Tuning(land.task(), tools, by="exhaustive")
+    assert tuning.outcome().bound == ""
+    tuning.step(9)
+    best = tuning.best
+    assert best is not None and tuning.outcome().bound == "loads"
+    program = tuning.programs.find(best.candidate)
+    assert program is not None
+    assert asked == [(program.kernel, best.measurement.seconds)]
 
 
 def test_where_nothing_is_faster_the_default_is_the_best() -> None:

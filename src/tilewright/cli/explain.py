@@ -20,7 +20,7 @@ from tilewright.cli.options import (
     input_options,
     json_option,
 )
-from tilewright.cli.output import dump, expect_suffix, progress, say
+from tilewright.cli.output import dump, expect_suffix, note, progress, say
 from tilewright.cli.wrong_option import OptionError
 
 _PAGES: Final = (".html", ".htm")
@@ -146,6 +146,8 @@ def _facts(
         else:
             made = explained(here, chosen)
         both = None if peaks is None else (peaks.gflops, peaks.gbs)
+        if peaks is not None and peaks.note:
+            note(peaks.note)
         exe, seconds = prepared.executable, prepared.seconds
         return facts(model.name, made, exe, profile, seconds, both)
 

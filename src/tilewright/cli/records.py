@@ -235,6 +235,7 @@ def import_rows(files: Sequence[Path], file: Path | None, as_json: bool) -> int:
     from tilewright.tune.records import jsonl
     from tilewright.tune.records.database import Records
     from tilewright.tune.records.jsonl import BadLine
+    from tilewright.tune.records.published import expect_folder
 
     rows: list[Record | Choice] = []
     bad: list[str] = []
@@ -245,7 +246,9 @@ def import_rows(files: Sequence[Path], file: Path | None, as_json: bool) -> int:
                     bad.append(f"{name}: {row}")
                 else:
                     rows.append(row)
-    with Records(_place(file)) as records:
+    place = _place(file)
+    expect_folder(place)
+    with Records(place) as records:
         new = records.merge(rows)
     if as_json:
         dump({"new": new, "known": len(rows) - new, "bad": bad})

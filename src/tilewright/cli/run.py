@@ -25,7 +25,7 @@ from tilewright.cli.options import (
     model_argument,
     refuse,
 )
-from tilewright.cli.output import dump, expect_suffix, progress, say, table
+from tilewright.cli.output import dump, expect_suffix, note, progress, say, table
 from tilewright.runtime.devices import is_simulated
 
 if TYPE_CHECKING:
@@ -192,6 +192,8 @@ def _profile(prepared: Prepared, repeat: int, roofline: bool) -> Profile:
         from tilewright.cli.doctor import caches
 
         found = machine.measure(exe.threads)
+        if found.note:
+            note(found.note)
         peaks["peak_gflops"] = found.gflops
         # Data in the caches are not bound by memory bandwidth.
         if exe.peak_bytes > max(caches().values(), default=0):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from math import isfinite
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -144,7 +145,7 @@ def command(
             **given,
         )
     if report is not None:
-        _write_page(report, found.to_dict(), progress.log)
+        _write_page(report, found.to_dict(), progress.log, peaks())
     if as_json:
         dump(found.to_dict())
     else:
@@ -158,6 +159,21 @@ def _peaks(fleet: str | None, options: CommandOptions) -> MachinePeaks | None:
     from tilewright.cli import roofline
 
     return roofline.measure(thread_count(options.threads))
+
+
+def _add_shares(found: dict[str, Any], peaks: MachinePeaks) -> None:
+    """Add to each kernel its share of the roofline, and whether its bound is worth saying."""
+    times = {
+        k["kernel"]: k["calls"] * k["best_seconds"]
+        for k in found["kernels"]
+        if isfinite(k["best_seconds"])
+    }
+    total = sum(times.values())
+    for k in found["kernels"]:
+        best = {**k, "seconds": k["best_seconds"]}
+        k["roofline"] = peaks.of(best)
+        k["far"] = peaks.is_far(best, times.get(k["kernel"], 0.0) / (total or 1.0))
+    found["peaks_note"] = peaks.note
 
 
 def _check_fleet(address: str | None) -> None:
@@ -174,10 +190,14 @@ def _records(given: dict[str, Any]) -> Any:
     return records
 
 
-def _write_page(file: Path, found: dict[str, Any], log: Log) -> None:
+def _write_page(
+    file: Path, found: dict[str, Any], log: Log, peaks: MachinePeaks | None
+) -> None:
     """Write an HTML report of the result and the events of the search."""
     from tilewright.report.tuning import page
 
+    if peaks is not None:
+        _add_shares(found, peaks)
     text = page(found, log)
     write_whole(file, lambda f: f.write(text.encode()))
 

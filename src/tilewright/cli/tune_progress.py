@@ -22,6 +22,15 @@ if TYPE_CHECKING:
     from tilewright.cli.roofline import MachinePeaks
 
 KINDS: Final = ("trial", "task-improved", "tune-progress", "tune-resumed", "final")
+_COLUMNS: Final = (
+    "kernel",
+    "best",
+    "gain",
+    "roofline",
+    "trials",
+    "expected",
+    "bound by",
+)
 _ROWS: Final = 24  # most kernels in the live table
 _EVERY: Final = 10.0  # seconds between plain lines
 
@@ -102,22 +111,29 @@ class _Live(Progress):
         from rich.table import Table
 
         made = Table(title=self.line, title_justify="left")
-        for name in ("kernel", "best", "gain", "roofline", "trials", "expected"):
-            made.add_column(name, justify="left" if name == "kernel" else "right")
-        order = sorted(self.kernels.values(), key=lambda f: -_finite(f["seconds"]))
+        for name in _COLUMNS:
+            is_text = name in ("kernel", "bound by")
+            made.add_column(name, justify="left" if is_text else "right")
+        order = sorted(self.kernels.values(), key=lambda f: -_taken(f))
+        total = sum(map(_taken, order))
         for f in order[:_ROWS]:
             seconds = f["seconds"]
             best = human_time(seconds) if math.isfinite(seconds) else "-"
             cells = (best, f"{f['gain']:.2f}", self._share(f), str(f["trials"]))
             expected = f"{f['expected_gain']:.1%}"
-            made.add_row(visible(f["task"])[:48], *cells, expected)
+            slow = self._is_slow(f, _taken(f) / total if total else 0.0)
+            bound = visible(f["bound"]) if slow else ""
+            made.add_row(visible(f["task"])[:48], *cells, expected, bound)
+        if self.peaks is not None and self.peaks.note:
+            made.caption = self.peaks.note
         return made
 
     def _share(self, f: dict[str, Any]) -> str:
-        if self.peaks is None or not math.isfinite(f["seconds"]):
-            return "-"
-        share = self.peaks.share(f["operations"], f["bytes_moved"], f["seconds"])
+        share = None if self.peaks is None else self.peaks.of(f)
         return "-" if share is None else f"{share:.0%}"
+
+    def _is_slow(self, f: dict[str, Any], part: float) -> bool:
+        return self.peaks is not None and self.peaks.is_far(f, part)
 
 
 @contextmanager
@@ -151,8 +167,9 @@ def shown(
         events.unsubscribe(made)
 
 
-def _finite(seconds: float) -> float:
-    return seconds if math.isfinite(seconds) else 0.0
+def _taken(f: dict[str, Any]) -> float:
+    """Seconds of all calls of a kernel in a run of the model, as far as they are known."""
+    return f["calls"] * f["seconds"] if math.isfinite(f["seconds"]) else 0.0
 
 
 def _is_plain(value: Any) -> bool:

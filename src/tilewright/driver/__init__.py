@@ -2,12 +2,12 @@
 
 Read `compile` and `steps` first: these have the whole order. The other files, by subject:
 
-the order: compile, steps, compilation, compile_lock, sources, recipe, options, keywords, version,
-    emulated, show, explain
+the order: compile, steps, stages, compilation, compile_lock, sources, recipe, options, keywords,
+    version, emulated, show, explain
 graphs: graph_passes, graph_digest, graph_cost, remembered, substitution, optimize, quantize,
     differentiate, training, torch_backend
-kernels: planning, chosen_schedules, chosen_forms, schedule_records, kernels, compiled, reach,
-    early_kernels, processes, device_kernels, build_kernel, c_library, library
+kernels: planning, plan_code, chosen_schedules, chosen_forms, schedule_records, kernels, compiled,
+    reach, early_kernels, processes, device_kernels, build_kernel, c_library, library
 constants: constants, prepare, packing
 kernels as one model: built, assemble, segment, aliases
 caches: model_cache, cache_entries, file_digest, left_work

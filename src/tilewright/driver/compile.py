@@ -268,11 +268,11 @@ def text(
     or, in stages after the graph, a symbolic dimension without a value; and the errors of
     `compile`.
     """
-    from tilewright.driver import steps
+    from tilewright.driver import stages
 
     chosen = Options.of(options)
     with exclusive():
-        return steps.text(source, kind, example_inputs, dims, chosen, kernel)
+        return stages.text(source, kind, example_inputs, dims, chosen, kernel)
 
 
 @roomy
@@ -290,7 +290,7 @@ def schedules(
     out. Raises InputError for a symbolic dimension without a value otherwise, and the errors of
     `compile`.
     """
-    from tilewright.driver import steps
+    from tilewright.driver import stages
 
     with exclusive():
-        return steps.schedules(source, example_inputs, dims, Options.of(options))
+        return stages.schedules(source, example_inputs, dims, Options.of(options))

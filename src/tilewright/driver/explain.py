@@ -11,7 +11,7 @@ from typing import Any, Final
 from tilewright.base import events
 from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ScheduleError, TilewrightError, UnsupportedError
-from tilewright.driver import steps
+from tilewright.driver import plan_code, steps
 from tilewright.driver.chosen_schedules import ChosenSchedules, chosen_schedules
 from tilewright.driver.compilation import (
     Compilation,
@@ -120,7 +120,7 @@ def explained(graph: Graph, options: Options) -> ExplainedModel:
         plan = compiling.planned(after)
         choose = chosen_schedules(plan, host, options)
         store = store_for(host, options)
-        built = steps.kernels(plan, host, store, False, choose, compiling.device)
+        built = plan_code.kernels(plan, host, store, False, choose, compiling.device)
         placed = place_buffers(plan, built)
     log = without_priced(log)
     with exclusive():

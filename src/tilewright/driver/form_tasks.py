@@ -26,7 +26,7 @@ from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.options import Options
 from tilewright.driver.reference import reference
 from tilewright.driver.same_results import TOLERANCE
-from tilewright.driver.steps import prepared
+from tilewright.driver.stages import prepared
 from tilewright.driver.tasks import alone, as_bytes
 from tilewright.graph.nodes import Graph, Value
 from tilewright.ir.passes import Pipeline

@@ -27,7 +27,7 @@ from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.options import Options
 from tilewright.driver.planning import place_buffers
 from tilewright.driver.reference import reference
-from tilewright.driver.steps import planned_for
+from tilewright.driver.stages import planned_for
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.nodes import Graph, Value
 from tilewright.loops.nodes import Kernel

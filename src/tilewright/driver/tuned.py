@@ -22,7 +22,8 @@ class KernelTuned:
 
     calls: per run of the model. default, best: seconds of a call in isolation. used: whether
     compilations use the best schedule, and if not, why. confidence: that it is faster. in_network:
-    seconds of all its calls in the model, without and with it; None if not compared.
+    seconds of all its calls in the model, without and with it; None if not compared. operations,
+    bytes_moved: of a call, as of tasks. bound: what bounds the best schedule, in words.
     """
 
     name: str
@@ -35,6 +36,9 @@ class KernelTuned:
     candidate: Mapping[str, Any]
     used: str
     in_network: tuple[float, float] | None = None
+    operations: int = 0
+    bytes_moved: int = 0
+    bound: str = ""
 
     @property
     def gain(self) -> float:
@@ -61,6 +65,9 @@ class KernelTuned:
             values,
             used,
             in_network,
+            outcome.task.operations,
+            outcome.task.bytes_moved,
+            outcome.bound,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -77,6 +84,9 @@ class KernelTuned:
             "values": dict(self.candidate),
             "used": self.used,
             "in_network": self.in_network,
+            "operations": self.operations,
+            "bytes_moved": self.bytes_moved,
+            "bound": self.bound,
         }
 
 

@@ -23,8 +23,10 @@ from tilewright.driver.in_network import NetworkTimes
 from tilewright.driver.options import Options
 from tilewright.driver.tuned import INTERRUPTED, KernelTuned, TunedModel
 from tilewright.driver.version import compiler
+from tilewright.loops.nodes import Kernel
 from tilewright.runtime.device import HOST
 from tilewright.runtime.threads import thread_count
+from tilewright.targets.base import Target
 from tilewright.tune.accounts import TimeAccounts
 from tilewright.tune.base import (
     Budget,
@@ -35,6 +37,7 @@ from tilewright.tune.base import (
     Trial,
 )
 from tilewright.tune.building import BuildAhead
+from tilewright.tune.features.bounds import CLOCK, KernelBounds
 from tilewright.tune.features.facts import USUAL, Facts
 from tilewright.tune.fleet.local import LocalFleet
 from tilewright.tune.import_ahead import ImportAhead
@@ -47,7 +50,7 @@ from tilewright.tune.records.best import best
 from tilewright.tune.records.columns import RecordFilter
 from tilewright.tune.records.database import Records
 from tilewright.tune.records.key import Key
-from tilewright.tune.records.published import default_path
+from tilewright.tune.records.published import default_path, expect_folder
 from tilewright.tune.records.rows import MARGIN, Choice, TunerRun
 from tilewright.tune.scheduler import Scheduler, TuningEnd
 from tilewright.tune.strategies import STRATEGIES
@@ -141,7 +144,7 @@ def is_short(budget: Budget) -> bool:
 
 
 def records_path(given: str | Path | None) -> Path:
-    """The file to record in. Raises InputError if records are off."""
+    """The file to record in. Raises InputError if records are off, or the folder is missing."""
     if given is not None and not isinstance(given, str | Path):
         raise InputError(f"records={given!r}", hint="give a file: tuning needs one")
     path = default_path() if given is None else Path(given)
@@ -151,6 +154,7 @@ def records_path(given: str | Path | None) -> Path:
             where="TILEWRIGHT_RECORDS",
             hint="unset it, or give a file: records=, --records",
         )
+    expect_folder(path)
     return path
 
 
@@ -199,6 +203,7 @@ class Session:
                 self._record,
                 make_model(name, facts, self.how.seed),
                 self.run.id,
+                bound=_bound(self.target),
             )
             if name == LEARNED:
                 ahead = ImportAhead("lightgbm")
@@ -388,6 +393,15 @@ class Session:
                 self._final = self.records.begin(self.title, FINAL, compiler())
             run = self._final
         self.records.add(run, task.key, task.name, trial)
+
+
+def _bound(target: Target) -> Callable[[Kernel, float], str]:
+    """What says what bounds a kernel; nothing of kernels of a device, whose facts differ."""
+    if target.device != HOST:
+        return lambda kernel, seconds: ""
+    machine: Any = getattr(target, "machine", None)
+    clock = getattr(machine, "clock", CLOCK)
+    return KernelBounds(Facts.of(target), clock, target.open_costs.call_ns).of
 
 
 def _default_seconds(o: TaskOutcome) -> float:

@@ -41,6 +41,7 @@ def page(found: Mapping[str, Any], log: Log) -> str:
             f"<p>{_summary(found)}</p>",
             "<h2>Kernels</h2>",
             _kernels(found["kernels"]),
+            *_bounds(found),
             "<h2>The best so far, by trial</h2>",
             *(_curve(name, mine) for name, mine in tuned.items()),
             "<h2>What the fastest schedules have in common</h2>",
@@ -128,6 +129,21 @@ def _kernels(kernels: Sequence[Mapping[str, Any]]) -> str:
         for k in kernels
     )
     return _table(heading, rows)
+
+
+def _bounds(found: Mapping[str, Any]) -> list[str]:
+    """The share of the roofline of each kernel, and what bounds the heavy ones that are far."""
+    shares = [(k, k.get("roofline")) for k in found["kernels"]]
+    rows = [
+        (k["kernel"], f"{share:.0%}", k["bound"] if k["far"] else "")
+        for k, share in sorted(shares, key=lambda row: -row[0]["best_seconds"])
+        if share is not None
+    ]
+    if not rows:
+        return []
+    note = escape(found.get("peaks_note", ""))
+    heading = ("kernel", "of the roofline", "bound by")
+    return ["<h2>What bounds them</h2>", f"<p>{note}</p>", _table(heading, rows)]
 
 
 def _micro(seconds: float) -> str:

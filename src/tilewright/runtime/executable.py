@@ -129,6 +129,11 @@ class Executable:
         """A call on these arrays without any checks; see `runtime.fast_call.bound`."""
         return bound(self._plan, arrays)
 
+    def stay_awake(self, seconds: float) -> None:
+        """Have idle threads wait so long before they sleep; see `runtime.pool.Pool`."""
+        if self._pool is not None:
+            self._pool.stay_awake(seconds)
+
     @property
     def peak_bytes(self) -> int:
         """Bytes of one running call: arena, workspaces, constants, inputs and outputs.

@@ -74,10 +74,19 @@ class Pool:
             while self.workers < threads - 1 and not self._failed:
                 self._start(self.workers)
 
-    def _set_spin(self, threads: int) -> None:
+    def stay_awake(self, seconds: float) -> None:
+        """Have idle workers wait so long before they sleep, if there are processors for all.
+
+        Waking one takes microseconds. For calls that follow one another as kernels of a model do,
+        but are timed one by one.
+        """
+        if self.workers:
+            self._set_spin(self.workers + 1, seconds)
+
+    def _set_spin(self, threads: int, seconds: float = _SPIN_SECONDS) -> None:
         # With more threads than processors, whoever spins takes time from whoever works.
         fits = max(threads, self.workers + 1) <= len(affinity())
-        spin = int(_SPIN_SECONDS * self.ticks_per_second) if fits else 0
+        spin = int(seconds * self.ticks_per_second) if fits else 0
         self._write(abi.POOL_SPIN, ctypes.c_int64, spin)
 
     def _start(self, number: int) -> None:

@@ -2,6 +2,7 @@
 
 The gradient of the network's time, as in Ansor (Zheng et al., OSDI 2020, section 6) and
 MetaSchedule: a task's last rounds show how fast its time falls, and two estimates how far it can.
+There, what similar tasks promise counts forever; here it fades while the task does not gain.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ BACKWARD: Final = 0.2
 # A task is assumed to reach this multiple of the time per operation of similar tasks.
 SIMILAR: Final = 2.0
 WINDOW: Final = 3  # rounds
+# Rounds without a gain that halve what is expected from similar tasks. What bounds them may not be
+# what bounds this one: a product with a single row waits for memory, however it is scheduled.
+PATIENCE: Final = 4
 
 
 class TuningEnd(StrEnum):
@@ -54,7 +58,9 @@ def gradient(tuning: Tuning, fastest: float = 0.0) -> float:
     backward = (before - now) / WINDOW
     possible = now / rounds
     if fastest > 0 and tuning.task.operations:
-        possible = max(possible, now - SIMILAR * tuning.task.operations / fastest)
+        ahead = now - SIMILAR * tuning.task.operations / fastest
+        vain = rounds - 1 - tuning.bests.index(now)
+        possible = max(possible, ahead * 0.5 ** (vain / PATIENCE))
     gained = BACKWARD * backward + (1 - BACKWARD) * possible
     return tuning.task.calls * gained
 
@@ -202,10 +208,12 @@ class Scheduler:
             "task": tuning.task.name,
             "trials": tuning.used,
             "seconds": tuning.seconds,
+            "calls": tuning.task.calls,
             "operations": tuning.task.operations,
             "bytes_moved": tuning.task.bytes_moved,
             "gain": _gain(tuning),
             "expected_gain": tuning.expected_gain,
+            "bound": tuning.bound(tuning.best),
             "overhead": tuning.accounts.overhead,
             "network_trials": self.budget.used,
             "network_gain": self.gain,

@@ -15,6 +15,7 @@ from typing import Final
 from tilewright.base import events
 from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import InputError, ScheduleError
+from tilewright.loops.nodes import Kernel
 from tilewright.tune.accounts import MEASURE, TimeAccounts
 from tilewright.tune.base import (
     Candidate,
@@ -66,13 +67,17 @@ def _nothing() -> None:
     return None
 
 
+def _unknown(kernel: Kernel, seconds: float) -> str:
+    return ""
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class TuningTools:
     """The dependencies of tuning.
 
     record: called with each trial as soon as it is finished. model: shared by all tasks. machine:
     the name under which the model learns. prepare: called before the model is fitted; it imports
-    what that takes.
+    what that takes. bound: what bounds a program that takes so many seconds, in words.
     """
 
     runner: Runner
@@ -81,6 +86,7 @@ class TuningTools:
     model: CostModel | None = None
     machine: str = ""
     prepare: Callable[[], None] = _nothing
+    bound: Callable[[Kernel, float], str] = _unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +97,7 @@ class TaskOutcome:
     before it. confidence: that the best is faster, see `gain.confidence`; 0 before the final
     comparison. curve: (trial number, seconds) of each new best. failed: number of failed trials by
     status. expected_gain: see `gain.expected_gain`. spent: seconds by activity. overhead: the share
-    of them spent neither building nor measuring.
+    of them spent neither building nor measuring. bound: what bounds the best, in words.
     """
 
     task: Task
@@ -104,6 +110,7 @@ class TaskOutcome:
     expected_gain: float
     spent: Mapping[str, float]
     overhead: float
+    bound: str = ""
 
     @property
     def gain(self) -> float:
@@ -434,7 +441,15 @@ class Tuning:
             self.expected_gain,
             dict(self.accounts.seconds),
             self.accounts.overhead,
+            self.bound(best),
         )
+
+    def bound(self, trial: Trial | None) -> str:
+        """What bounds the program of a trial, in words; empty if that is not known."""
+        program = None if trial is None else self.programs.find(trial.candidate)
+        if trial is None or program is None or _seconds(trial) == inf:
+            return ""
+        return self._tools.bound(program.kernel, _seconds(trial))
 
     def _confidence(self, best: Trial | None, default: Trial | None) -> float:
         """The confidence that the best is faster; 0 before the final comparison, and if the default

@@ -1,6 +1,8 @@
 """Calls as in a network: what is in the caches before them, and what their results cost after."""
 
 import time
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -71,6 +73,24 @@ def test_before_each_call_inputs_are_what_they_were():
     batch = trials._in_network(call, [x], [y], trial(lambda: 0.0), time.perf_counter)
     assert batch(2) > 0
     assert [s.tolist() for s in seen] == [[0, 1, 2, 3]] * 2
+
+
+@pytest.mark.parametrize(("caches", "asked"), [("network", [1.0]), ("hot", [])])
+def test_threads_are_awake_in_a_network(caches, asked):
+    """Between its calls other data are read for milliseconds; in a model there is no such pause."""
+    awake = []
+    program = SimpleNamespace(
+        inputs=(),
+        outputs=(),
+        threads=2,
+        model=SimpleNamespace(devices=(), steps=()),
+        bound=lambda arrays: lambda: None,
+        stay_awake=awake.append,
+    )
+    given = trial(lambda: 1.0)
+    given = replace(given, timing=replace(given.timing, caches=caches))
+    assert trials._timed(program, given)["status"] == "ok"
+    assert awake == asked
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (3, 5), (1000,)])

@@ -12,7 +12,7 @@ import pytest
 
 from tests.tune.records.made import KEY, ROWS, RUN, failed, record, trial
 from tilewright.base.errors import InputError, TilewrightWarning
-from tilewright.tune.records import columns, schema
+from tilewright.tune.records import columns, opening, schema
 from tilewright.tune.records.current import current
 from tilewright.tune.records.database import Records
 from tilewright.tune.records.published import NOTHING
@@ -343,6 +343,31 @@ def test_a_database_of_something_else_is_refused_and_left_alone(tmp_path: Path) 
         with pytest.raises(InputError, match="another kind of database"):
             Records(path, write=write)
     assert path.read_bytes() == before
+
+
+def test_a_folder_is_no_file_of_records(tmp_path: Path) -> None:
+    for write in (True, False):
+        with pytest.raises(InputError, match=r": it is not a file; give a file"):
+            Records(tmp_path, write=write)
+
+
+def test_a_folder_that_takes_no_files_is_refused_without_waiting_for_its_lock(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As /proc, where no file can be made: a lock is tried again for a minute."""
+
+    def refuses(place: Path) -> None:
+        raise FileNotFoundError(2, "No such file or directory", str(place))
+
+    def waits(place: Path) -> None:
+        raise AssertionError("a lock is waited for")
+
+    monkeypatch.setattr(opening, "check_writable", refuses)
+    monkeypatch.setattr(opening, "alone", waits)
+    with pytest.raises(
+        InputError, match=r"no file can be made in the folder .*: No such file"
+    ):
+        Records(path)
 
 
 def test_an_upgrade_that_fails_changes_nothing(

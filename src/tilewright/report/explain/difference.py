@@ -48,20 +48,20 @@ def read(path: Path) -> dict[str, Any]:
 def compared(old: Facts, new: Facts) -> dict[str, Any]:
     """Both models with their times, and a row per kernel, by its name; equal names in order.
 
-    `between` is the row of the time between kernels.
+    `between` is the row of the time between kernels. Times of two machines have no ratio.
     """
-    rows = [
-        _row(name, before, after)
-        for name, before, after in _pairs(old["kernels"], new["kernels"])
-    ]
     ends = {
         side: {"model": f["model"], "seconds": f["summary"]["seconds"]}
         for side, f in (("old", old), ("new", new))
     }
     same = old["machine"]["processor"] == new["machine"]["processor"]
     same = same and old["machine"]["threads"] == new["machine"]["threads"]
-    waits = ({"seconds": f["summary"]["between_seconds"]} for f in (old, new))
-    between = _row("between kernels", *waits)
+    rows = [
+        _row(name, before, after, same)
+        for name, before, after in _pairs(old["kernels"], new["kernels"])
+    ]
+    before, after = ({"seconds": f["summary"]["between_seconds"]} for f in (old, new))
+    between = _row("between kernels", before, after, same)
     return {**ends, "same_machine": same, "kernels": rows, "between": between}
 
 
@@ -79,7 +79,8 @@ def _pairs(
     return [*found, *((k["name"], k, None) for k in gone)]
 
 
-def _row(name: str, old: Facts | None, new: Facts | None) -> dict[str, Any]:
+def _row(name: str, old: Facts | None, new: Facts | None, same: bool) -> dict[str, Any]:
+    """same: whether the times are of one machine."""
     if old is None or new is None:
         said = "new" if old is None else "gone"
         changes = [said]
@@ -87,7 +88,7 @@ def _row(name: str, old: Facts | None, new: Facts | None) -> dict[str, Any]:
         changes = _changes(old, new)
     seconds = [None if k is None else k["seconds"] for k in (old, new)]
     before, after = seconds
-    ratio = before / after if before and after else None
+    ratio = before / after if same and before and after else None
     return {
         "name": name,
         "old_seconds": before,
@@ -183,11 +184,14 @@ def _both(r: Facts) -> tuple[float | None, float | None]:
 
 def _whole(found: Facts) -> str:
     old, new = found["old"], found["new"]
-    ratio = old["seconds"] / new["seconds"] if new["seconds"] else 0.0
-    return (
+    times = (
         f"{old['model']}: {human_time(old['seconds'])} before, "
-        f"{human_time(new['seconds'])} after: {ratio:.2f} times the speed"
+        f"{human_time(new['seconds'])} after"
     )
+    if not found["same_machine"]:
+        return times
+    ratio = old["seconds"] / new["seconds"] if new["seconds"] else 0.0
+    return f"{times}: {ratio:.2f} times the speed"
 
 
 def _time(seconds: float | None) -> str:

@@ -29,6 +29,7 @@ _WARM: Final = 2  # minimum number of calls before timing
 _ANCHORS: Final = 3  # anchor runs per reading
 _LONG: Final = 100  # maximum warm-up, in durations of a round
 _MOST_CALLS: Final = 100_000
+_AWAKE: Final = 1.0  # seconds that idle threads wait for the next call
 _LINE: Final = 64  # bytes of a cache's line
 _READS: Final = 8  # reads of the results, to find the fastest
 
@@ -152,6 +153,7 @@ def _timed(program: Executable, trial: MeasuredTrial) -> dict[str, Any]:
     if first > timing.hopeless * trial.best:
         return {"status": "ok", "rounds": [first]}
     if timing.caches == "network":
+        program.stay_awake(_AWAKE)
         batch = _in_network(call, arrays[:count], arrays[count:], trial, now)
     else:
         calls = _warm(call, first, timing.round_seconds, now)
@@ -219,6 +221,7 @@ def _in_network(
     memory of the results, which other tensors used before, then the fresh inputs.
 
     The caller's code and the clock's are cached, because a network calls kernels without Python.
+    Threads are awake, as between two kernels: what comes before a call takes longer than they wait.
     The next kernel reads the results: its extra time, compared with the nearest caches, is added,
     or a program would gain by leaving them far away.
     """

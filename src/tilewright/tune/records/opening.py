@@ -19,6 +19,7 @@ from urllib.parse import quote
 
 from tilewright.base import private
 from tilewright.base.errors import InputError, TilewrightWarning
+from tilewright.base.files import check_writable
 from tilewright.base.text import reason
 from tilewright.tune.records import published, salvage, schema
 
@@ -47,6 +48,7 @@ def for_writing(path: Path) -> sqlite3.Connection:
     try:
         private.make_folder(path.parent)
         check_place(path)
+        _expect_writable(path)
         with alone(path):
             _repair(path)
             db = _connected(path, "rwc")
@@ -85,8 +87,23 @@ def for_reading(path: Path) -> sqlite3.Connection:
         raise error.at(str(path)) from None
 
 
+def _expect_writable(path: Path) -> None:
+    """Raise InputError if no file can be made beside it, such as in /proc: whatever is wrong there,
+    a lock is tried again for BUSY_SECONDS."""
+    try:
+        check_writable(path)
+    except OSError as error:
+        raise InputError(
+            f"no file can be made in the folder {path.parent}: {reason(error)}",
+            hint="give a file in a writable folder",
+        ) from None
+
+
 def check_place(path: Path) -> None:
-    """Raise InputError for a file that another user could have written. Raises OSError."""
+    """Raise InputError for what is not a file, or one that another user could have written.
+    Raises OSError."""
+    if path.exists() and not path.is_file():
+        raise InputError("it is not a file", hint="give a file for tuning records")
     why = private.objection(path.parent)
     if not why and path.exists():
         found = private.objection_to(path.stat(), "file")

@@ -16,6 +16,7 @@ from typing import Final
 
 from tilewright.base import flags, private
 from tilewright.base.dataclass import dataclass
+from tilewright.base.errors import InputError
 from tilewright.base.files import write_whole
 
 _MAGIC: Final = "tilewright choices 1"
@@ -64,12 +65,28 @@ def default_path() -> Path | None:
     chosen = flags.RECORDS.get()
     if chosen is False:
         return None
-    if isinstance(chosen, Path):
-        return chosen
+    return chosen if isinstance(chosen, Path) else own_path()
+
+
+def own_path() -> Path:
+    """The user's records, if the flag does not say otherwise."""
     import platformdirs
 
     folder = platformdirs.user_data_dir("tilewright", appauthor=False)
     return Path(folder, "records.sqlite")
+
+
+def expect_folder(path: Path) -> None:
+    """Raise InputError for a file to write in a folder that does not exist: it is rather mistyped.
+
+    The folder of the user's own records is made when they are first written.
+    """
+    if path != own_path() and not path.parent.is_dir():
+        raise InputError(
+            f"there is no folder {path.parent}",
+            where=str(path),
+            hint="check the path, or make the folder first",
+        )
 
 
 def place(path: Path) -> Path:
