@@ -6,7 +6,7 @@ import inspect
 import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import FrozenInstanceError, field
+from dataclasses import KW_ONLY, FrozenInstanceError, InitVar, field
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -330,3 +330,40 @@ def test_the_signature_has_types_and_defaults(decorator: Any) -> None:
 
     signature = "(a: int, b: list[int] = <factory>, *, c: float = 2.0) -> None"
     assert str(inspect.signature(Many)) == signature
+
+
+@DECORATORS
+@SHAPES
+def test_types_in_text_are_kept_and_what_is_no_field_is_none(
+    decorator: Any, shape: dict[str, bool]
+) -> None:
+    """As in a module with `from __future__ import annotations`."""
+
+    @decorator(**shape)
+    class Base:
+        a: "int"
+        b: "list[int]" = field(default_factory=list)
+
+    @decorator(**shape)
+    class Shared(Base):
+        count: "ClassVar[int]" = 3
+        c: "float" = 2.0
+
+    @decorator(**shape)
+    class Named(Base):
+        _: "KW_ONLY"
+        c: "float" = 2.0
+
+    @decorator(**shape)
+    class Given(Base):
+        seed: "InitVar[int]" = 3
+        c: "float" = 2.0
+
+    kept = {"a": "int", "b": "list[int]"}
+    assert Base.__annotations__ == kept
+    assert Base.__init__.__annotations__ == {**kept, "return": None}
+    for cls in (Shared, Named, Given):
+        found = {f.name: f.type for f in dataclasses.fields(cls)}
+        assert found == {**kept, "c": "float"}
+    assert [f.kw_only for f in dataclasses.fields(Named)][-1]
+    assert Shared.count == 3

@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import os
 import signal
+import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +22,7 @@ from tests.waiting import PATIENCE
 from tilewright.base import events
 from tilewright.driver import kernels as compiler_module
 from tilewright.driver import processes
-from tilewright.driver.processes import meanwhile, share, workers
+from tilewright.driver.processes import briefly, can_fork, meanwhile, share, workers
 
 
 def test_results_come_in_order_from_several_processes() -> None:
@@ -313,3 +315,59 @@ def test_a_job_that_cannot_be_done_meanwhile_has_no_result(
     monkeypatch.setattr(os, "fork", refuse)
     with meanwhile(lambda: b"a") as result:
         assert result() is None
+
+
+def test_brief_work_has_ended_before_a_fork() -> None:
+    before = threading.active_count()
+    done: list[int] = []
+
+    def work() -> None:
+        time.sleep(0.05)
+        done.append(threading.active_count() - before)
+
+    briefly(work)
+    can_fork()
+    assert done == [1]
+    assert threading.active_count() == before
+
+
+def test_brief_work_that_fails_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    raised: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", raised.append)
+    briefly(lambda: 1 // 0)
+    can_fork()
+    assert not raised
+
+
+def test_brief_work_is_left_out_if_no_thread_is_permitted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    done: list[int] = []
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    briefly(lambda: done.append(1))
+    can_fork()
+    assert not done
+
+
+@pytest.mark.parametrize(("mcpu", "made"), [("native", 1), ("znver4", 0)])
+def test_the_code_of_all_models_is_made_while_the_compiler_is_loaded(
+    mcpu: str, made: int
+) -> None:
+    """Only for this processor: code for another one may have no support."""
+    code = f"""
+import sys
+import tilewright.driver.compile
+from tilewright.driver.options import Options
+from tilewright.driver.processes import can_fork
+sys.modules["tilewright.driver.compile"]._load(Options(mcpu={mcpu!r}))
+assert "tilewright.driver.steps" in sys.modules
+assert can_fork()
+pool = sys.modules.get("tilewright.targets.cpu.pool")
+print(0 if pool is None else pool.pool_object.cache_info().currsize)
+"""
+    run = [sys.executable, "-c", code]
+    found = subprocess.run(run, capture_output=True, text=True, check=True)
+    assert found.stdout.split() == [str(made)]

@@ -188,6 +188,7 @@ def _compiled(
             from tilewright.driver.first_tier import begin
 
             return begin(source, example_inputs, dims, chosen, keep)
+        _load(chosen)
         from tilewright.driver import steps
         from tilewright.runtime.ranged import RangedExecutable
 
@@ -233,8 +234,7 @@ def _identified(
     if not can_fork():
         return identify()
     with meanwhile(lambda: pickle.dumps((identify(), version.FOUND))) as result:
-        from tilewright.driver import steps  # noqa: F401
-
+        _load(chosen)
         found = result()
     if found is None:
         return identify()
@@ -242,6 +242,18 @@ def _identified(
     asked, versions = pickle.loads(found)
     version.FOUND.update(versions)
     return asked
+
+
+def _load(chosen: Options) -> None:
+    """Load the compiler, while LLVM makes the code that all models for this processor share."""
+    if "tilewright.driver.steps" in sys.modules:
+        return
+    if (chosen.target, chosen.mcpu) == ("cpu", "native"):
+        from tilewright.driver.processes import briefly
+        from tilewright.targets import registry
+
+        briefly(registry.target(chosen.target).support)
+    from tilewright.driver import steps  # noqa: F401
 
 
 def _in_tiers(ready: Executable) -> TieredExecutable:

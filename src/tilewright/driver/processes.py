@@ -26,10 +26,30 @@ Job = Callable[[], bytes]
 _NUMBER = struct.Struct("<I")
 _MOST = 1024  # jobs whose numbers fill one page, which fits into any pipe
 _FEWEST = 4  # fewer jobs are done before another process has started
+_brief: list[threading.Thread] = []
+
+
+def briefly(work: Callable[[], object]) -> None:
+    """Run `work` in a thread, whose end `can_fork` waits for.
+
+    It pays for some milliseconds outside of the interpreter, as in LLVM, whose result is kept. An
+    Exception is dropped: it is raised again where the result is asked for.
+    """
+
+    def run() -> None:
+        with suppress(Exception):
+            work()
+
+    thread = threading.Thread(target=run, name="tilewright-briefly")
+    with suppress(RuntimeError):  # no more threads permitted
+        thread.start()
+        _brief.append(thread)
 
 
 def can_fork() -> bool:
-    """Whether forking is safe: no other Python thread is at work."""
+    """Whether forking is safe: no other Python thread is at work, once brief ones have ended."""
+    while _brief:
+        _brief.pop().join()
     return hasattr(os, "fork") and threading.active_count() == 1
 
 

@@ -350,8 +350,8 @@ class Operators:
     def __getattr__(self, name: str) -> Operator:
         if name.startswith("__"):
             raise AttributeError(name)
-        known = [d.op_type for d in registered() if d.domain == self._domain]
-        if name not in known:
+        if not definitions(name, self._domain):
+            known = [d.op_type for d in registered() if d.domain == self._domain]
             where = f"domain {self._domain!r}" if self._domain else "ONNX"
             raise InputError(
                 f"no operator {name!r} of {where} has a definition",
