@@ -5,12 +5,15 @@ from __future__ import annotations
 import sys
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
-from tests.targets.cuda.fake import Fake
+import tilewright as tw
+from tests.targets.cuda.fake import Fake, RunningFake
 from tests.targets.opencl.running import pocl
-from tilewright.base.errors import ArtifactError
+from tilewright.base.errors import ArtifactError, MemoryLimitError
 from tilewright.runtime import devices
+from tilewright.runtime.executable import Executable
 from tilewright.targets.cuda.device import CudaDevice
 from tilewright.targets.opencl import platforms
 from tilewright.targets.opencl.device import OpenCLDevice
@@ -105,6 +108,41 @@ def test_an_architecture_that_there_is_none_of(command, perceptron):
 
 
 # -- what a device lacks
+
+
+@pytest.mark.parametrize(("spare", "fits"), [(-1, False), (0, True)])
+def test_memory_of_a_gpu_is_planned_before_anything_is_allocated(
+    perceptron, device, spare, fits
+):
+    model = tw.compile(str(perceptron), target="cuda", cache=False).model
+    slots = {
+        a.at: a.tensor
+        for s in model.launches
+        for a in s.arguments
+        if a.kind == "constant"
+    }
+    fixed, between = sum(t.nbytes for t in slots.values()), model.devices["cuda"]
+    assert fixed == 4 * (8 * 16 + 16 + 16 * 4) and between > 0
+    api = RunningFake(total=fixed + between + spare)
+    device("cuda", lambda: CudaDevice(api))
+    given = np.ones((2, 8), np.float32)
+    if fits:
+        assert Executable(model)(given).shape == (2, 4)
+        return
+    with pytest.raises(MemoryLimitError) as caught:
+        Executable(model)(given)
+    said = f"{fixed:,} for constants, {between:,} between the kernels"
+    assert said in str(caught.value) and "device cuda, which has" in str(caught.value)
+    assert caught.value.code == "TW-DEVICE-MEMORY" and caught.value.hint
+    assert api.calls.count("MemAllocAsync") == 1  # what every device has for itself
+
+
+def test_a_model_that_an_opencl_device_has_no_memory_for(command, perceptron, device):
+    made = OpenCLDevice(pocl().device)
+    made.capacity = 100
+    device("opencl", lambda: made)
+    said = "bytes on device opencl, which has 100: 832 for constants"
+    refused(command, said, "run", perceptron, "--target", "opencl")
 
 
 class Less:

@@ -455,3 +455,30 @@ def test_mdhs_bias_gradient() -> None:
     given, got = random(40, 12), np.zeros(12, np.float32)
     mdh.build(out @ f @ view, target="opencl")(given, got)
     np.testing.assert_allclose(got, given.sum(0), rtol=1e-4, atol=1e-5)
+
+
+@words.pw_custom_func(identity=(float("-inf"), 1 << 30))
+def first_largest(lhs: Any, rhs: Any) -> Any:
+    """The larger of two values with its place; of equal ones the left one."""
+    right = lhs[0] < rhs[0]
+    return words.select(right, rhs[0], lhs[0]), words.select(right, rhs[1], lhs[1])
+
+
+@pytest.mark.parametrize("columns", [12, 70])
+def test_mdhs_operators_of_your_own(columns: int) -> None:
+    """One of two components that is not commutative: ties are in every row."""
+    given = np.random.default_rng(0).integers(0, 4, (9, columns)).astype(np.float32)
+    place = np.arange(columns, dtype=np.int32)
+    out = words.out_view[words.float32, words.int32](
+        V=[lambda i, j: i], P=[lambda i, j: i]
+    )
+    f = words.md_hom[9, columns](
+        lambda v, p: (v, p), (words.cc, words.pw(first_largest))
+    )
+    view = words.inp_view[words.float32, words.int32](
+        X=[lambda i, j: (i, j)], K=[lambda i, j: j]
+    )
+    value, found = np.zeros(9, np.float32), np.full(9, -1, np.int32)
+    mdh.build(out @ f @ view, target="opencl")(given, place, value, found)
+    np.testing.assert_array_equal(value, given.max(1))
+    np.testing.assert_array_equal(found, given.argmax(1))

@@ -19,6 +19,7 @@ from tilewright.loops.launch import AXIS, Barrier, LaunchProgram
 from tilewright.loops.nodes import Block, If, Kernel, Stmt, Store
 from tilewright.loops.passes.to_launches import to_launches
 from tilewright.loops.shared_memory import RaceError
+from tilewright.loops.thread_exchange import DivergenceError
 from tilewright.loops.walk import walk
 
 TRANSPOSE = """\
@@ -176,7 +177,38 @@ def early(p: LaunchProgram) -> Iterator[tuple[str, LaunchProgram]]:
                     )
 
 
-KINDS = (dropped_barriers, dropped_guards, wider_guards, off_by_one, misread, early)
+def wide_axes(p: LaunchProgram) -> list[tuple[str, int]]:
+    """The axes along which a block has several threads, and how many."""
+    counts = zip("xyz", p.launches[0].threads, strict=True)
+    return [(f"threadIdx.{axis}", n) for axis, n in counts if n > 1]
+
+
+def skipped_barriers(p: LaunchProgram) -> Iterator[tuple[str, LaunchProgram]]:
+    """The last thread of an axis does not come to a barrier."""
+    for axis, count in wide_axes(p):
+        for n, s in enumerate(barriers(p)):
+            most = If(Lt(AXIS[axis], const(count - 1)), s, None)
+            yield f"barrier {n} not for all of {axis}", replaced(p, s, most)
+
+
+def repeated_barriers(p: LaunchProgram) -> Iterator[tuple[str, LaunchProgram]]:
+    """The first thread of an axis comes to one more."""
+    for axis, _ in wide_axes(p):
+        for n, s in enumerate(barriers(p)):
+            again = Block((s, If(Lt(AXIS[axis], const(1)), Barrier(s.scope), None)))
+            yield f"barrier {n} twice for the first of {axis}", replaced(p, s, again)
+
+
+KINDS = (
+    dropped_barriers,
+    dropped_guards,
+    wider_guards,
+    off_by_one,
+    misread,
+    early,
+    skipped_barriers,
+    repeated_barriers,
+)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -202,6 +234,19 @@ def test_faults_of_each_kind_are_planted():
     """More than the 50 that were asked for."""
     count = {kind: sum(len(list(kind(made(n)[1]))) for n in PROGRAMS) for kind in KINDS}
     assert min(count.values()) >= 9 and sum(count.values()) >= 100, count
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_barriers_that_not_all_threads_come_to_are_found(name):
+    """Not only by what came out. A thread that comes to one more is found as such; one that goes on
+    alone may race first."""
+    right = made(name)[1]
+    for _, wrong in repeated_barriers(right):
+        with pytest.raises(DivergenceError):
+            judged(None, wrong)
+    for _, wrong in skipped_barriers(right):
+        with pytest.raises((DivergenceError, RaceError)):
+            judged(None, wrong)
 
 
 def test_dropped_barriers_and_early_statements_are_found_as_races():

@@ -46,6 +46,7 @@ class Late:
     """A device whose commands run when somebody waits for one behind them, and no sooner."""
 
     name: str = "late"
+    capacity: int | None = None
     waits: int = 0
 
     def load(self, code: bytes):

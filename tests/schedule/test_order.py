@@ -405,6 +405,19 @@ def test_a_parallel_loop_does_not_come_out_to_where_its_iterations_meet():
         s.reorder("i", "j")
 
 
+@pytest.mark.parametrize("sizes", [(1, 5), (5, 1), (1, 1), (5, 2)])
+def test_a_fused_loop_of_one_iteration_leaves_no_division(sizes, check_same):
+    """Of conditions either, which are not simplified, and which `cache_read(pad=True)` reads."""
+    m, n = sizes
+    x, y = Buffer("x", (m, n), i32), Buffer("y", (m, n), i32)
+    value = Select((ROW + 1 < m + 1) & (COL < n), x[ROW, COL], const(0, i32))
+    body = Store(y, (ROW, COL), value)
+    s = Schedule(Kernel("k", (x, y), (y,), loop(ROW, m, loop(COL, n, body))))
+    assert s.fuse("i", "j") == "i_j"
+    assert ("%" in repr(s.kernel)) == ("//" in repr(s.kernel)) == (1 not in sizes)
+    check_same(s.original, s, exact=True)
+
+
 def test_only_serial_loops_are_merged_and_fused_with_their_like():
     s = Schedule(kernel(block(rows(COPY), after(put(Z, COL, X[COL])))))
     s.parallel("j")

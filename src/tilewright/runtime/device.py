@@ -83,9 +83,11 @@ class Queue(Protocol):
 
 
 class Device(Protocol):
-    """One device; `name` is what artifacts call it."""
+    """One device; `name` is what artifacts call it. capacity: all bytes of its memory; None where
+    that is the host's."""
 
     name: str
+    capacity: int | None
 
     def allocate(self, nbytes: int) -> Memory:
         """Memory that is free again when nothing refers to it. Raises MemoryLimitError."""
@@ -152,6 +154,7 @@ class HostDevice:
     def __init__(self, name: str, load: Callable[[bytes], Runnable]) -> None:
         self.name: Final = name
         self.load: Final = load
+        self.capacity: Final = None
 
     def allocate(self, nbytes: int) -> Memory:
         """Aligned bytes of the host."""

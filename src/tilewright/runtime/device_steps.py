@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from tilewright.base.dataclass import dataclass
-from tilewright.base.errors import placed
+from tilewright.base.errors import MemoryLimitError, placed
 from tilewright.runtime import devices
 from tilewright.runtime.device import (
     Bytes,
@@ -58,9 +58,12 @@ class OpenDevice:
 def open_devices(model: CompiledModel, constants: Bytes) -> dict[str, OpenDevice]:
     """The devices of a model, with its programs loaded and its constants copied there.
 
-    Raises ArtifactError for a device that is not there, and for code that is not the device's.
+    Raises ArtifactError for a device that is not there, and for code that is not the device's;
+    MemoryLimitError, before anything is allocated, for a device that has too little memory.
     """
     found = {n: OpenDevice(devices.find(n), size) for n, size in model.devices.items()}
+    for opened in found.values():
+        _check_fits(opened, model)
     for step in model.launches:
         opened = found[step.device]
         with placed(f"kernel {step.name!r}"):
@@ -70,6 +73,27 @@ def open_devices(model: CompiledModel, constants: Bytes) -> dict[str, OpenDevice
         fixed = (s for s in step.arguments if s.kind == "constant")
         _upload(opened, fixed, constants)
     return found
+
+
+def _check_fits(opened: OpenDevice, model: CompiledModel) -> None:
+    """Raise MemoryLimitError (TW-DEVICE-MEMORY) for a model whose constants, and what one call has
+    between the kernels, are more than all memory of the device."""
+    device, between = opened.device, opened.arena_bytes
+    launches = [step for step in model.launches if step.device == device.name]
+    sizes = {
+        s.at: s.tensor.nbytes
+        for step in launches
+        for s in step.arguments
+        if s.kind == "constant"
+    }
+    fixed = sum(sizes.values())
+    if device.capacity is not None and fixed + between > device.capacity:
+        raise MemoryLimitError(
+            f"the model needs {fixed + between:,} bytes on device {device.name}, which has "
+            f"{device.capacity:,}: {fixed:,} for constants, {between:,} between the kernels",
+            code="TW-DEVICE-MEMORY",
+            hint="take a smaller batch, or a device with more memory",
+        )
 
 
 def _upload(opened: OpenDevice, slots: Iterable[ValueSlot], constants: Bytes) -> None:

@@ -123,7 +123,8 @@ def test_a_network_is_assembled_and_all_of_it_is_on_the_device():
     ("target", "arch"), [("amdgpu", "amdgcn"), ("spirv", "spirv64")]
 )
 def test_no_artifact_is_made_since_nothing_loads_it(target, arch):
-    with pytest.raises(UnsupportedError, match=f"{arch} has no runtime") as error:
+    said = f"no artifacts for the target '{target}': {arch} has no runtime"
+    with pytest.raises(UnsupportedError, match=said) as error:
         tw.compile(onnx.parser.parse_model(MODEL), target=target)
     assert error.value.code == "TW-MCPU" and "--emit asm" in str(error.value.hint)
 

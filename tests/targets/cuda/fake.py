@@ -40,10 +40,15 @@ OF = {
 
 
 class Fake:
-    """fails: the error of each call by its name. has: attributes that differ. Memory is bytes of
-    the host, so that copies can be told."""
+    """fails: the error of each call by its name. total: bytes of memory. has: attributes that
+    differ. Memory is bytes of the host, so that copies can be told."""
 
-    def __init__(self, fails: dict[str, CUresult] | None = None, **has: int) -> None:
+    def __init__(
+        self,
+        fails: dict[str, CUresult] | None = None,
+        total: int = 80 << 30,
+        **has: int,
+    ) -> None:
         self.calls: list[str] = []
         self.launches: list[tuple[Any, ...]] = []
         self.fails = dict(fails or {})
@@ -52,6 +57,7 @@ class Fake:
         self.freed_on: list[Any] = []  # the stream of each
         self.capturing = False
         attributes = {f"CU_DEVICE_ATTRIBUTE_{k}": v for k, v in {**OF, **has}.items()}
+        self.total = total
         self.CUdevice_attribute = SimpleNamespace(**attributes)
         most = "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES"
         self.CUfunction_attribute = SimpleNamespace(**{most: most})
@@ -87,6 +93,9 @@ class Fake:
 
     def _DeviceGetAttribute(self, value: int, device: Any) -> tuple[int]:
         return (value,)
+
+    def _DeviceTotalMem(self, device: Any) -> tuple[int]:
+        return (self.total,)
 
     def _MemAllocAsync(self, nbytes: int, stream: Any) -> tuple[int]:
         whole = ctypes.create_string_buffer(nbytes + ALIGNED)

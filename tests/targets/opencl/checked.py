@@ -16,9 +16,9 @@ from tests.targets.simt.attention import attention
 from tests.targets.simt.groups import GROUPS, check, column_sum, inputs
 from tests.targets.simt.products import arrays, expected, product, program, tiled
 from tilewright.base.dtypes import float32
-from tilewright.expr.nodes import Buffer, const
+from tilewright.expr.nodes import Buffer, Lt, const
 from tilewright.loops.launch import Barrier
-from tilewright.loops.nodes import Store, block
+from tilewright.loops.nodes import If, Stmt, Store, block
 from tilewright.loops.passes.to_launches import to_launches
 from tilewright.runtime import devices
 from tilewright.schedule.space.patterns import classify
@@ -120,17 +120,22 @@ def last_wave(barrier: bool) -> None:
         print("right")
 
 
-def race(barrier: bool) -> None:
-    """Each thread reads what the next one wrote."""
+def exchanged(*between: Stmt) -> None:
+    """Each thread reads what another one wrote. between: what orders the two."""
     x, held = Buffer("x", (8,), float32), Buffer("held", (8,), float32, "shared")
-    steps = [
-        Store(held, (X,), x[X]),
-        Barrier("shared"),
-        Store(x, (X,), held[const(7) - X]),
-    ]
-    body = block(*(s for s in steps if barrier or not isinstance(s, Barrier)))
+    body = block(Store(held, (X,), x[X]), *between, Store(x, (X,), held[const(7) - X]))
     program = launched(body, [x], threads=8, shared=[held])
     program_on(devices.find("opencl"), program, {x: np.zeros(8, "f")})
+
+
+def race(barrier: bool) -> None:
+    """With a barrier between write and read, or without it."""
+    exchanged(*[Barrier("shared")] * barrier)
+
+
+def divergence() -> None:
+    """The last thread does not come to the barrier."""
+    exchanged(If(Lt(X, const(7)), Barrier("shared"), None))
 
 
 def outside() -> None:

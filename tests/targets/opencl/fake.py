@@ -14,6 +14,7 @@ DEVICE = SimpleNamespace(
     version="OpenCL 1.2",
     driver_version="1",
     max_mem_alloc_size=1 << 20,
+    global_mem_size=1 << 22,
     max_constant_buffer_size=1 << 16,
     max_constant_args=8,
     max_work_group_size=1024,

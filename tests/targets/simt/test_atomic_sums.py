@@ -14,6 +14,7 @@ from tests.targets.cuda.running import run_in
 from tests.targets.opencl.running import pocl
 from tests.targets.opencl.running import run as run_on_opencl
 from tests.targets.simt.groups import Group, check, families, inputs, total
+from tests.targets.simt.products import CASES
 from tilewright.base.dtypes import DType, float32, float64, int32
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.build import reduce_
@@ -29,6 +30,7 @@ from tilewright.schedule.space import Point, Sketch
 from tilewright.targets import registry
 from tilewright.targets.simt.machine import GENERIC, SimtMachine
 from tilewright.targets.simt.schedules import sketches
+from tilewright.testing.random_kernels import plain
 
 ANY = replace(GENERIC, any_order=True)
 PARTS = {"sum.parts": 8, "threads": 16}
@@ -152,6 +154,29 @@ def test_blocks_that_share_a_product_add_their_parts(dtype, batch, blocks, stage
     check(kernel, p, given)
     check(kernel, p, given, run_in)
     check(kernel, p, given, run_on_opencl)
+
+
+# Tiles that are all of one dimension and parts of another one: loops over blocks of one iteration.
+NARROW = {
+    "thin": (4, 32, 8, 1, 32),
+    "convolution": (32, 32, 16, 8, 8),
+    "strided": (16, 32, 16, 4, 16),
+    "pointwise": (32, 32, 16, 8, 8),
+}
+
+
+@pytest.mark.parametrize("name", NARROW)
+def test_each_number_of_blocks_that_is_offered_is_possible(name):
+    case = CASES[name]()
+    made = plain(case), list(case)
+    usual = {"mm.tile": NARROW[name], "mm.staged": True}
+    sketch = in_tiles(made, ANY)
+    found = {p.name: p.candidates for p in sketch.at(usual).parameters}
+    given = inputs(made[0])
+    for blocks in found["mm.blocks"]:
+        point = sketch.at(usual | {"mm.blocks": blocks})
+        check(made[0], to_launches(point.schedule.kernel), given)
+    assert found["mm.blocks"][-1] > 1
 
 
 def test_parts_in_one_order_are_the_default():

@@ -23,7 +23,7 @@ def fuse(kernel: Kernel, outer: str, inner: str) -> tuple[Kernel, str]:
     requires: `inner` is the whole body of `outer`, except for guards; the extent of `inner` is
         constant; both loops are serial, or both are parallel.
     before: for i in m: for j in n: B(i, j)
-    after:  for f in m*n: B(f // n, f % n)
+    after:  for f in m*n: B(f // n, f % n), or where m is 1: B(0, f), or n: B(f, 0)
     """
     band, body, place = perfect_nest(kernel, (outer, inner), "fuse")
     check_unmarked(kernel, (outer, inner), "fuse")
@@ -52,6 +52,10 @@ def fuse(kernel: Kernel, outer: str, inner: str) -> tuple[Kernel, str]:
         a.var: FloorDiv(fused, const(n)),
         b.var: Mod(fused, const(n)),
     }
+    # Whatever is not simplified, such as a condition, is then one of a loop as well.
+    if 1 in (a.trips, n):
+        one, all_of = (b.var, a.var) if n == 1 else (a.var, b.var)
+        parts = {one: const(0), all_of: fused}
     env = environment(loop(fused, total, kernel.body))
     new = loop(fused, total, edit.rewrite(body, env, parts), a.kind)
     return edit.put(kernel, place, new), fused.name

@@ -120,6 +120,7 @@ class CudaDevice:
                 code="TW-DEVICE",
                 hint="update the driver: memory pools need CUDA 11.2",
             )
+        self.capacity: Final = int(self.driver("DeviceTotalMem", number))
         self._context = self.driver("DevicePrimaryCtxRetain", number)
         self.enter()
         self.stream: Final = self.driver("StreamCreate", 1)  # not ordered with stream 0

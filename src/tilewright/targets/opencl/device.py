@@ -63,6 +63,7 @@ class OpenCLDevice:
         self.cl: Final = imported()
         self.device: Final = device
         self.most: Final = device.max_mem_alloc_size if most is None else most
+        self.capacity: Final = int(device.global_mem_size)
         self.constant: int = device.max_constant_buffer_size
         with self.explained("making a context"):
             self.context: Final = self.cl.Context([device])
