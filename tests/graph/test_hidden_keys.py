@@ -39,9 +39,10 @@ FORMS = {
 
 def model(seen: Array, low: float, step: str, share: str = "") -> ModelProto:
     """Of one head; `m` is a constant table, `low` a number."""
+    rows, keys = seen.shape[-2:]
     made = onnx.parser.parse_model(f"""
 <ir_version: 10, opset_import: ["": 21]>
-g (float[1,{KEYS},8] q, float[1,8,{KEYS}] k, float[1,{KEYS},8] v) => (float[1,{KEYS},8] y)
+g (float[1,{rows},8] q, float[1,8,{keys}] k, float[1,{keys},8] v) => (float[1,{rows},8] y)
 <float zero = {{0}}, float scale = {{0.5}}> {{
   p = MatMul(q, k) s = Mul(p, scale) {step}
   w = Softmax<axis=-1>(t) {share or "u = Identity(w)"} y = MatMul(u, v) }}""")
@@ -68,9 +69,9 @@ def compiled(name: str, threads: int = 1) -> Any:
     return exe
 
 
-def inputs() -> dict[str, Array]:
+def inputs(keys: int = KEYS) -> dict[str, Array]:
     rng = np.random.default_rng(0)
-    shapes = {"q": (1, KEYS, 8), "k": (1, 8, KEYS), "v": (1, KEYS, 8)}
+    shapes = {"q": (1, keys, 8), "k": (1, 8, keys), "v": (1, keys, 8)}
     return {n: rng.standard_normal(s).astype(np.float32) for n, s in shapes.items()}
 
 
@@ -91,6 +92,24 @@ def skips(of: ModelProto) -> list[str]:
 @pytest.mark.parametrize("name", SOME)
 def test_hidden_blocks_are_skipped(name: str) -> None:
     agrees(compiled(name), model(*FORMS[name]), inputs())
+
+
+@pytest.mark.representatives("where -inf", "added lowest", "window")
+@pytest.mark.parametrize("name", SOME)
+def test_the_last_block_may_have_fewer_keys(name: str) -> None:
+    keys = 241  # a prime
+    seen, low, step = FORMS[name]
+    seen = seen[:keys, :keys]
+    of = model(seen, low, step)
+    with events.record() as log:
+        exe = tw.compile(of, threads=1, cache=False)
+    assert [e.fields["keys"] for e in log if e.kind == "streamed-attention"] == [64]
+    assert not [e for e in log if e.kind in ("kept-plain", "kept-serial")]
+    assert len(skips(of)) == 1
+    agrees(exe, of, inputs(keys))
+    arrays = inputs(keys)
+    arrays["v"][0, keys - 1, 3] = np.inf
+    agrees(exe, of, arrays)
 
 
 @pytest.mark.parametrize(

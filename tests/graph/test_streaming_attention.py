@@ -18,11 +18,13 @@ from tests.graph.test_attention import (
     inputs_of,
     kernels_of,
 )
+from tests.networks.elsewhere import Validation
 from tilewright.base import events
 from tilewright.driver.compile import text
 from tilewright.frontends.onnx.load import load
 from tilewright.graph.interp import evaluate
 from tilewright.targets.cpu.sketches import rules
+from tilewright.testing.machines import MACHINES
 
 LONG, BLOCK = 152, 76
 MANY = 40  # queries, more than read each key along its row
@@ -85,10 +87,20 @@ def test_shapes(rows: int, keys: int, block: int) -> None:
     assert streams(body) == ([block] if block else [])
 
 
-@pytest.mark.sampled(2)  # a prime, and three times one
-@pytest.mark.parametrize("keys", [131, 2 * 37, 3 * 43])
-def test_keys_that_only_few_divide_stay_whole(keys: int) -> None:
-    assert streams(FOUND["plain"].replace(f",{KEYS}", f",{keys}")) == []
+@pytest.mark.sampled(3)  # a prime, and three times one, few queries and many
+@pytest.mark.parametrize("rows", [1, ROWS, MANY])
+@pytest.mark.parametrize("keys", [131, 2 * 67, 3 * 43, 257])
+def test_the_last_block_may_have_fewer_keys(rows: int, keys: int) -> None:
+    body = FOUND["plain"].replace(f",{KEYS}", f",{keys}")
+    body = body.replace(f",{ROWS},", f",{rows},")
+    (size,) = streams(body)
+    assert size == {134: 67}.get(keys, 64) and len(kernels_of(body)) == 1
+
+
+@pytest.mark.representatives("scaled q", "chosen mask", "guarded", "one head of keys")
+@pytest.mark.parametrize("name", STREAMED)
+def test_every_form_may_have_fewer_keys_in_the_last_block(name: str) -> None:
+    assert streams(FOUND[name].replace(f",{KEYS}", ",131")) == [64]
 
 
 @pytest.mark.parametrize("rows,keys", [(1, 0), (5, 0), (0, 0), (0, 128)])
@@ -101,13 +113,13 @@ def test_nothing_is_right_too(rows: int, keys: int) -> None:
     np.testing.assert_array_equal(exe(given), np.zeros(y.extents, np.float32))
 
 
-@pytest.mark.parametrize("keys", [pytest.param(131, marks=pytest.mark.slow), 132])
+@pytest.mark.parametrize("keys", [131, 132])
 def test_an_infinite_value_gives_an_infinite_mean(keys: int) -> None:
     """Every weight is positive: no block may count a key twice, once of it hidden."""
     exe = tw.compile(
         bytes_of(FOUND["plain"].replace(f",{KEYS}", f",{keys}")), cache=False
     )
-    for key in (0, keys // 2 - 1, keys // 2, keys // 2 + 1, keys - 1):
+    for key in (0, 63, keys // 2 - 1, keys // 2, keys // 2 + 1, keys - 1):
         arrays = {t.name: np.ones(t.extents, np.float32) for t in exe.inputs}
         arrays["v"][..., key, 0] = np.inf
         y = exe(arrays)
@@ -179,11 +191,20 @@ def test_float64() -> None:
     np.testing.assert_allclose(exe(**arrays), want, rtol=1e-13, atol=1e-13)
 
 
-def test_float16_stays_whole() -> None:
-    body = FORMS["plain"].replace("float[", "float16[")
+@pytest.mark.parametrize("keys,block", [(LONG, BLOCK), (131, 64)])
+def test_float16(keys: int, block: int) -> None:
+    """Scores and weights are rounded to it, as they are without blocks; the means are not."""
+    body = FOUND["plain"].replace(f",{KEYS}", f",{keys}").replace("float[", "float16[")
+    model = bytes_of(body)
+    arrays = {k: a.astype(np.float16) for k, a in inputs_of(load(model)).items()}
     with events.record() as log:
-        tw.compile(bytes_of(body), threads=1, cache=False, fallback="error")
-    assert not [e for e in log if e.kind == "streamed-attention"]
+        exe = tw.compile(model, threads=1, cache=False, fallback="error")
+    found = [e.fields["keys"] for e in log if e.kind == "streamed-attention"]
+    assert found == [block]
+    wide = {k: a.astype(np.float64) for k, a in arrays.items()}
+    of = bytes_of(body.replace("float16[", "double["))
+    want = evaluate(load(of), wide)["y"]
+    np.testing.assert_allclose(exe(**arrays), want, rtol=4e-3, atol=4e-3)
 
 
 def test_bfloat16_streams_as_float32_does() -> None:
@@ -208,3 +229,16 @@ def test_threads() -> None:
     for threads in (1, 2):
         exe = tw.compile(model, threads=threads, cache=False, fallback="error")
         np.testing.assert_allclose(exe(**arrays), want, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("rows", [1, 40])
+@pytest.mark.parametrize("machine", MACHINES)
+def test_kernels_are_right_as_another_machine_has_them(machine: str, rows: int) -> None:
+    body = FOUND["added mask"].replace(f",{KEYS}", ",131")
+    graph = load(bytes_of(body.replace(f",{ROWS},", f",{rows},")))
+    found = Validation()
+    with events.record() as log:
+        found.network(graph, MACHINES[machine].target())
+    assert [e for e in log if e.kind == "streamed-attention"]
+    assert not found.wrong and sum(found.judged.values()) == 1

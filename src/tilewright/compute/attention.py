@@ -274,7 +274,7 @@ def _is_mean(
         return False
     weight = converted(reads[0], wide)
     other = value.rhs if value.lhs is weight else value.lhs
-    if weight not in (value.lhs, value.rhs) or weights in _buffers(other):
+    if weight not in (value.lhs, value.rhs) or weights in buffers_in(other):
         return False
     *rows, key = reads[0].index
     if key is not reduced[0].var or reduced[0].extent != weights.shape[-1]:
@@ -285,5 +285,6 @@ def _is_mean(
     return made.dtype is wide and made not in c.inputs
 
 
-def _buffers(e: Expr) -> set[Buffer]:
+def buffers_in(e: Expr) -> set[Buffer]:
+    """The buffers that a value reads."""
     return {n.buffer for n in postorder(e) if isinstance(n, Load)}

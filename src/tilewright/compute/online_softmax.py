@@ -21,6 +21,7 @@ from tilewright.base.dtypes import DType
 from tilewright.compute.attention import (
     AttentionParts,
     Group,
+    buffers_in,
     converted,
     recognized,
 )
@@ -97,9 +98,9 @@ def online_softmax(
     keys; along it max, exp(t - max), sum and exp / sum, nothing else; a product of that with
     values, summed over the keys alone. The same one dtype, float32 or float64, throughout; with
     `narrow`, scores and weights may be rounded to 16 bits between. What is inside is read nowhere
-    else, not by others either (`kept`). There are more keys than `size`, which divides their
-    number, except with `narrow`: then the last block ends with keys that are not read, with scores
-    of -inf and values of 0. Weights are rounded as shares of their block, not of all keys.
+    else, not by others either (`kept`). There are more keys than `size`. Where it does not divide
+    their number, the last block ends with keys that are not read, with scores of -inf and values of
+    0. Weights are rounded as shares of their block, not of all keys.
 
     A block all of whose scores are -inf counts nothing; where all blocks are such, the result is
     NaN as it was.
@@ -107,7 +108,7 @@ def online_softmax(
     found = recognized(tuple(group), narrow)
     if found is None:
         return None
-    if not 0 < size < found.keys or (found.keys % size and not narrow):
+    if not 0 < size < found.keys:
         return None
     inner = found.inner
     used = {*kept, *found.values}
@@ -116,7 +117,7 @@ def online_softmax(
     if not used.isdisjoint(inner):
         return None
     blocks = _Blocks(found, size, far)
-    parts = [blocks.part(c) for c in inner.values()]
+    parts = [p for c in inner.values() for p in blocks.parts(c)]
     kept_rows = blocks.kept_rows()
     mean, *combined = blocks.means(kept_rows)
     return (*parts, mean, kept_rows, *_joined(combined, found.rest))
@@ -179,6 +180,7 @@ class _Blocks:
         self.size = size
         self.far = far
         self.count = -(-attention.keys // size)
+        self.ragged = self.count * size != attention.keys
         self.block = Dim(Var("b", INDEX), self.count)
         self.tensors = {b: self._part(b) for b in attention.inner}
 
@@ -208,17 +210,38 @@ class _Blocks:
 
     def there(self, key: Dim, value: Expr, otherwise: Expr) -> Expr:
         """A value of a key, or another where there is no such key."""
-        if self.count * self.size == self.attention.keys:
+        if not self.ragged:
             return value
         return Select(Lt(key.var, const(self.attention.keys)), value, otherwise)
 
-    def part(self, c: Computation) -> Computation:
-        """What is inside, of each block."""
+    def parts(self, c: Computation) -> Group:
+        """What is inside, of each block; the last of the scores are -inf where there is no key.
+
+        Those of a product are so in a map of it: none of its terms then has a condition.
+        """
+        key = self.key(c)
+        is_last = self.ragged and c is self.attention.scores[-1] and key is not None
+        if not is_last or c.reducer is None:
+            return (self.part(c, key if is_last else None),)
+        assert key is not None
+        made = self.part(c)
+        (out,) = made.outputs
+        sums = Buffer(f"{out.tensor.name}_sums", out.tensor.shape, out.tensor.dtype)
+        there = Lt(self.block.var * self.size + key.var, const(self.attention.keys))
+        value = Select(there, Load(sums, out.index), const(-math.inf, sums.dtype))
+        hidden = replace(out, value=value)
+        return (
+            replace(made, outputs=(replace(out, tensor=sums),)),
+            Computation(f"{c.name}_there", made.parallel_dims, (hidden,)),
+        )
+
+    def part(self, c: Computation, hides: Dim | None = None) -> Computation:
+        """What is inside, of each block; -inf where there is no key of the dimension `hides`."""
         (out,) = c.outputs
         key = self.key(c)
         value = out.value
-        if key is not None and c is self.attention.scores[-1]:
-            value = self.there(key, value, const(-math.inf, value.dtype))
+        if hides is not None:
+            value = self.there(hides, value, const(-math.inf, value.dtype))
         value = self.moved(value, key)
         index = (self.block.var, *out.index)
         if c is self.attention.exp:
@@ -292,7 +315,7 @@ class _Blocks:
         place = tuple(d.var for d in c.parallel_dims)
         made = Buffer(f"{out.tensor.name}_part", (self.count, *shape), out.tensor.dtype)
         index = (self.block.var, *place)
-        part = Output(made, index, self.moved(out.value, key))
+        part = Output(made, index, self.moved(self._products(), key))
         mean = replace(
             c,
             name=f"{c.name}_part",
@@ -300,6 +323,23 @@ class _Blocks:
             outputs=(part,),
         )
         return (mean, *self._combined(rows, Load(made, index)))
+
+    def _products(self) -> Expr:
+        """Weights times values, which are 0 where there is no key: a function of no elements, such
+        as 1 / 0, might be anything. Elements are 0 there themselves."""
+        c = self.attention.mean
+        value = c.outputs[0].value
+        key = self.key(c)
+        assert isinstance(value, Mul) and key is not None
+        weights = self.attention.weights.outputs[0].tensor
+        (what,) = (e for e in (value.lhs, value.rhs) if weights not in buffers_in(e))
+        element = what.value if isinstance(what, Cast) else what
+        if isinstance(element, Load):
+            return value
+        held: Expr = substitute(
+            value, {what: self.there(key, what, const(0, what.dtype))}
+        )
+        return held
 
     def _combined(
         self,

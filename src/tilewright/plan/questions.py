@@ -40,13 +40,15 @@ class PlanCosts:
     whose copy takes next to nothing. deep_sum: least products in a part of a sum. window_gain: part
     of a convolution's time, at most, that its window positions may take apart. halo: limit for the
     size of a tensor with its border, relative to its own size. key_block: most keys in a block of
-    attention. results: most results of a map or reduction. row_results: most results of all
-    Computations of a kernel over one row. long_row: most elements of a row that one core processes.
+    attention. few_keys: least keys in a block if the last one may have fewer; such sizes are
+    multiples of it. 0: sizes divide the number of keys. results: most results of a map or
+    reduction. row_results: most results of all Computations of a kernel over one row. long_row:
+    most elements of a row that one core processes.
     constant_byte_ns: nanoseconds per byte that a rewrite adds to the constants. launch_ns:
     nanoseconds of overhead per additional kernel. weights_gain: the speedup that justifies another
     layout of a convolution's constant weights. narrow_keys: keys of a block of attention whose
-    scores are rounded to 16 bits, descending; they need not divide the number of keys. Empty: such
-    attention has no blocks. few_channels: of a map that is stored row-major, at most.
+    scores are rounded to 16 bits, descending; they need not divide the number of keys. Empty: as
+    of other attention. few_channels: of a map that is stored row-major, at most.
     """
 
     repeated: int
@@ -57,6 +59,7 @@ class PlanCosts:
     window_gain: float
     halo: float
     key_block: int
+    few_keys: int
     results: int
     row_results: int
     long_row: int
@@ -122,6 +125,7 @@ NO_REWRITE_PAYS: Final = PlanCosts(
     window_gain=0.0,
     halo=1.0,
     key_block=sys.maxsize,
+    few_keys=0,
     results=1,
     row_results=1,
     long_row=0,

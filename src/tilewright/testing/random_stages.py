@@ -66,6 +66,7 @@ WHIMS = PlanCosts(
     window_gain=2.0,
     halo=100.0,
     key_block=16,
+    few_keys=4,
     results=100,
     row_results=100,
     long_row=1 << 20,

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from tilewright.base import events
-from tilewright.base.dtypes import DType, bfloat16
 from tilewright.compute.attention import NARROW, may_be_attention
 from tilewright.compute.nodes import Computation
 from tilewright.compute.online_softmax import (
@@ -18,7 +17,7 @@ from tilewright.expr.nodes import Buffer
 from tilewright.plan.nodes import DefUse, FusionGroup, Step
 from tilewright.plan.passes.fuse import without_unused
 from tilewright.plan.passes.inline_masks import Data, inline_masks
-from tilewright.plan.questions import Questions
+from tilewright.plan.questions import PlanCosts, Questions
 
 
 def stream_attention(
@@ -52,15 +51,13 @@ def _streamed(
 ) -> list[FusionGroup]:
     """The group over blocks of keys, after those that check if hidden keys count; or nothing.
 
-    The block size is the largest divisor of the number of keys that makes one profitable kernel;
-    with a position mask, the one whose blocks are estimated to be fastest. If something
-    is rounded to 16 bits and the target names sizes for that, it need not be a divisor; elsewhere
-    float16 stays whole, and bfloat16, which has float32's range, does as float32.
+    The block size is the largest divisor of the number of keys that makes one profitable kernel, or
+    one that leaves fewer keys for the last block if that is estimated to be faster; with a
+    position mask, the one whose blocks are estimated to be fastest. If something is rounded to 16
+    bits and the target names sizes for that, it is one of these.
     """
     whole = group.computations
-    rounded = _narrow_dtypes(whole)
-    ragged = ask.costs.narrow_keys if rounded else ()
-    narrow = bool(ragged) or rounded == {bfloat16}
+    narrow = _is_rounded(whole)
     asked = hidden_blocks(whole, narrow)
     is_good = ask.is_profitable(whole)
     if is_good and asked is None:
@@ -68,7 +65,10 @@ def _streamed(
     far, tests = asked or (None, ())
     least = (ask.estimated_cost(whole) if is_good else None) or math.inf
     best: Sequence[Computation] = ()
-    for size in _sizes(_keys(group), ask.costs.key_block, ragged):
+    divisors, ragged = _sizes(_keys(group), ask.costs, narrow)
+    for size in (*divisors, *ragged):
+        if best and asked is None and size in divisors:
+            continue
         blocks = online_softmax(whole, size, used, far, narrow)
         cost = None if blocks is None else ask.estimated_cost(blocks)
         if blocks is None or cost is None:
@@ -76,8 +76,6 @@ def _streamed(
         time = cost + sum(ask.estimated_cost((c,)) or 0.0 for c in tests)
         if time < least:
             best, least = blocks, time
-        if asked is None and not ragged:
-            break
     if not best:
         return []
     size = best[0].outputs[0].tensor.shape[-1]
@@ -96,26 +94,35 @@ def _keys(group: FusionGroup) -> int:
     return keys
 
 
-def _narrow_dtypes(group: Sequence[Computation]) -> set[DType]:
-    """The types of 16 bits that something in a group is rounded to."""
-    return {o.tensor.dtype for c in group for o in c.outputs}.intersection(NARROW)
+def _is_rounded(group: Sequence[Computation]) -> bool:
+    """Whether something in a group is rounded to 16 bits."""
+    return any(o.tensor.dtype in NARROW for c in group for o in c.outputs)
 
 
 def _sizes(
-    keys: int,
-    most: int,
-    ragged: Sequence[int],
-) -> Iterator[int]:
-    """Block sizes: the largest divisor up to `most`, then at most half as many, and so on; or the
-    `ragged` ones, if there are any."""
-    if ragged:
-        yield from (n for n in ragged if n < min(most + 1, keys))
-        return
-    size = min(most, keys - 1)
+    keys: int, costs: PlanCosts, narrow: bool
+) -> tuple[Sequence[int], Sequence[int]]:
+    """Block sizes, descending: divisors of the number of keys, and others.
+
+    Divisors: the largest one, then at most half as many, and so on. Others: where that is less than
+    half of what a block may have, multiples of the least block for 1, 2, 4, ... times as many
+    blocks as are needed.
+    """
+    most = min(costs.key_block, keys - 1)
+    if narrow and costs.narrow_keys:
+        return (), [n for n in costs.narrow_keys if n <= most]
+    divisors: list[int] = []
+    size = most
     while size > 1:
         divides = keys % size == 0
         if divides:
-            yield size
-            size //= 2
-        else:
-            size -= 1
+            divisors.append(size)
+        size = size // 2 if divides else size - 1
+    ragged: list[int] = []
+    step = costs.few_keys
+    if step and 2 * max(divisors, default=1) <= most:
+        blocks = math.ceil(keys / most)
+        while blocks * step < 2 * keys:
+            ragged.append(math.ceil(keys / blocks / step) * step)
+            blocks *= 2
+    return divisors, [n for n in dict.fromkeys(ragged) if n <= most]

@@ -387,13 +387,15 @@ def streams_rows(
     few: int = 1,
     size: int = 0,
     terms: int = 1,
+    again: float = 1.0,
 ) -> bool:
     """Whether a tiled reduction reads most of its data once, along rows: a matrix times a vector.
 
     Such data, if it is not constant, is not worth copying into an order for tiles. A tensor of more
     than `size` elements is not either for at most `few` vectors: it comes from memory. Tiles whose
     vectors go along another tensor need no copy: a row then has `terms` elements for each sum that
-    ends with it.
+    ends with it. An element is read up to `again` times in the mean, more often where windows
+    overlap.
     """
     r = pattern.reduction
     inner = [] if r is None else reduction_dims(r)
@@ -409,7 +411,7 @@ def streams_rows(
         most = few if a.buffer.size > size else 1
         if pattern.vector not in read:
             most = min(most, inner[-1].extent // terms)
-        if vectors <= most and points <= a.buffer.size:  # windows overlap
+        if vectors <= most and points <= again * a.buffer.size:
             return True
     return False
 

@@ -133,8 +133,10 @@ def block_rows(
 
 
 def few_queries(scores: KernelPattern, costs: CostModel) -> bool:
-    """Whether so few queries read each key, along its row, that no copy of the keys pays."""
-    return streams_rows(scores, (), costs.few_queries)
+    """Whether so few queries read each key, along its row, that no copy of the keys pays.
+
+    The last block of keys may have fewer, though at least one."""
+    return streams_rows(scores, (), costs.few_queries, again=2.0)
 
 
 def _streams(scores: KernelPattern, costs: CostModel) -> bool:
