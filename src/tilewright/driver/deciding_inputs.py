@@ -27,7 +27,7 @@ def shape_inputs(graph: Graph) -> tuple[Value, ...]:
         v
         for op in graph.operations
         for n, v in enumerate(op.inputs)
-        if v is not None and v.static and _decides(op, n)
+        if v is not None and v.static and decides(op, n)
     }
     if not deciding:
         return ()
@@ -61,7 +61,7 @@ def deciding_inputs(graph: Graph, fallback: FallbackProvider) -> tuple[Value, ..
     return found
 
 
-def _decides(op: Operation, n: int) -> bool:
+def decides(op: Operation, n: int) -> bool:
     """Whether the value of input `n` decides the shapes of results, or the code."""
     if op.domain == DOMAIN:  # its results have room for the largest extents
         return False

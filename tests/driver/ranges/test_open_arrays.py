@@ -41,10 +41,26 @@ MODELS = {
     " zs = Concat<axis = 0>(bs, ss) e = Expand(k, zs) q = Mul(bs, ss)"
     " qs = Concat<axis = 0>(q, last) g = Reshape(e, qs) r = Reshape(g, zs)"
     " f = Cast<to = 1>(r) y = Add(f, z)",
+    "the angles of the one position behind a cache": " w = Constant<value_floats ="
+    " [1.0, 0.1, 0.01]>() k = Unsqueeze(ps, last) f = Cast<to = 1>(k) a = Mul(f, w)"
+    " c = Cos(a) g = ReduceSum<keepdims = 0>(c) y = Mul(g, z)",
+    "the angles of a few positions": " few = Constant<value_ints = [0, 7, 2]>()"
+    " k = Add(few, p) f = Cast<to = 1>(k) c = Sin(f) g = ReduceSum<keepdims = 0>(c) y = Mul(g, z)",
+    "a position for each sentence": " k = Unsqueeze(ps, last) bs1 = Concat<axis = 0>(bs, last)"
+    " t = Tile(k, bs1) f = Cast<to = 1>(t) y = Add(f, z)",
+    "a row of a table": " forty = Constant<value_int = 40>() i = Range(zero, forty, one)"
+    " c = Cast<to = 1>(i) t = Sqrt(c) r = Gather(t, ps) y = Add(r, z)",
 }
 LEADING = {
     "positions": " i = Range(zero, s, one) f = Cast<to = 1>(i) y = Mul(f, z)",
     "a number of one size": " f = Cast<to = 1>(p) y = Mul(f, z)",
+    "half of a size": " two = Constant<value_float = 2.0>() f = Cast<to = 1>(p) h = Div(f, two)"
+    " y = Mul(h, z)",
+    "a whole number behind a division": " two = Constant<value_int = 2>() h = Div(p, two)"
+    " f = Cast<to = 1>(h) y = Mul(f, z)",
+    "a root that decides a shape": " f = Cast<to = 1>(p) r = Sqrt(f) h = Cast<to = 7>(r)"
+    " m = Min(h, zero) zs = Constant<value_ints = [0]>()"
+    " k = Unsqueeze(m, zs) y = Slice(z, k, ss, last)",
 }
 
 
@@ -94,6 +110,14 @@ def test_what_runs_in_each_call_is_neither_known_nor_folded() -> None:
     assert typed.env[late.writes[0]] not in typed.known
     folded = fold_constants(specialize(found, sizes))
     assert AT_RUN_TIME in {op.op_type for op in folded.operations}
+
+
+def test_a_number_of_sizes_has_one_element() -> None:
+    """What has more is computed from it: code adds up single numbers, not arrays."""
+    _, found = rewritten("the angles of a few positions")
+    (late,) = (op for op in found.operations if op.op_type == AT_RUN_TIME)
+    typed = typing_at(found, {"b": 3, "p": 5, "s": 7})
+    assert typed.known[typed.env[late.reads[0]]].tolist() == 0
 
 
 def test_sizes_of_what_is_computed_stay_known() -> None:

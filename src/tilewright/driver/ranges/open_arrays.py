@@ -8,13 +8,17 @@ the largest size.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+import numpy as np
+
 from tilewright.base.errors import TilewrightError
+from tilewright.driver.deciding_inputs import decides
 from tilewright.driver.ranges.generalize import is_corner
 from tilewright.driver.ranges.sample_points import pattern
+from tilewright.driver.ranges.size_forms import is_whole, same_array
 from tilewright.driver.ranges.size_terms import Extents
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.at_run_time import AT_RUN_TIME, DOMAIN
@@ -37,34 +41,32 @@ def with_computed_arrays(
 
     An operator is computed in each call if, of its results, one has extents that change with sizes
     and is not the leading part of itself at larger ones, while every operand is a leading part, or
-    has the same extents at all sizes.
+    has the same extents at all sizes. So is one whose results change, are numbers that are no sum
+    of sizes, and decide no shape.
     """
     if all(len(e) == 1 for e in allowed.values()):
         return graph
-    typings = _typings(allowed, typing_at)
-    if not typings:
+    points = _points(allowed)
+    try:
+        typings = [typing_at(point) for point in points]
+    except TilewrightError:  # a model that needs a step: the error is told later
         return graph
     known = {v: a for op in graph.operations for v, a in _known(op, typings)}
-    made = _Computed(graph, known)
+    made = _Computed(graph, known, points)
     operations = [new for op in graph.operations for new in made.operations(op)]
     if not made.hidden:
         return graph
     return graph.with_operations(operations)
 
 
-def _typings(
-    allowed: Allowed, typing_at: Callable[[Extents], InferredTypes]
-) -> list[InferredTypes]:
-    """The types at the pattern, and where one size is another one; empty if it is invalid there."""
+def _points(allowed: Allowed) -> list[Extents]:
+    """The pattern, and those where one size is another one, two of each size."""
     start = pattern(allowed)
-    points = [start]
+    points: list[Extents] = [start]
     for name, extents in allowed.items():
         others = sorted(extents, key=lambda n: (abs(n - start[name]), -n))
-        points += [{**start, name: n} for n in others[1:2]]
-    try:
-        return [typing_at(point) for point in points]
-    except TilewrightError:  # a model that needs a step: the error is told later
-        return []
+        points += [{**start, name: n} for n in others[1:3]]
+    return points
 
 
 def _known(
@@ -75,6 +77,53 @@ def _known(
         arrays = [t.known.get(t.env.get(v, v)) for t in typings]
         if not any(a is None for a in arrays):
             yield v, arrays
+
+
+def _shaping(graph: Graph, known: Collection[Value]) -> set[Value]:
+    """The known values from which shapes, or what else the compiler must know, are computed."""
+    found: set[Value] = set()
+    for op in reversed(graph.operations):
+        if op.qualified in BY_TYPE:
+            continue
+        whole = bool(op.subgraphs) or not found.isdisjoint(op.writes)
+        for n, v in enumerate(op.inputs):
+            if v is not None and v in known and (whole or decides(op, n)):
+                found.add(v)
+    return found
+
+
+def _changes(arrays: Arrays) -> bool:
+    """Whether numbers are known and change, and no extent does."""
+    if not arrays:
+        return False
+    first, *others = arrays
+    if any(a.shape != first.shape for a in others):
+        return False
+    return not all(same_array(a, first) for a in others)
+
+
+def _is_number(arrays: Arrays) -> bool:
+    """Whether each has one element, a whole number: code adds such a number up from sizes."""
+    return all(a.size == 1 and a.dtype.kind in "iuf" and is_whole(a) for a in arrays)
+
+
+def _is_sum(arrays: Arrays, points: Sequence[Extents]) -> bool:
+    """Whether they are whole numbers, as of shape arithmetic, or change as each size does."""
+    if all(a.dtype.kind in "iuf" and is_whole(a) for a in arrays):
+        return True
+    if arrays[0].dtype.kind != "f":
+        return False
+    start, first = points[0], arrays[0].astype(np.float64)
+    for name, n in start.items():
+        changes = {
+            point[name] - n: a.astype(np.float64) - first
+            for point, a in zip(points, arrays, strict=True)
+            if point[name] != n
+        }
+        slopes = [change / away for away, change in changes.items()]
+        if not all(np.array_equal(s, slopes[0], equal_nan=True) for s in slopes):
+            return False
+    return True
 
 
 def _is_one(arrays: Arrays) -> bool:
@@ -95,9 +144,14 @@ class _Computed:
         self,
         graph: Graph,
         known: Mapping[Value, Arrays],
+        points: Sequence[Extents],
     ) -> None:
         self._known = known
+        self._points = points
         self._names = {v.name for op in graph.operations for v in op.writes}
+        self._makers = {v: op for op in graph.operations for v in op.writes}
+        self._shaping = _shaping(graph, known)
+        self._again: dict[Value, Value] = {}
         self.hidden: dict[Value, Value] = {}
         self.late: set[Value] = set()
 
@@ -109,14 +163,17 @@ class _Computed:
             self.late.update(v for v in op.writes if v in self._known)
             return [op]
         results = [self._known[v] for v in op.writes if v in self._known]
-        if op.subgraphs or all(map(_is_one, results)):
+        if op.subgraphs:
             return [op]
+        if all(map(_is_one, results)):
+            untold = (_changes(a) and not _is_sum(a, self._points) for a in results)
+            return self._repeated(op) if any(untold) else [op]
         operands = [self._known.get(v) for v in op.reads]
         if any(a is None or not _is_one(a) for a in operands):
             return [op]
         arrays = [v for v in op.reads if self._grows(v)]
         if op.qualified != "Range" and not arrays:
-            return [op]
+            return self._repeated(op)
         self.late.update(op.writes)
         if op.qualified == "Range":
             return self._counted(op)
@@ -127,6 +184,54 @@ class _Computed:
     def _grows(self, v: Value) -> bool:
         """Whether its extents depend on sizes; others may be the shape of a result."""
         return len({a.shape for a in self._known[v]}) > 1
+
+    def _repeated(self, op: Operation) -> list[Operation]:
+        """The operator, on operands that calls compute if no shape comes from its results."""
+        if not self._shaping.isdisjoint(op.writes):
+            return [op]
+        before: list[Operation] = []
+        inputs = self._in_calls(op, before)
+        if inputs is None:
+            return [*before, op]
+        self.late.update(op.writes)
+        return [*before, replace(op, inputs=inputs)]
+
+    def _in_calls(
+        self, op: Operation, before: list[Operation]
+    ) -> tuple[Value | None, ...] | None:
+        """The operands, as calls compute those that change; None if one is not computed so.
+
+        before: gets what computes them.
+        """
+        if op.subgraphs or op.qualified in BY_TYPE:
+            return None
+        found: list[Value | None] = []
+        for n, v in enumerate(op.inputs):
+            known = () if v is None or decides(op, n) else self._known.get(v, ())
+            if v is not None and _changes(known):
+                v = self._in_call(v, before)
+                if v is None:
+                    return None
+            found.append(v)
+        return None if tuple(found) == op.inputs else tuple(found)
+
+    def _in_call(self, v: Value, before: list[Operation]) -> Value | None:
+        """What has the numbers of a value that changes, computed from whole numbers."""
+        if v not in self._again:
+            if _is_number(self._known[v]):
+                zero = self._value(v, "zero")
+                before.append(Operation("Sub", (v, v), (zero,), version=14))
+                before += self._hide(zero)
+                op = Operation("Add", (self.hidden[zero], v), (v,), version=14)
+                inputs: tuple[Value | None, ...] | None = op.inputs
+            else:
+                op = self._makers[v]
+                inputs = self._in_calls(op, before)
+            if inputs is None or len(op.outputs) > 1:
+                return None
+            self._again[v] = self._value(v, "in_calls")
+            before.append(replace(op, inputs=inputs, outputs=(self._again[v],)))
+        return self._again[v]
 
     def _hide(self, v: Value) -> Iterator[Operation]:
         if v not in self.hidden:

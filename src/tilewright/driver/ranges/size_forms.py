@@ -66,7 +66,7 @@ class AffineForm:
         products: Sequence[SizeProduct],
     ) -> AffineForm:
         """Add what is left at the points as products, element by element."""
-        whole = all(map(_is_whole, (*found, *self.slopes.values())))
+        whole = all(map(is_whole, (*found, *self.slopes.values())))
         if not whole or len(self.sizes) < 2:
             return self
         pairs = zip(points, found, strict=True)
@@ -174,7 +174,7 @@ class Fact:
         return (self.value.dtype, *(f and f.key for f in forms))
 
 
-def _is_whole(
+def is_whole(
     a: np.ndarray[Any, Any],
 ) -> bool:
     """Whether all numbers are finite and have no fraction."""
