@@ -4,6 +4,7 @@
     python -m benchmarks.zoo --check dynamo --only 'timm/*' # torch.compile(backend="tilewright")
     python -m benchmarks.zoo --check train                  # gradients through torch.compile
     python -m benchmarks.zoo --check speed                  # against PyTorch and ONNX Runtime
+    python -m benchmarks.zoo --check race                   # torch.compile: ours against Inductor
     python -m benchmarks.zoo --check export --folder files  # for benchmarks.commits --models
     python -m benchmarks.zoo --list drawn                   # another list, drawn by lot
 
@@ -21,6 +22,7 @@ import importlib.util
 import json
 import os
 import resource
+import statistics
 import subprocess
 import sys
 import time
@@ -33,7 +35,7 @@ import click
 
 from benchmarks.harness import child_environment
 
-CHECKS: Final = ("import", "dynamo", "train", "speed", "export")
+CHECKS: Final = ("import", "dynamo", "train", "speed", "race", "export")
 _GIGABYTE: Final = 1 << 30
 
 
@@ -94,8 +96,11 @@ def serve(
         if check == "export":
             path = folder / f"{name.replace('/', '.')}.onnx"
             return zoo_export.written(module, inputs, path)
-        timed = partial(zoo_speed.timed, peers=peers)
-        checks: dict[str, Any] = {**zoo_checks.CHECKS, "speed": timed}
+        checks: dict[str, Any] = {
+            **zoo_checks.CHECKS,
+            "speed": partial(zoo_speed.timed, peers=peers),
+            "race": partial(zoo_speed.raced, peers=peers),
+        }
         row: dict[str, Any] = checks[check](module, inputs, threads)
         return row
     except Exception as error:
@@ -106,9 +111,16 @@ def serve(
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """The number of networks per status, and each failure."""
+    """The number of networks per status, the means of speeds, and each failure."""
     kinds = sorted({row["status"] for row in rows})
     yield ", ".join(f"{sum(r['status'] == k for r in rows)} {k}" for k in kinds)
+    for peer in sorted({name for row in rows for name in row.get("speed", ())}):
+        of = {r["model"]: r["speed"][peer] for r in rows if peer in r.get("speed", ())}
+        least = min(of, key=lambda name: of[name])
+        yield (
+            f"against {peer}: {statistics.geometric_mean(of.values()):.2f} in the "
+            f"geometric mean of {len(of)}, lowest {of[least]:.2f} ({least})"
+        )
     for row in rows:
         if row["status"] not in ("ok", "skipped"):
             yield f"{row['model']}: {row['status']}: {row.get('message', '')}"

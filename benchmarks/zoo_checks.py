@@ -140,6 +140,11 @@ def compiled(module: nn.Module, inputs: Inputs, threads: int) -> Any:
     return tw.compile(module, given, threads=threads, fallback="error")
 
 
+def fast(module: nn.Module, threads: int) -> Any:
+    """The network through `torch.compile` with our backend; it is compiled at its first call."""
+    return torch.compile(module, backend="tilewright", options={"threads": threads})
+
+
 def captured(module: nn.Module, inputs: Inputs, threads: Sequence[int]) -> Row:
     """Through torch.compile: graphs, breaks, and the parts left to PyTorch."""
     right = in_double(module, inputs)
@@ -148,12 +153,10 @@ def captured(module: nn.Module, inputs: Inputs, threads: Sequence[int]) -> Row:
     with warnings.catch_warnings(record=True) as said, torch.no_grad():
         warnings.simplefilter("always", TilewrightWarning)
         start = time.perf_counter()
-        fast = torch.compile(
-            module, backend="tilewright", options={"threads": threads[0]}
-        )
-        found = leaves(called(fast, inputs))
+        compiled_module = fast(module, threads[0])
+        found = leaves(called(compiled_module, inputs))
         seconds = time.perf_counter() - start
-        again = leaves(called(fast, inputs))
+        again = leaves(called(compiled_module, inputs))
     row = judged(found, near, right)
     if distance(again, found) > 0:
         row |= {"status": "wrong", "message": "two calls differ"}
@@ -176,10 +179,7 @@ def trained(module: nn.Module, inputs: Inputs, threads: Sequence[int]) -> Row:
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", TilewrightWarning)
         start = time.perf_counter()
-        fast = torch.compile(
-            module, backend="tilewright", options={"threads": threads[0]}
-        )
-        found = gradients(module, fast, inputs)
+        found = gradients(module, fast(module, threads[0]), inputs)
         seconds = time.perf_counter() - start
     row = _judged_gradients(found, near, right)
     left = [str(w.message) for w in said if issubclass(w.category, TilewrightWarning)]

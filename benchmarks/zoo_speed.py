@@ -1,6 +1,7 @@
 """Times of a network of the zoo on this machine: ours against PyTorch, Inductor and ONNX Runtime.
 
-All engines run interleaved in one process, so that a disturbance affects all alike. On one thread,
+`timed` is of the executable of the importer, `raced` of `torch.compile(backend="tilewright")`. All
+engines run interleaved in one process, so that a disturbance affects all alike. On one thread,
 processor time is measured, which other work on the machine does not lengthen.
 """
 
@@ -55,18 +56,49 @@ def timed(
     right = zoo_checks.in_double(module, inputs)
     near = _eager(module, inputs, number)()
     row = zoo_checks.judged(runs["tilewright"](), near, right)
+    row |= _raced(runs, right, number) | {"failed": failed}
+    if min(row["speed"].values(), default=LOSS) < LOSS:
+        row["kernels"] = _dearest(exe, given)
+    return row
+
+
+def raced(
+    module: nn.Module,
+    inputs: zoo_checks.Inputs,
+    threads: Sequence[int],
+    peers: Sequence[str] = (),
+) -> zoo_checks.Row:
+    """The row of `captured`, and the times of `torch.compile` with our backend and of the peers.
+
+    Gradients are off, as in `torch.no_grad`. A network that is not right is not timed.
+    """
+    number = threads[0]
+    torch.set_num_threads(number)
+    row = zoo_checks.captured(module, inputs, threads)
+    if row["status"] not in ("ok", "left"):
+        return row
+    runs = {"tilewright": _backend(module, inputs, number)}
+    for name in peers or ("torch_eager", "torch_compile"):
+        runs[name] = _PEERS[name](module, inputs, number)
+        runs[name]()
+    return row | _raced(runs, zoo_checks.in_double(module, inputs), number)
+
+
+def _raced(
+    runs: Mapping[str, Run], right: Sequence[torch.Tensor], threads: int
+) -> zoo_checks.Row:
+    """Milliseconds of ours, how many times faster it is than each other, and all errors."""
     errors = {name: zoo_checks.distance(run(), right) for name, run in runs.items()}
-    if number == 1:
+    if threads == 1:
         times = _by_turns(runs, time.process_time)
     else:
         times = _by_turns(runs, time.perf_counter, PAUSE)
     ours = times.pop("tilewright")
-    speed = {name: round(ms / ours, 3) for name, ms in times.items()}
-    row |= {"ms": round(ours, 3), "speed": speed, "failed": failed}
-    row["errors"] = {name: float(f"{e:.2g}") for name, e in errors.items()}
-    if min(speed.values(), default=LOSS) < LOSS:
-        row["kernels"] = _dearest(exe, given)
-    return row
+    return {
+        "ms": round(ours, 3),
+        "speed": {name: round(ms / ours, 3) for name, ms in times.items()},
+        "errors": {name: float(f"{e:.2g}") for name, e in errors.items()},
+    }
 
 
 def _given(exe: Any, module: nn.Module, inputs: zoo_checks.Inputs) -> dict[str, Any]:
@@ -122,7 +154,14 @@ def _eager(module: nn.Module, inputs: zoo_checks.Inputs, threads: int) -> Run:
 
 
 def _inductor(module: nn.Module, inputs: zoo_checks.Inputs, threads: int) -> Run:
-    fast: Any = engines.inductor(module)
+    return _compiled(engines.inductor(module), module, inputs)
+
+
+def _backend(module: nn.Module, inputs: zoo_checks.Inputs, threads: int) -> Run:
+    return _compiled(zoo_checks.fast(module, threads), module, inputs)
+
+
+def _compiled(fast: Any, module: nn.Module, inputs: zoo_checks.Inputs) -> Run:
     by_name = hasattr(module, "config")
 
     def run() -> Any:

@@ -8,6 +8,7 @@ torch = pytest.importorskip("torch")
 from benchmarks import (  # noqa: E402
     commits,
     harness,
+    zoo,
     zoo_checks,
     zoo_export,
     zoo_lists,
@@ -57,6 +58,30 @@ def test_a_row_of_times_has_peers_failures_and_dear_kernels(monkeypatch) -> None
     monkeypatch.setattr(zoo_speed, "LOSS", float("inf"))
     kernels = zoo_speed.timed(module, inputs, [1])["kernels"]
     assert kernels and all(isinstance(name, str) and time > 0 for name, time in kernels)
+
+
+def test_a_race_has_times_of_right_results_alone(monkeypatch) -> None:
+    module, inputs = torch.nn.Linear(128, 64), {"x": torch.ones(64, 128)}
+    row = zoo_speed.raced(module, inputs, [1], ["torch_eager"])
+    assert row["status"] == "ok" and row["graphs"] == 1 and row["ms"] > 0
+    assert row["speed"].keys() == {"torch_eager"} and row["speed"]["torch_eager"] > 0
+    assert row["errors"].keys() == {"tilewright", "torch_eager"}
+    wrong = {"status": "wrong", "message": "off by 1"}
+    monkeypatch.setattr(zoo_checks, "captured", lambda *_: wrong)
+    assert zoo_speed.raced(module, inputs, [1], ["torch_eager"]) == wrong
+
+
+def test_a_summary_has_the_mean_of_speeds_and_the_lowest() -> None:
+    rows = [
+        {"model": "a", "status": "ok", "speed": {"torch_compile": 2.0}},
+        {"model": "b", "status": "ok", "speed": {"torch_compile": 0.5}},
+        {"model": "c", "status": "timeout", "message": "over 9 s"},
+    ]
+    assert list(zoo.summary(rows)) == [
+        "2 ok, 1 timeout",
+        "against torch_compile: 1.00 in the geometric mean of 2, lowest 0.50 (b)",
+        "c: timeout: over 9 s",
+    ]
 
 
 def test_names_of_all_lists_differ() -> None:

@@ -84,7 +84,7 @@ def test_the_defaults_are_those_of_pytorch():
 WRONG = {
     "initial": [0, -1.0, float("inf"), float("nan"), "8", 1e39],
     "growth": [0.5, float("inf"), None],
-    "backoff": [0, -0.5, 1.5, float("nan")],
+    "backoff": [0, -0.5, 1, 1.0, 1.5, float("nan")],
     "interval": [0, 1.5, -3, True],
 }
 

@@ -100,6 +100,19 @@ def test_products_of_two_dtypes_are_what_torch_says(function, dtype):
         torch.compile(function, backend=backend)(x)
 
 
+def test_complex_numbers_that_python_has_no_name_for():
+    """PyTorch runs the graph, whose text would have the names `nanj` and `infj`."""
+
+    def function(x):
+        x = torch.where(x.real > 0, x, complex("nan+nanj"))
+        return torch.where(x.imag > 1, complex("inf+infj"), x).acos()
+
+    x = torch.tensor([1 + 0.5j, -1 + 0j, 1 + 2j])
+    with pytest.warns(TilewrightWarning, match="aten.acos.default: its numbers are"):
+        found = torch.compile(function, backend=backend)(x)
+    torch.testing.assert_close(found, function(x), equal_nan=True)
+
+
 def test_gradients_around_an_operator_without_a_rule():
     weight = torch.randn(3, 3, requires_grad=True)
 

@@ -11,6 +11,14 @@ pytestmark = pytest.mark.usefixtures("fresh_capture")
 F = torch.nn.functional
 SHORT = [torch.float16, torch.bfloat16]
 
+
+def matrices(x):
+    """A matrix, and two whose product has one term each, which no order of a sum changes. None is
+    negative: sums of different signs show the rounding of float32."""
+    x = x.abs()
+    return x.view(16, 16), x[:16, None], x[None, 16:32]
+
+
 # Each rounds more than once, or a number that PyTorch keeps, if it is computed in 16 bits.
 ROUNDED_ONCE = {
     "a product with a number": lambda x: x * 1.1,
@@ -29,6 +37,20 @@ ROUNDED_ONCE = {
     "a running sum": lambda x: x.cumsum(0),
     "a scaled product": lambda x: torch.addcmul(x, x, x.flip(0), value=0.3),
     "between two": lambda x: torch.lerp(x, x.flip(0), 0.3),
+    "a scaled matrix and a scaled product": lambda x: torch.addmm(
+        *matrices(x), beta=0.3, alpha=1.1
+    ),
+    "a matrix and a scaled product": lambda x: torch.addmm(*matrices(x), alpha=1.1),
+    "a scaled matrix and a product": lambda x: torch.addmm(*matrices(x), beta=0.3),
+    "a batch of scaled products": lambda x: torch.baddbmm(
+        *(m[None] for m in matrices(x)), beta=0, alpha=1.1
+    ),
+    "a vector and a scaled product": lambda x: torch.addmv(
+        x[:16].abs(), x[16:32, None].abs(), x[:1].abs(), alpha=1.1
+    ),
+    "a sum of products": lambda x: torch.addbmm(
+        x.view(16, 16).abs(), x[:32].view(2, 16, 1).abs(), x[32:64].view(2, 1, 16).abs()
+    ),
     "silu": F.silu,
     "glu": lambda x: F.glu(x, 0),
     "elu": lambda x: F.elu(x, 1.1),

@@ -542,3 +542,40 @@ def test_without_training_the_slope_is_the_mean_one():
     given = (x(3, 4),)
     program = torch.export.export(Function(lambda a: F.rrelu(a, 0.25, 0.5)), given)
     check(program, given, F.leaky_relu(*given, 0.375))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+def test_zeta(dtype):
+    """Of whole and other powers, at poles, below and above zero, and where terms vanish."""
+    s = T([1.5, 2, 3, 4, 2.5, 1, 0.5, 7, 60, 1.0001, 500], dtype=dtype)[:, None]
+    at = T([0.5, 1, 2, -0.5, -1.5, -2, 0, -0.0, 1e6, -7.25, 20, 1e-3, 3.7], dtype=dtype)
+    found = torch.compile(torch.special.zeta, backend=backend)(s, at)
+    exact = {torch.float64: 1e-11, torch.float32: 1e-6}[dtype]
+    want = torch.special.zeta(s, at)
+    torch.testing.assert_close(found, want, rtol=exact, atol=0, equal_nan=True)
+    limits = T([1e30, 60.0, 2.0]), T([2.0, 3e38, INF])
+    large = torch.compile(torch.special.zeta, backend=backend)(*limits)
+    assert torch.equal(large, torch.zeros(3))
+
+
+@pytest.mark.parametrize("order", [2.0, 1.0, INF, 0.5])
+def test_rows_of_embeddings_are_shortened_where_they_are_read(order):
+    """Those with a greater norm, once if they are read twice; the table keeps the change. Other
+    rows keep their bits, among them one of exactly the norm, and one with NaN."""
+
+    def read(places, weight):
+        return F.embedding(places, weight, max_norm=2.0, norm_type=order)
+
+    weight = torch.randn(8, 4) * 3
+    weight[1] = T([2.0, 0, 0, 0])
+    weight[2, 0] = NAN
+    weight[3] *= 1e-3
+    places = T([[0, 1, 0], [2, 3, 5]])
+    tables = weight.clone(), weight.clone()
+    found = torch.compile(read, backend=backend)(places, tables[0])
+    torch.testing.assert_close(found, read(places, tables[1]), equal_nan=True)
+    torch.testing.assert_close(*tables, equal_nan=True)
+    kept = [1, 2, 3, 4, 6, 7]
+    np.testing.assert_array_equal(
+        bits(tables[0][kept].numpy()), bits(weight[kept].numpy())
+    )

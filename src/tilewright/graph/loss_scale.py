@@ -44,6 +44,11 @@ class LossScale:
         self._check("initial", _SMALLEST, _LARGEST)
         self._check("growth", 1, _LARGEST)
         self._check("backoff", _SMALLEST, 1)
+        if self.backoff == 1:
+            raise InputError(
+                f"LossScale: backoff={self.backoff!r}",
+                hint="less than 1: a scale that is not lowered skips every step",
+            )
         if type(self.interval) is not int or self.interval < 1:
             raise InputError(f"LossScale: interval={self.interval!r}", hint="1 or more")
 

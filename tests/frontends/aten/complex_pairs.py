@@ -124,6 +124,21 @@ CASES = {
     ),
     "signs of conjugates": of(lambda z, w: (z.conj().imag, (-z).conj().imag + 1)),
     "complex roots at edges": edges(torch.sqrt),
+    "complex logarithms near one": (
+        lambda a: (
+            torch.view_as_real(torch.log1p(Z(a))),
+            torch.view_as_real(torch.logaddexp(Z(a), Z(a.flip(0)))),
+        ),
+        torch.cat(
+            [
+                EDGES[:4],
+                EDGES[4:] * 1e-20,
+                x(9, 2),
+                x(9, 2) * 1e-4,
+                T([[-1.0, 0.0], [-1.0, 1e-3], [1e-9, 2e-3], [-0.5, 0.1]]),
+            ]
+        ),
+    ),
     "complex quotients at edges": edges(lambda z: torch.full_like(z, 3e30 + 1e30j) / z),
     "complex angles at edges": (lambda a: Z(a).angle(), EDGES),
 }

@@ -32,6 +32,7 @@ from tilewright.frontends.torch.parts import (
     DRAWN_BY_TORCH,
     FROM_STATE,
     Parts,
+    by_nodes,
     is_ordered,
     left_to_torch,
 )
@@ -188,8 +189,7 @@ class CapturedGraph:
                 TilewrightWarning,
                 stacklevel=2,
             )
-            module: Callable[..., Any] = self._whole
-            return module
+            return by_nodes(self._whole)
 
     def _drawn(self, args: Sequence[Any]) -> list[Any]:
         """The random numbers of a call."""

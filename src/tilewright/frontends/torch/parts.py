@@ -47,6 +47,20 @@ def left_to_torch(module: Any) -> list[Any]:
     return [n for n in _called(module) if _is_left(n.target)]
 
 
+def by_nodes(module: Any) -> Run:
+    """A graph as a function of tensors that PyTorch runs node by node.
+
+    Not by the Python text of the graph, in which complex numbers with NaN have no name.
+    """
+    import torch
+
+    def run(*args: Any) -> Any:
+        interpreter = torch.fx.Interpreter(module)
+        return interpreter.run(*args)
+
+    return run
+
+
 def is_ordered(module: Any) -> bool:
     """Whether tokens order the nodes of a graph."""
     return any(name_of(n.target) in _ORDERED for n in _called(module))

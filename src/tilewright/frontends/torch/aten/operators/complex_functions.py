@@ -235,6 +235,34 @@ def _principal_log(c: AtenCall, x: Complex) -> Complex:
     )
 
 
+@complex_rule("aten.log1p")
+def _logarithm_of_next(c: AtenCall) -> Complex:
+    """Near zero by log1p of |1 + x|^2 - 1, whose terms are small: 1 + x would round them away."""
+    x = c["self"]
+    re = TensorTerm(c, x.real)
+    im = TensorTerm(c, x.imag)
+    square = im * im
+    beyond = re * (re + 2) + square
+    arguments = {"self": beyond.value}
+    double = _real_rule(c, "aten.log1p", arguments)
+    near = TensorTerm(c, double) * 0.5
+    none = near.equals(0)
+    near = none.chosen(re, near)  # with its sign
+    following = re + 1
+    shifted = Complex(
+        following.value,
+        x.imag,
+    )
+    found = _principal_log(c, shifted)
+    far = TensorTerm(c, found.real)
+    size = TensorTerm(c, magnitude(c, x))
+    real = (size < 0.5).chosen(near, far)
+    return Complex(
+        real.value,
+        found.imag,
+    )
+
+
 @complex_rule("aten.sqrt")
 def _square_root(c: AtenCall) -> Complex:
     return _root(c, c["self"])

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tilewright.frontends.torch.aten.rules import AtenCall, rule
+from tilewright.frontends.torch.aten.wide import in_float32
 from tilewright.graph.nodes import Value
 
 
@@ -41,15 +42,28 @@ def _linear(c: AtenCall) -> Value:
     return found
 
 
-@rule("aten.addmm", "aten.baddbmm", "aten.addmv", "aten.addbmm")
+@rule("aten.addmm", "aten.baddbmm", "aten.addmv")
 def _added_product(c: AtenCall) -> Value:
     """`beta * self + alpha * (a @ b)`; with beta 0 the contents of `self` do not matter."""
-    a, b = (
-        c[n]
-        for n in c.arguments
-        if n in ("mat1", "mat2", "batch1", "batch2", "mat", "vec")
-    )
-    _expect_one_dtype(c, (a, b, c.tensor()))
+    plain = c["alpha"] == 1 and c["beta"] in (0, 1)
+    if plain:
+        return _scaled_sum(c)
+    wide = in_float32(_scaled_sum)
+    return wide(c)
+
+
+@rule("aten.addbmm")
+@in_float32
+def _added_sum_of_products(c: AtenCall) -> Value:
+    return _scaled_sum(c)
+
+
+def _scaled_sum(c: AtenCall) -> Value:
+    known = ("mat1", "mat2", "batch1", "batch2", "mat", "vec")
+    names = [n for n in c.arguments if n in known]
+    operands = [c[n] for n in names]
+    _expect_one_dtype(c, [c["self"], *operands])
+    a, b = map(c.tensor, names)
     found = c.op("MatMul", a, b)
     if ".addbmm" in c.name:
         found = c.op("ReduceSum", found, c.ints(0), keepdims=0)

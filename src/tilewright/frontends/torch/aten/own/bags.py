@@ -34,6 +34,19 @@ def _embedding_bag(weight: Any, indices: Any, offsets: Any, *how: Any) -> Any:
     return found, nothing, sizes, rows
 
 
+@decomposes("aten.embedding_renorm.default")
+def _shortened(weight: Any, indices: Any, most: float, order: float) -> Any:
+    """Rows that the indices name are scaled to a norm of at most `most`; NaN ones are kept."""
+    import torch
+
+    places = indices.reshape(-1).long()
+    rows = weight[places]
+    norms = torch.linalg.vector_norm(rows, order, 1, keepdim=True)
+    shares = most / (norms + 1e-7)
+    kept = torch.where(norms > most, rows * shares, rows)
+    return weight.index_put((places,), kept)  # a row named twice is written alike
+
+
 def _rows_of_maxima(
     weight: Any,
     indices: Any,
