@@ -64,6 +64,12 @@ MEANINGS: Sequence[ChoiceMeaning] = (
         "tiled",
     ),
     ChoiceMeaning(
+        "turn.<buffer>.rows",
+        "the rows of results per block of such a copy; 0: it is made whole",
+        "rows",
+        "tiled",
+    ),
+    ChoiceMeaning(
         "inline.<buffer>",
         "whether a map is recomputed wherever it is read",
         YES_NO,

@@ -28,7 +28,6 @@ from tilewright.schedule.space.nest import (
     place,
     reads,
     register_vectors,
-    spread,
     start_apart,
     vectorize_inner,
     written_out,
@@ -53,13 +52,18 @@ from tilewright.targets.cpu.sketches.register_transpose import (
     axis_of,
     lanes_last,
     move_last,
-    shares,
-    transpose,
-    transposed_nest,
     write_across,
 )
 from tilewright.targets.cpu.sketches.roles import TilePlan, plan, result_of, vector
 from tilewright.targets.cpu.sketches.tile_loops import split_tiles
+from tilewright.targets.cpu.sketches.turned import (
+    NONE_TURNED,
+    Turned,
+    block_of_rows,
+    copy_fast,
+    turn,
+    turned,
+)
 
 
 def tiled(
@@ -67,14 +71,12 @@ def tiled(
 ) -> Schedule:
     """See the module's docstring.
 
-    parameters: those of `vector`, `plan`, `interleaved`, `split_tiles` and `dot`; `pad.<buffer>`,
-    copy an input with its padding first; `turn.<buffer>`, copy one whose vectors are strided with
-    their axis last; `pack.<buffer>`, copy an operand in the order it is read,
-    `pack.<buffer>.<loop>`, the same of the read along a loop if the kernel has several; of these
-    copies, `pack.<buffer>.tiles`, in tiles with the parameters of `transpose`; `<reduction>.apart`,
-    whether each of the batch has its own copy; `<reduction>.unroll`, steps that are written out;
-    `<reduction>.prefetch` of the columns; `<reduction>.parallel`, `<reduction>.shared`,
-    `<copy>.shared`.
+    parameters: those of `vector`, `plan`, `interleaved`, `split_tiles`, `dot` and `turned`;
+    `pad.<buffer>`, copy an input with its padding first; `pack.<buffer>`, copy an operand in the
+    order it is read, `pack.<buffer>.<loop>`, the same of one of several reads; of these copies,
+    `pack.<buffer>.tiles`, in tiles with the parameters of `transpose`; `<reduction>.apart`, whether
+    each of the batch has its own copy; `<reduction>.unroll`, steps that are written out;
+    `<reduction>.prefetch` of the columns; `<reduction>.parallel` and `.shared`, `<copy>.shared`.
     """
     r = pattern.reduction
     assert r is not None
@@ -88,10 +90,10 @@ def tiled(
     column = "" if d is None else stage_operands(s, r, d, at, choose)
     p = interleaved(p, pattern, at, choose)
     apart = _staged_apart(r, p, at, choose) if d is None else ()
-    copies: list[str] = []
-    if d is None and not apart:
-        s, copies = _stage_padding(s, r, p, None, at, choose)
-        _stage_turned(s, r, p, at, choose)
+    staged = d is None and not apart
+    s, copies, images = (
+        _stage_images(s, r, p, at, choose) if staged else (s, [], NONE_TURNED)
+    )
     target, names = results(s, pattern)
     lanes_last(s, r, p.vector, target)
     outer, inner = split_tiles(s, p, names, pattern, at, choose)
@@ -102,6 +104,8 @@ def tiled(
     if first:
         s.compute_at(target, first[-1])
         s, _ = _stage_padding(s, r, p, first[-1], at, choose)
+    elif images.rows:
+        first, outer = _turned_in_blocks(s, images, p, target, names, outer, at, choose)
     if outer != first:
         s.compute_at(target, outer[-1], scope=scope)
     else:
@@ -244,40 +248,38 @@ def _stage_padding(
     return s, copies
 
 
-def _stage_turned(
+def _stage_images(
     s: Schedule, r: Computation, p: TilePlan, at: Context, choose: Choices
-) -> None:
-    """Copy columns whose vectors are strided, with the vectors' axis last, if windows share them.
+) -> tuple[Schedule, list[str], Turned]:
+    """Copies of whole inputs: of guarded ones with their padding, which are returned, and of images
+    turned, but for those that blocks of rows have."""
+    s, copies = _stage_padding(s, r, p, None, at, choose)
+    images = turned(r, p, {a.buffer for a in _guarded(r, p)}, at, choose)
+    if not images.rows:
+        turn(s, images, None, at, choose)
+    return s, copies, images
 
-    In the order in which it is read, each element would be copied once for each window that it is
-    in: 81 times for 9x9 windows of an image with channels last, whose few results are rows.
+
+def _turned_in_blocks(
+    s: Schedule,
+    images: Turned,
+    p: TilePlan,
+    target: str,
+    names: dict[Dim, str],
+    outer: list[str],
+    at: Context,
+    choose: Choices,
+) -> tuple[list[str], list[str]]:
+    """The loops around blocks of rows with images of their own, and all loops outside of the tiles.
+
+    target: the accumulators. The images are copied whole if blocks are not possible: then there are
+    no loops of the first kind.
     """
-    guarded = {a.buffer for a in _guarded(r, p)}
-    for buffer in dict.fromkeys(a.buffer for a in p.columns):
-        axis = _turned_axis(buffer, r, p.vector)
-        if axis is None or buffer in at.constants or buffer in guarded:
-            continue
-        if not choose(f"turn.{buffer.name}", (True, False), True):
-            continue
-        new = s.cache_read(buffer.name, None, "global")
-        rank = len(buffer.shape)
-        move_last(s, new, axis, rank)
-        nest = [f"{new}.r{n}" for n in range(rank)]
-        _copy_fast(s, nest, f"pack.{buffer.name}", buffer, at, choose)
-
-
-def _turned_axis(buffer: Buffer, r: Computation, vector: Dim) -> int | None:
-    """The axis along which vectors read a buffer, one element per lane, if that is not its last and
-    its elements are read in several places each; None else."""
-    found = [a for a in r.accesses if a.buffer is buffer]
-    (a, *others) = found
-    axes = [n for n, i in enumerate(a.index) if uses(i, vector.var)]
-    read = math.prod(d.extent for d in r.dims if any(uses(i, d.var) for i in a.index))
-    if others or len(axes) != 1 or read <= buffer.size:
-        return None
-    if stride(affine(a.index[axes[0]]), vector.var) != 1:
-        return None
-    return axes[0] if stride(address(a), vector.var) != 1 else None
+    first, within = block_of_rows(s, images, p, names, outer)
+    if first:
+        s.compute_at(target, first[-1])
+    turn(s, images, first[-1] if first else None, at, choose)
+    return first, [*first, *within]
 
 
 def _share_copy(
@@ -453,7 +455,7 @@ def _pack(
     new = s.pack(tensor, *names)
     if a.buffer not in at.constants:
         nest = [f"{new}.r{n}" for n in range(len(names))]
-        _copy_fast(s, nest, parameter, a.buffer, at, choose)
+        copy_fast(s, nest, parameter, a.buffer, at, choose)
 
 
 def _is_scattered(a: Load, r: Computation, p: TilePlan, at: Context) -> bool:
@@ -474,23 +476,3 @@ def _is_scattered(a: Load, r: Computation, p: TilePlan, at: Context) -> bool:
     )
     gathered = any(isinstance(n, Load) for i in a.index for n in postorder(i))
     return bool(inner) and apart and not gathered and tiles >= at.costs.panel_uses
-
-
-def _copy_fast(
-    s: Schedule,
-    nest: list[str],
-    name: str,
-    buffer: Buffer,
-    at: Context,
-    choose: Choices,
-) -> None:
-    """The nest that packs an operand of every run: its tiles in registers, on all threads.
-
-    name: of the parameters.
-    """
-    crossed = transposed_nest(s, nest, at.machine)
-    outer = existing(s, nest[:2])
-    if crossed is not None and choose(f"{name}.tiles", (True, False), True):
-        outer = transpose(s, crossed, at.costs, choose, name)
-    if at.costs.worth_sharing(buffer.size * at.costs.step_ns):
-        spread(s, shares(s, outer, at.costs))
