@@ -279,11 +279,9 @@ def _check_loadable(mcpu: str, target: Target) -> None:
     """Raise UnsupportedError for a processor on which no runtime loads artifacts."""
     arch = target.requirements.get("arch", LOADABLE[0])
     if arch not in LOADABLE:
-        of = repr(mcpu)
-        instead = "compile a library, such as -o model.o (tw.compile_library)"
-        if target.device != HOST:
-            of = f"the target {target.name!r}"
-            instead = "--emit asm shows its code and the code's use of device resources"
+        of, instead = f"the target {target.name!r}", "--emit asm shows its code"
+        if target.device == HOST:
+            of, instead = repr(mcpu), "compile a library, such as -o model.o"
         raise UnsupportedError(
             f"there are no artifacts for {of}: {arch} has no runtime that loads them",
             code="TW-MCPU",

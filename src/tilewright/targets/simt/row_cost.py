@@ -29,13 +29,14 @@ TREE_BYTES: Final = 16  # of shared memory that a thread's part of a tree takes 
 @dataclass(frozen=True, slots=True)
 class Rows:
     """Rows to reduce. count, width: how many, of how many elements; itemsize: of an element, in
-    bytes; passes: Computations over a row."""
+    bytes; passes: Computations over a row, of which `reductions` are trees."""
 
     count: int
     width: int
     itemsize: int
     passes: int
     machine: SimtMachine
+    reductions: int = 1
 
     @property
     def most_threads(self) -> int:
@@ -86,27 +87,40 @@ def cost_ns(rows: Rows, lanes: int) -> float:
     threads = together * lanes
     at_once = m.units * max(1, min(m.unit_blocks, m.unit_threads // threads))
     rounds = ceil(ceil(rows.count / together) / at_once)
-    block = rows.passes * (ceil(rows.width / lanes) * STEP_NS + _tree_ns(m, lanes))
+    steps = rows.passes * ceil(rows.width / lanes) * STEP_NS
+    block = steps + rows.reductions * _tree_ns(m, lanes)
     points = rows.count * rows.width * rows.passes
     work = points / (m.units * m.rate)
     if not m.shared_pays:
-        levels = rows.count * rows.passes * lanes * log2(lanes)
-        work += levels * SWITCH_NS / m.units
+        meetings = rows.count * rows.reductions * lanes * barriers(m, lanes)
+        work += meetings * SWITCH_NS / m.units
     return m.launch_ns + max(_memory_ns(rows, lanes), work, rounds * block)
+
+
+def barriers(m: SimtMachine, lanes: int) -> int:
+    """How often the threads of a row meet for a tree: once its parts are in shared memory, which
+    warps have made by exchanging registers, and after each level there."""
+    warps = lanes // min(lanes, m.warp)
+    return 0 if warps == 1 else 1 + int(log2(warps))
 
 
 def _tree_ns(m: SimtMachine, lanes: int) -> float:
     within = min(lanes, m.warp)
-    return log2(within) * SHUFFLE_NS + log2(lanes / within) * BARRIER_NS
+    return log2(within) * SHUFFLE_NS + barriers(m, lanes) * BARRIER_NS
 
 
 def _memory_ns(rows: Rows, lanes: int) -> float:
-    """Nanoseconds to read all bytes once; neighboring threads in different rows use a sector
-    each."""
+    """Nanoseconds to read all bytes once."""
+    return read_bytes(rows, lanes) / rows.machine.bandwidth
+
+
+def read_bytes(rows: Rows, lanes: int) -> int:
+    """Bytes of the device's memory that reading all rows once moves: whole sectors, of which
+    neighboring threads in different rows use one each."""
     size = rows.count * rows.width * rows.itemsize
     run = lanes * rows.itemsize
     waste = max(1.0, SECTOR / run) if rows.machine.shared_pays else 1.0
-    return size * waste / rows.machine.bandwidth
+    return int(size * waste)
 
 
 def part_counts(m: SimtMachine, width: int, threads: int) -> tuple[int, list[int]]:

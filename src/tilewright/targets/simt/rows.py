@@ -68,7 +68,14 @@ def rows_of(computations: Sequence[Computation], machine: SimtMachine) -> Rows |
         return None
     last = computations[-1].outputs[0].tensor
     itemsize = max(b.dtype.itemsize for b in (last, *reductions[0].inputs))
-    return Rows(_product(dims), max(widths), itemsize, len(computations), machine)
+    return Rows(
+        _product(dims),
+        max(widths),
+        itemsize,
+        len(computations),
+        machine,
+        len(reductions),
+    )
 
 
 def suits(c: Computation) -> bool:
