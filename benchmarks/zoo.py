@@ -4,7 +4,7 @@
     python -m benchmarks.zoo --check dynamo --only 'timm/*' # torch.compile(backend="tilewright")
     python -m benchmarks.zoo --check train                  # gradients through torch.compile
     python -m benchmarks.zoo --check speed                  # against PyTorch and ONNX Runtime
-    python -m benchmarks.zoo --check race                   # torch.compile: ours against Inductor
+    python -m benchmarks.zoo --check race --list hundred    # torch.compile: ours against Inductor
     python -m benchmarks.zoo --check export --folder files  # for benchmarks.commits --models
     python -m benchmarks.zoo --list drawn                   # another list, drawn by lot
 
@@ -140,7 +140,7 @@ def summary(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
 @click.option(
     "--list",
     "which",
-    type=click.Choice(("first", "drawn", "again", "others", "fields")),
+    type=click.Choice(("first", "drawn", "again", "others", "fields", "hundred")),
     default="first",
 )
 @click.option("--folder", type=click.Path(path_type=Path), default="zoo_files")

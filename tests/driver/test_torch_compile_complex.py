@@ -212,3 +212,15 @@ def test_gradients_of_sums_of_complex_numbers(axes):
         loss = (y.real * y.imag).sum()
         found.append(torch.autograd.grad(loss, given))
     torch.testing.assert_close(*found)
+
+
+def test_logarithms_of_numbers_near_one_keep_their_small_parts():
+    """By the logarithm of 1 + x, real parts below 1e-7 would be zero, and those of 1e-5 coarse."""
+    x = torch.tensor(
+        [1e-9 + 1e-9j, 1e-5 - 2e-5j, complex(-0.0, 0.0), -3e-8 + 1j, 0.2 - 0.3j, 3 + 4j]
+    )
+    found = torch.compile(torch.log1p, backend=backend)(x)
+    exact = torch.log1p(x.to(torch.complex128)).to(x.dtype)
+    for part in (torch.real, torch.imag):
+        torch.testing.assert_close(part(found), part(exact), rtol=1e-6, atol=0)
+        assert torch.equal(part(found).signbit(), part(exact).signbit())
