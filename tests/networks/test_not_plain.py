@@ -52,7 +52,7 @@ def left_plain(network: str, machine: str) -> Iterator[tuple[str, str]]:
 
 
 def is_product(c: Computation) -> bool:
-    """Whether it sums products of tensors that it goes along: not the squares of a normalization."""
+    """Whether it sums products of several tensors: not the squares of a normalization."""
     along = {d.var for d in c.combined_dims}
     read = {
         a.buffer for a in c.accesses if any(uses(i, v) for i in a.index for v in along)

@@ -161,3 +161,30 @@ def test_a_form_takes_no_longer_than_the_convolution_with_its_copies(
     """The copies of tensors that are not near."""
     costs = Costs({16: 1.0, 36: None}, direct)
     assert made([layer(0)], costs, moved_ns, near) == [tiles]
+
+
+def grouped() -> FusionGroup:
+    """A convolution in three groups of two channels, and a map behind it."""
+    x = Buffer("x", (6, 6, 6), float32)
+    t, y = (Buffer(n, (6, 6, 6), float32) for n in "ty")
+    w = Buffer("w", (6, 2, 3, 3), float32)
+
+    def value(k: Expr, i: Expr, j: Expr, c: Expr, a: Expr, b: Expr) -> Expr:
+        return padded(x, (k // 2 * 2 + c, i + a - 1, j + b - 1), 0.0) * w[k, c, a, b]
+
+    conv = reduce_("conv", t, (2, 3, 3), "add", value)
+    return FusionGroup("grouped", (conv, map_("map", y, lambda *i: t[i] * 2.0)))
+
+
+@pytest.mark.parametrize(("least", "kernels"), [(50.0, 3), (51.0, 0)])
+def test_each_group_of_channels_takes_long_enough_for_a_kernel(
+    least: float, kernels: int
+) -> None:
+    """By estimate; in any case where the form is named."""
+    group = grouped()
+    forms = WinogradForms((2,), lambda *_: 50.0, group_ns=least)
+    keep = {group.computations[-1].outputs[0].tensor}
+    weights = {b for b in group.reads if b.name == "w"}
+    for named, count in (({}, kernels), ({group: "F(2)"}, 3)):
+        found = transform_convolutions([group], forms, weights, keep, named)
+        assert sum(step.name.endswith("F(2,3)") for step in found) == count

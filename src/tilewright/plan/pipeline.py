@@ -180,13 +180,15 @@ class Winograd(Pass[Plan]):
     """
 
     cost: Cost = field(repr=False)
-    moved_ns: float
-    near: int
+    costs: PlanCosts = field(repr=False)
     tiles: tuple[int, ...] = (2,)
     choice: FormChoice = field(default=BY_ESTIMATE, repr=False)
 
     def run(self, program: Plan) -> Plan:
-        forms = WinogradForms(self.tiles, self.cost, self.moved_ns, self.near)
+        costs = self.costs
+        forms = WinogradForms(
+            self.tiles, self.cost, costs.moved_ns, costs.near, costs.group_ns
+        )
         data, kept = program.data, program.kept
         named, refused = self.choice.named(program), self.choice.refused
         return _on_host(
@@ -346,7 +348,7 @@ def plan_pipeline(
     if not exact and ask.in_parts:
         tiles = WINOGRAD[math]
         passes += [
-            Winograd(ask.estimated_cost, costs.moved_ns, costs.near, tiles, ask.forms),
+            Winograd(ask.estimated_cost, costs, tiles, ask.forms),
             SplitWindows(ask.estimated_cost, costs.window_gain, ask.forms),
         ]
     if not exact:

@@ -37,24 +37,26 @@ class PlanCosts:
     repeated: how often cheap arithmetic may be recomputed instead of storing its result.
     side_by_side: least contiguous elements of a tensor stored inside another. moved_ns: nanoseconds
     to copy an element in another order of axes, on all cores. near: bytes of a tensor, at most,
-    whose copy takes next to nothing. deep_sum: least products in a part of a sum. window_gain: part
-    of a convolution's time, at most, that its window positions may take apart. halo: limit for the
-    size of a tensor with its border, relative to its own size. key_block: most keys in a block of
-    attention. few_keys: least keys in a block if the last one may have fewer; such sizes are
-    multiples of it. 0: sizes divide the number of keys. results: most results of a map or
-    reduction. row_results: most results of all Computations of a kernel over one row. long_row:
-    most elements of a row that one core processes.
-    constant_byte_ns: nanoseconds per byte that a rewrite adds to the constants. launch_ns:
-    nanoseconds of overhead per additional kernel. weights_gain: the speedup that justifies another
-    layout of a convolution's constant weights. narrow_keys: keys of a block of attention whose
-    scores are rounded to 16 bits, descending; they need not divide the number of keys. Empty: as
-    of other attention. few_channels: of a map that is stored row-major, at most.
+    whose copy takes next to nothing. group_ns: what each kernel takes at least, on all cores, where
+    those of groups of channels take the place of one. deep_sum: least products in a part of a sum.
+    window_gain: part of a convolution's time, at most, that its window positions may take apart.
+    halo: limit for the size of a tensor with its border, relative to its own size. key_block: most
+    keys in a block of attention. few_keys: least keys in a block if the last one may have fewer;
+    such sizes are multiples of it. 0: sizes divide the number of keys. results: most results of a
+    map or reduction. row_results: most results of all Computations of a kernel over one row.
+    long_row: most elements of a row that one core processes. constant_byte_ns: nanoseconds per byte
+    that a rewrite adds to the constants. launch_ns: nanoseconds of overhead per additional kernel.
+    weights_gain: the speedup that justifies another layout of a convolution's constant weights.
+    narrow_keys: keys of a block of attention whose scores are rounded to 16 bits, descending; they
+    need not divide the number of keys. Empty: as of other attention. few_channels: of a map that is
+    stored row-major, at most.
     """
 
     repeated: int
     side_by_side: int
     moved_ns: float
     near: int
+    group_ns: float
     deep_sum: int
     window_gain: float
     halo: float
@@ -121,6 +123,7 @@ NO_REWRITE_PAYS: Final = PlanCosts(
     side_by_side=sys.maxsize,
     moved_ns=math.inf,
     near=0,
+    group_ns=0.0,
     deep_sum=sys.maxsize,
     window_gain=0.0,
     halo=1.0,

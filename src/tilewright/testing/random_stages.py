@@ -62,6 +62,7 @@ WHIMS = PlanCosts(
     side_by_side=1,
     moved_ns=0.0,
     near=0,
+    group_ns=0.0,
     deep_sum=2,
     window_gain=2.0,
     halo=100.0,

@@ -40,13 +40,15 @@ class WinogradForms:
 
     tiles: results per tile and axis. cost: the target's estimate of Computations as one kernel in
     nanoseconds, None if another form is better. moved_ns: what a copy with another order of axes
-    takes, per element; near: bytes of a tensor, at most, whose copy takes nothing.
+    takes, per element; near: bytes of a tensor, at most, whose copy takes nothing. group_ns: what a
+    kernel takes at least that computes one group of channels, where groups have kernels of theirs.
     """
 
     tiles: Sequence[int]
     cost: Cost
     moved_ns: float = 0.0
     near: int = 0
+    group_ns: float = 0.0
 
     def only(self, name: str) -> WinogradForms:
         """The form of this name, whatever it costs; none if it is not available."""
@@ -127,7 +129,8 @@ def _by_group(
 ) -> list[Step] | None:
     """Each group of a grouped convolution transformed; None if that does not pay.
 
-    requires: nothing else reads the result before the map.
+    requires: nothing else reads the result before the map. By estimate, each group takes long
+    enough that starting a kernel for it does not take what its form saves.
     """
     if not has_window(step):
         return None
@@ -145,9 +148,16 @@ def _by_group(
         for n, part in enumerate(parts)
     ]
     # All or none: a copy that one makes must not be read by others if it is dropped.
-    if any(_best(g, forms, around) is None for g in groups):
+    found = [_best(g, forms, around) for g in groups]
+    if not all(form and _takes(form, forms) >= forms.group_ns for form in found):
         return None
     return [s for g in groups for s in _transform(g, forms, around) or [g]]
+
+
+def _takes(form: _Form, forms: WinogradForms) -> float:
+    """The expected nanoseconds of a form that was chosen by them."""
+    taken = forms.cost(form.group)
+    return 0.0 if taken is None else taken
 
 
 def open_forms(

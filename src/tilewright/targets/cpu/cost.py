@@ -294,6 +294,12 @@ class CostModel(KernelCosts):
         return self.moved_element_ns * self.machine.cores
 
     @property
+    def group_ns(self) -> float:
+        """Nanoseconds that a kernel takes, on all cores together, if each core has as much to do as
+        makes one core share its work."""
+        return self.share_ns * self.machine.cores
+
+    @property
     def near(self) -> int:
         """Bytes that the second cache has."""
         return self.machine.l2
