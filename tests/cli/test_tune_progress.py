@@ -92,13 +92,15 @@ def test_the_report_says_it_too():
     failed = {**kernel, "kernel": "failed", "best_seconds": inf}
     near = {**kernel, "kernel": "near", "best_seconds": 0.6e-3}
     rare = {**kernel, "kernel": "rare", "calls": 0}
-    found: dict[str, Any] = {"kernels": [kernel, failed, near, rare]}
+    form = {**kernel, "kernel": "form", "operations": 0, "bytes_moved": 0, "calls": 999}
+    found: dict[str, Any] = {"kernels": [form, kernel, failed, near, rare]}
     tune._add_shares(found, replace(PEAKS, disturbed=True))
     shown = "".join(report._bounds(found))
     assert "beside other work" in shown
     assert shown.count("loads (1.5") == 1 and "<td>50%</td><td>loads" in shown
     assert "<td>near</td><td>83%</td><td></td>" in shown
     assert "failed" not in shown
+    assert "form" not in shown  # nor is its time in that of the model
     del kernel["roofline"]  # as of a fleet
     assert report._bounds({"kernels": [kernel]}) == []
 

@@ -163,13 +163,14 @@ def _peaks(fleet: str | None, options: CommandOptions) -> MachinePeaks | None:
 
 def _add_shares(found: dict[str, Any], peaks: MachinePeaks) -> None:
     """Add to each kernel its share of the roofline, and whether its bound is worth saying."""
+    kernels = [k for k in found["kernels"] if k["bytes_moved"]]  # no forms
     times = {
         k["kernel"]: k["calls"] * k["best_seconds"]
-        for k in found["kernels"]
+        for k in kernels
         if isfinite(k["best_seconds"])
     }
     total = sum(times.values())
-    for k in found["kernels"]:
+    for k in kernels:
         best = {**k, "seconds": k["best_seconds"]}
         k["roofline"] = peaks.of(best)
         k["far"] = peaks.is_far(best, times.get(k["kernel"], 0.0) / (total or 1.0))

@@ -226,11 +226,13 @@ def _rest(whole: Budget, spent: tuple[int, float]) -> Budget:
 
 
 def _with_forms(found: KernelTuned, o: TaskOutcome) -> KernelTuned:
-    """The result for the form of a convolution, with the names of the forms."""
+    """The result for the form of a convolution, with the names of the forms. Its time is that of
+    kernels that have results of their own, and it moves no bytes besides theirs."""
     default = o.task.space.default().sketch
     best = default if o.best is None else o.best.candidate.sketch
     names = default if best == default else f"{default} -> {best}"
-    return replace(found, used=f"{found.used} ({names})")
+    used = f"{found.used} ({names})"
+    return replace(found, used=used, operations=0, bytes_moved=0, bound="")
 
 
 def _joined(forms: TunedModel, kernels: TunedModel) -> TunedModel:
