@@ -119,11 +119,16 @@ def compile_training_step(
         scaled = scaling is not None
         graph, layout = _with_update(graph, loss, rule, names, remat, scaled)
         if chosen.precision is not None:
-            kind = TRAINED[chosen.precision]
-            pairs = bool(compilation.target_of(chosen).products(kind, kind, float32))
-            graph = with_rounded_products(graph, chosen.precision, pairs)
+            graph = _with_precision(graph, chosen, chosen.precision)
     run = compile(graph, **options)
     return TrainingStep(run, source, rule, layout, scaling)
+
+
+def _with_precision(graph: Graph, options: Options, precision: str) -> Graph:
+    """The step with rounded products, in the form that the target multiplies best."""
+    dtype = TRAINED[precision]
+    found = compilation.target_of(options).products(dtype, dtype, float32)
+    return with_rounded_products(graph, precision, bool(found))
 
 
 def _scaling(loss_scale: LossScale | None, options: Options) -> LossScale | None:

@@ -23,7 +23,10 @@ from tilewright.graph.ops.recurrent_panels import STATES
 from tilewright.graph.rules.block_weights import added
 
 # The precisions that products are trained in.
-TRAINED: Mapping[str, DType] = {"bfloat16": bfloat16, "float16": float16}
+TRAINED: Mapping[str, DType] = {
+    "bfloat16": bfloat16,
+    "float16": float16,
+}
 
 _MICROSOFT = (
     "Attention MultiHeadAttention GroupQueryAttention FusedMatMul MatMulNBits".split()
@@ -56,12 +59,15 @@ class _Rounded(Fragment):
 
     def rounded(self, v: Value) -> Value:
         """`v` in that precision, held in float32."""
-        return self.cast(self.lower(v), float32)
+        lower = self.lower(v)
+        return self.cast(lower, float32)
 
     def product(self, a: Value, b: Value) -> Value:
         """The product of two values, both rounded."""
         if not self._pairs:
-            return self.op("MatMul", self.rounded(a), self.rounded(b))
+            a = self.rounded(a)
+            b = self.rounded(b)
+            return self.op("MatMul", a, b)
         (y,) = self.ops(
             MIXED, self.lower(a), self.lower(b), domain="tilewright", version=1, count=1
         )
@@ -82,7 +88,9 @@ def _gemm(f: _Rounded, op: Operation) -> None:
 
 def _convolution(f: _Rounded, op: Operation) -> None:
     a, b, *bias = op.reads
-    f.apply(op, [f.rounded(a), f.rounded(b), *bias], op.attributes)
+    a = f.rounded(a)
+    b = f.rounded(b)
+    f.apply(op, [a, b, *bias], op.attributes)
 
 
 _PRODUCTS: Mapping[str, Callable[[_Rounded, Operation], None]] = {
