@@ -43,32 +43,45 @@ def lenet() -> tuple[nn.Module, Any, Any]:
     return module, torch.randn(64, 1, 28, 28), torch.randint(0, 10, (64,))
 
 
-class Residual(nn.Module):
-    """Two convolutions next to a shortcut; no normalization, which PyTorch trains by batch."""
+def convolution(
+    before: int, after: int, size: int, stride: int, normalized: bool
+) -> nn.Module:
+    """With a bias, or normalized by the batch, of which no running mean is kept."""
+    made = nn.Conv2d(before, after, size, stride, size // 2, bias=not normalized)
+    if not normalized:
+        return made
+    return nn.Sequential(made, nn.BatchNorm2d(after, track_running_stats=False))
 
-    def __init__(self, before: int, after: int, stride: int) -> None:
+
+class Residual(nn.Module):
+    """Two convolutions next to a shortcut."""
+
+    def __init__(self, before: int, after: int, stride: int, normalized: bool) -> None:
         super().__init__()
-        self.first = nn.Conv2d(before, after, 3, stride, 1)
-        self.second = nn.Conv2d(after, after, 3, 1, 1)
+        self.first = convolution(before, after, 3, stride, normalized)
+        self.second = convolution(after, after, 3, 1, normalized)
         same = stride == 1 and before == after
-        self.short = nn.Identity() if same else nn.Conv2d(before, after, 1, stride)
+        self.short = (
+            nn.Identity() if same else convolution(before, after, 1, stride, normalized)
+        )
 
     def forward(self, x: Any) -> Any:
         y = torch.relu(self.first(x))
         return torch.relu(self.second(y) + self.short(x))
 
 
-def resnet18() -> tuple[nn.Module, Any, Any]:
-    """ResNet-18 without normalizations on 4 images of 64x64."""
+def resnet18(normalized: bool = False) -> tuple[nn.Module, Any, Any]:
+    """ResNet-18 on 4 images of 64x64, without normalizations or with those by batch."""
     widths = (64, 64, 128, 256, 512)
     layers: list[nn.Module] = [
-        nn.Conv2d(3, 64, 7, 2, 3),
+        convolution(3, 64, 7, 2, normalized),
         nn.ReLU(),
         nn.MaxPool2d(3, 2, 1),
     ]
     for n in range(4):
-        layers.append(Residual(widths[n], widths[n + 1], 1 if n == 0 else 2))
-        layers.append(Residual(widths[n + 1], widths[n + 1], 1))
+        stride = 1 if n == 0 else 2
+        layers.append(Residual(widths[n], widths[n + 1], stride, normalized))
+        layers.append(Residual(widths[n + 1], widths[n + 1], 1, normalized))
     layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10)]
     module = nn.Sequential(*layers)
     return module, torch.randn(4, 3, 64, 64), torch.randint(0, 10, (4,))
@@ -85,7 +98,12 @@ def encoder() -> tuple[nn.Module, Any, Any]:
     return module, torch.randn(8, 64, 128), torch.randint(0, 10, (8, 64))
 
 
-NETWORKS = {"lenet": lenet, "resnet18": resnet18, "encoder": encoder}
+NETWORKS = {
+    "lenet": lenet,
+    "resnet18": resnet18,
+    "resnet18_norm": lambda: resnet18(normalized=True),
+    "encoder": encoder,
+}
 
 
 def by_torch(module: nn.Module, x: Any, t: Any) -> Callable[[], float]:
@@ -128,7 +146,7 @@ def compare(name: str, rounds: int, compiled: bool) -> None:
     median = {k: statistics.median(v) * 1e3 for k, v in times.items()}
     for k, ms in median.items():
         ratio = ms / median["tilewright"]
-        print(f"{name:10} {k:14} {ms:9.2f} ms  {ratio:5.2f}  loss {first[k]:.5f}")
+        print(f"{name:13} {k:14} {ms:9.2f} ms  {ratio:5.2f}  loss {first[k]:.5f}")
 
 
 def main() -> None:

@@ -8,7 +8,9 @@ from onnx import numpy_helper
 
 import tilewright as tw
 from tilewright.base.errors import InputError, UnsupportedError
+from tilewright.driver import training
 from tilewright.frontends.onnx.load import load
+from tilewright.graph.ops.matmul import MIXED
 from tilewright.graph.rules.mixed_precision import with_rounded_products
 
 RNG = np.random.default_rng(6)
@@ -67,17 +69,50 @@ PRODUCTS = {
 
 
 @by_precision
+@pytest.mark.parametrize("pairs", [True, False])
 @pytest.mark.parametrize("name", PRODUCTS)
-def test_each_product_is_that_of_rounded_operands(name, precision):
+def test_each_product_is_that_of_rounded_operands(name, pairs, precision):
     graph = load(model(PRODUCTS[name]))
     feeds = [drawn(*v.extents) for v in graph.inputs]
     lower = [
         a if v.name == "c" else rounded(a, precision).astype(np.float32)
         for v, a in zip(graph.inputs, feeds, strict=True)
     ]
-    got = tw.compile(with_rounded_products(graph, precision))(*feeds)
+    made = with_rounded_products(graph, precision, pairs)
+    mixed = any(op.op_type == MIXED for op in made.operations)
+    assert mixed == (pairs and not name.startswith("Conv"))
+    got = tw.compile(made)(*feeds)
     np.testing.assert_allclose(got, tw.compile(graph)(*lower), rtol=1e-5, atol=1e-6)
     assert not np.allclose(got, tw.compile(graph)(*feeds), rtol=1e-5, atol=1e-6)
+
+
+class Chosen(Exception):
+    """How products are made."""
+
+
+@pytest.mark.parametrize(
+    ("mcpu", "precision", "pairs"),
+    [
+        ("znver4", "bfloat16", True),
+        ("znver4", "float16", False),
+        ("x86-64-v3", "bfloat16", False),
+    ],
+)
+def test_operands_are_held_as_the_processor_multiplies_them(
+    monkeypatch, mcpu, precision, pairs
+):
+    def made(graph, precision, pairs):
+        raise Chosen(pairs)
+
+    monkeypatch.setattr(training, "with_rounded_products", made)
+    source = model(
+        "(float[6, 40] x) => (float[6, 3] y) { y = MatMul(x, w) }", w=drawn(40, 3)
+    )
+    with pytest.raises(Chosen) as chosen:
+        tw.compile_training_step(
+            source, "mean_squared_error", precision=precision, mcpu=mcpu
+        )
+    assert chosen.value.args == (pairs,)
 
 
 def test_a_number_beyond_float16_is_no_trouble():

@@ -410,3 +410,39 @@ def test_tensors_without_data_are_refused_by_name():
     fast = torch.compile(lambda x: x * 2, backend="tilewright")
     with pytest.raises(InputError, match=without):
         fast(shape)
+
+
+@pytest.mark.parametrize("affine", [True, False])
+def test_normalization_by_the_batch_is_trained_as_by_torch(affine):
+    torch.manual_seed(3)
+    module = torch.nn.Sequential(
+        torch.nn.Conv2d(2, 4, 3, bias=False),
+        torch.nn.BatchNorm2d(4, affine=affine, track_running_stats=False),
+        torch.nn.ReLU(),
+        torch.nn.Flatten(),
+        torch.nn.Linear(64, 3),
+    )
+    x, target = torch.randn(5, 2, 6, 6), torch.randint(0, 3, (5,))
+    step = tw.compile_training_step(module, "cross_entropy", tw.optim.SGD(0.5), (x,))
+    optimizer = torch.optim.SGD(module.parameters(), 0.5)
+    for _ in range(5):
+        loss = torch.nn.functional.cross_entropy(module(x), target)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        got = step.step(x.numpy(), target.numpy())
+        assert got == pytest.approx(float(loss.detach()), rel=1e-4)
+
+
+def test_a_running_mean_that_would_move_is_refused():
+    class Moved(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("mean", torch.zeros(4))
+            self.register_buffer("var", torch.ones(4))
+
+        def forward(self, x):
+            return torch.nn.functional.batch_norm(x, self.mean, self.var, training=True)
+
+    with pytest.raises(UnsupportedError, match="the module changes 'mean'"):
+        tw.compile(Moved(), (torch.randn(5, 4),))

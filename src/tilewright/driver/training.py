@@ -20,6 +20,7 @@ from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import float32
 from tilewright.base.errors import InputError, ModelError
 from tilewright.base.text import listing, plural
+from tilewright.driver import compilation
 from tilewright.driver.compilation import onnx_fallback
 from tilewright.driver.compile import compile
 from tilewright.driver.compile_lock import exclusive
@@ -44,6 +45,7 @@ from tilewright.graph.renaming import name_outputs
 from tilewright.graph.rules.conv_product import CONV_PRODUCT
 from tilewright.graph.rules.driver import rewrite
 from tilewright.graph.rules.mixed_precision import (
+    TRAINED,
     check_precision,
     with_rounded_products,
 )
@@ -117,9 +119,16 @@ def compile_training_step(
         scaled = scaling is not None
         graph, layout = _with_update(graph, loss, rule, names, remat, scaled)
         if chosen.precision is not None:
-            graph = with_rounded_products(graph, chosen.precision)
+            graph = _with_precision(graph, chosen, chosen.precision)
     run = compile(graph, **options)
     return TrainingStep(run, source, rule, layout, scaling)
+
+
+def _with_precision(graph: Graph, options: Options, precision: str) -> Graph:
+    """The step with rounded products, in the form that the target multiplies best."""
+    dtype = TRAINED[precision]
+    found = compilation.target_of(options).products(dtype, dtype, float32)
+    return with_rounded_products(graph, precision, bool(found))
 
 
 def _scaling(loss_scale: LossScale | None, options: Options) -> LossScale | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tilewright.base.dtypes import float32
+from tilewright.base.dtypes import DType, bfloat16, float16, float32
 from tilewright.base.errors import UnsupportedError
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.derivative import turned
@@ -22,7 +22,11 @@ from tilewright.graph.ops.matmul import MIXED
 from tilewright.graph.ops.recurrent_panels import STATES
 from tilewright.graph.rules.block_weights import added
 
-TRAINED = ("bfloat16", "float16")  # the precisions that products are trained in
+# The precisions that products are trained in.
+TRAINED: Mapping[str, DType] = {
+    "bfloat16": bfloat16,
+    "float16": float16,
+}
 
 _MICROSOFT = (
     "Attention MultiHeadAttention GroupQueryAttention FusedMatMul MatMulNBits".split()
@@ -41,9 +45,10 @@ _WHOLE = frozenset(
 class _Rounded(Fragment):
     """A graph under construction whose values are rounded once each."""
 
-    def __init__(self, graph: Graph, precision: str) -> None:
+    def __init__(self, graph: Graph, precision: str, pairs: bool) -> None:
         super().__init__(precision, graph.constants)
         self._to = number_of(precision)
+        self._pairs = pairs
         self._lower: dict[Value, Value] = {}
 
     def lower(self, v: Value) -> Value:
@@ -52,8 +57,17 @@ class _Rounded(Fragment):
             self._lower[v] = self.op("Cast", v, to=self._to)
         return self._lower[v]
 
+    def rounded(self, v: Value) -> Value:
+        """`v` in that precision, held in float32."""
+        lower = self.lower(v)
+        return self.cast(lower, float32)
+
     def product(self, a: Value, b: Value) -> Value:
         """The product of two values, both rounded."""
+        if not self._pairs:
+            a = self.rounded(a)
+            b = self.rounded(b)
+            return self.op("MatMul", a, b)
         (y,) = self.ops(
             MIXED, self.lower(a), self.lower(b), domain="tilewright", version=1, count=1
         )
@@ -74,8 +88,9 @@ def _gemm(f: _Rounded, op: Operation) -> None:
 
 def _convolution(f: _Rounded, op: Operation) -> None:
     a, b, *bias = op.reads
-    rounded = [f.cast(f.lower(v), float32) for v in (a, b)]
-    f.apply(op, [*rounded, *bias], op.attributes)
+    a = f.rounded(a)
+    b = f.rounded(b)
+    f.apply(op, [a, b, *bias], op.attributes)
 
 
 _PRODUCTS: Mapping[str, Callable[[_Rounded, Operation], None]] = {
@@ -108,9 +123,13 @@ def check_precision(graph: Graph, precision: str) -> None:
         )
 
 
-def with_rounded_products(graph: Graph, precision: str) -> Graph:
-    """The graph with products of rounded operands. Requires `check_precision` of the model."""
-    f = _Rounded(graph, precision)
+def with_rounded_products(graph: Graph, precision: str, pairs: bool = True) -> Graph:
+    """The graph with products of rounded operands. Requires `check_precision` of the model.
+
+    pairs: whether the target multiplies this precision; elsewhere an operand would be converted
+    wherever it is read, and it is so once.
+    """
+    f = _Rounded(graph, precision, pairs)
     for op in graph.operations:
         rule = _PRODUCTS.get(op.qualified)
         if rule is None or op.reads[0].dtype is not float32:

@@ -59,15 +59,16 @@ def _rms_norm(c: AtenCall) -> Value:
 
 @rule("aten.batch_norm", "aten._native_batch_norm_legit_no_training")
 def _batch_norm(c: AtenCall) -> Value | tuple[Value | None, ...]:
-    """By the running statistics; batch statistics are not supported."""
+    """By the running statistics, or by the batch's if there are no others, which it would move."""
     alone = "legit_no_training" in c.name
-    if not alone and (c["training"] or not c.has("running_mean")):
-        raise c.refuse("it normalizes by the batch's mean and variance")
+    by_batch = not alone and not c.has("running_mean")
+    if not alone and c["training"] and not by_batch:
+        raise c.refuse("it moves its mean and variance towards the batch's")
     extents = [int(c.of("input").shape[1])]
     scale = _parameter(c, "weight", 1, extents)
     bias = _parameter(c, "bias", 0, extents)
-    mean = c.tensor("running_mean", c.dtype)
-    var = c.tensor("running_var", c.dtype)
+    mean = _parameter(c, "running_mean", 0, extents)
+    var = _parameter(c, "running_var", 1, extents)
     found = c.op(
         "BatchNormalization",
         c.tensor("input"),
@@ -76,6 +77,7 @@ def _batch_norm(c: AtenCall) -> Value | tuple[Value | None, ...]:
         mean,
         var,
         epsilon=float(c["eps"]),
+        **({"training_mode": 1} if by_batch else {}),
     )
     return (found, None, None) if alone else found
 
