@@ -7,6 +7,10 @@ import pytest
 import tilewright as tw
 from tests.graph.one_operator import agree, model_of, run
 from tilewright.base.errors import TilewrightWarning
+from tilewright.driver.planning import make_plan
+from tilewright.frontends.onnx.load import load
+from tilewright.graph.pipeline import graph_pipeline
+from tilewright.targets.registry import target
 
 RNG = np.random.default_rng(11)
 
@@ -23,6 +27,44 @@ def test_grid_sample(mode, padding, corners):
     grid = RNG.uniform(-1.6, 1.6, (2, 3, 4, 2)).astype(np.float32)
     attributes = {"mode": mode, "padding_mode": padding, "align_corners": corners}
     agree("GridSample", [reals(2, 2, 5, 4), grid], atol=3e-5, **attributes)
+
+
+def channels_last(op, given, **attributes):
+    """Whether it reads a copy of the image with channels last."""
+    graph = graph_pipeline("default", None).run(load(model_of(op, given, **attributes)))
+    groups = make_plan(graph, target("cpu")).groups
+    names = [c.name for group in groups for c in group.computations]
+    return any(name.endswith("_image") for name in names)
+
+
+def positions(*shape):
+    return RNG.uniform(-1.6, 1.6, shape).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("mode", "channels", "grid", "last"),
+    [
+        ("linear", 8, (2, 3, 4, 2), True),
+        ("cubic", 8, (2, 3, 4, 2), True),
+        ("linear", 20, (2, 3, 4, 2), True),
+        ("nearest", 8, (2, 3, 4, 2), False),  # no sum
+        ("linear", 7, (2, 3, 4, 2), False),  # few channels
+        ("linear", 8, (2, 1, 4, 2), False),  # 16 reads of 20 elements
+        ("linear", 8, (2, 1, 5, 2), True),
+    ],
+)
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+def test_grid_sample_with_channels_last(mode, channels, grid, last, padding):
+    given = [reals(2, channels, 5, 4), positions(*grid)]
+    attributes = {"mode": mode, "padding_mode": padding}
+    assert channels_last("GridSample", given, **attributes) == last
+    agree("GridSample", given, atol=3e-5, **attributes)
+
+
+def test_grid_sample_of_volumes_with_channels_last():
+    given = [reals(1, 9, 3, 4, 2), positions(1, 2, 2, 3, 3)]
+    assert channels_last("GridSample", given, mode="linear")
+    agree("GridSample", given, atol=3e-5, mode="linear")
 
 
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
@@ -81,19 +123,27 @@ def test_grid_sample_at_as_many_positions_as_the_data_says(mode, opset):
 
 @pytest.mark.parametrize("mode", ["avg", "max"])
 @pytest.mark.parametrize("coordinates", ["half_pixel", "output_half_pixel"])
-def test_roi_align(mode, coordinates):
+@pytest.mark.parametrize("channels", [1, 3, 20])
+def test_roi_align(mode, coordinates, channels):
     rois = np.array([[0, 0, 9, 9], [2.5, 1.5, 30, 7], [-4, 3, 5, 20]], np.float32)
-    agree(
-        "RoiAlign",
-        [reals(2, 3, 8, 10), rois, np.array([1, 0, 1])],
-        mode=mode,
-        coordinate_transformation_mode=coordinates,
-        output_height=3,
-        output_width=2,
-        sampling_ratio=2,
-        spatial_scale=0.6,
-        atol=1e-5,
-    )
+    given = [reals(2, channels, 8, 10), rois, np.array([1, 0, 1])]
+    attributes = {
+        "mode": mode,
+        "coordinate_transformation_mode": coordinates,
+        "output_height": 3,
+        "output_width": 2,
+        "sampling_ratio": 2,
+        "spatial_scale": 0.6,
+    }
+    assert channels_last("RoiAlign", given, **attributes)
+    agree("RoiAlign", given, atol=1e-5, **attributes)
+
+
+def test_deform_conv_of_many_channels():
+    x, w, offset = reals(2, 20, 5, 6), reals(18, 20, 3, 3), reals(2, 18, 5, 6)
+    attributes = {"pads": [1, 1, 1, 1], "kernel_shape": [3, 3]}
+    assert channels_last("DeformConv", [x, w, offset], **attributes)
+    agree("DeformConv", [x, w, offset], atol=2e-4, **attributes)
 
 
 @pytest.mark.parametrize("full", [False, True])

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tilewright as tw
-from tests.graph.one_operator import agree, model_of
+from tests.graph.one_operator import agree, model_of, run
 from tilewright.base.errors import ExecutionError
 
 quick = settings(max_examples=4, deadline=None)
@@ -35,6 +35,26 @@ def test_top_k(shape, axis, k, largest):
     places = np.take(stable, range(int(k[0])), axis)
     expected = [np.take_along_axis(x, places, axis), places]
     agree("TopK", [x, k], outputs=2, expected=expected, axis=axis, largest=largest)
+
+
+@pytest.mark.parametrize("kind", ["float32", "int64", "uint8", "bool"])
+@pytest.mark.parametrize("largest", [0, 1])
+@pytest.mark.parametrize(("extent", "k"), [(90, 33), (64, 64), (500, 40), (3, 2)])
+def test_many_of_a_row(extent, k, largest, kind):
+    """A heap: equal elements keep their order, and NaN is above all numbers."""
+    rng = np.random.default_rng(extent)
+    x = rng.integers(0, 12, (3, extent)).astype(kind)
+    keys = x.astype(np.float64)
+    if kind == "float32":
+        x[rng.random(x.shape) < 0.05] = np.nan
+        x[rng.random(x.shape) < 0.05] = -np.inf
+        x[:, ::7] = np.inf
+        keys = np.where(np.isnan(x), 1e6, np.nan_to_num(x, posinf=1e5, neginf=-1e5))
+    stable = np.argsort(-keys if largest else keys, -1, kind="stable")[:, :k]
+    expected = [np.take_along_axis(x, stable, -1), stable]
+    made = model_of("TopK", [x, np.array([k])], known=[1], outputs=2, largest=largest)
+    for found, want in zip(run(made, [x]), expected, strict=True):
+        np.testing.assert_array_equal(found, want)
 
 
 def test_nan_is_the_largest():
