@@ -50,6 +50,10 @@ def whole(*names: str, **numbers: Any) -> str:
 
 
 RARE = {
+    "a shape": "(float[n] x) => (float[m] y) {"
+    + whole("s", k=[277], one=[1])
+    + " e = Equal(s, k) f = Where(e, one, s) r = Reshape(f, one) z = ConstantOfShape(r)"
+    " y = Add(x, z) }",
     "a factor": "(float[n] x) => (float[n] y) {"
     + whole("s", k=[277])
     + "a = Constant<value_floats = [2.0]>() b = Constant<value_floats = [3.0]>()"
@@ -189,6 +193,34 @@ def test_views_of_sizes_are_not_computed(monkeypatch: pytest.MonkeyPatch) -> Non
     merged = text.replace("[2, 3]", "[-1]").replace("[0, 1]", "[2]")
     merged = merged.replace("b, c, d", "b")
     assert worked(merged, monkeypatch, n=40, m=50) == ["Reshape"]  # n * m
+
+
+@pytest.mark.parametrize("k", [-1, 31])
+def test_shapes_to_expand_to_are_not_computed(
+    monkeypatch: pytest.MonkeyPatch, k: int
+) -> None:
+    """As exporters write them: -1 is no extent, and 31 is none of the last axis."""
+    text = (
+        "(float[n, m] x) => (float[n, m, 3] y) {"
+        + whole("s", three=[3], last=[-1], k=[400, 31, k], ones=[1, 1, 1])
+        + " a = Concat<axis = 0>(s, three) b = Reshape(a, last) e = Equal(b, k)"
+        " f = Where(e, ones, b) u = Unsqueeze(x, last) y = Expand(u, f) }"
+    )
+    monkeypatch.setattr(between, "WORKED", 0)
+    assert found(text, CUBE, n=300, m=30) == []
+    with pytest.raises(UnsupportedError, match="Equal"):
+        found(text, CUBE, n=300, m=31)
+
+
+def test_products_may_meet_any_number() -> None:
+    text = (
+        "(float[n, m] x) => (float[q] y) {"
+        + whole("s", k=[299 * 30], one=[1])
+        + " p = ReduceProd<keepdims = 1>(s) e = Equal(p, k) f = Where(e, one, p)"
+        " y = ConstantOfShape(f) }"
+    )
+    odd = found(text, CUBE, n=300, m=30)
+    assert {(e["n"], e["m"]) for e in odd} == {(299, 30)}
 
 
 def test_a_reshape_of_a_size_that_may_be_zero_is_computed() -> None:

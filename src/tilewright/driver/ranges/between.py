@@ -29,6 +29,7 @@ from tilewright.driver.ranges.reshaped_axes import (
     broadcast_alike,
     reshapes_alike,
 )
+from tilewright.driver.ranges.shape_arithmetic import adds_up, never_equal
 from tilewright.driver.ranges.size_forms import (
     AffineForm,
     CornerForm,
@@ -59,8 +60,6 @@ COPIES: Final = frozenset(
         *("Transpose", "Unsqueeze"),
     )
 )
-# Their int64 results are affine functions of all operands, or (PLACES) of the first one.
-AFFINE: Final = frozenset(("Add", "Concat", "Identity", "Shape", "Sub"))
 # An extent of the result depends on the first operand's extent along the same axis alone.
 EACH_AXIS: Final = frozenset(
     (
@@ -68,8 +67,6 @@ EACH_AXIS: Final = frozenset(
         *("QLinearConv",),
     )
 )
-PLACES: Final = frozenset(("Gather", "Slice", "Squeeze", "Unsqueeze"))
-
 
 Results = Sequence[tuple[Value, Any]]  # values, with their numbers or None
 
@@ -152,6 +149,7 @@ class Between:
             made = [self._fact(v, op) for v in op.writes]
             if not (
                 _plain(op, reads, made, self.points[-1])
+                or never_equal(op, reads, self.allowed)
                 or self._reshaped(op, reads, made)
                 or self._resized(op, reads, made)
             ):
@@ -370,10 +368,7 @@ def _plain(
     if any(isinstance(f.numbers, CornerForm) for f in made):
         return takes_corners(op, reads, made, largest)
     if any(f.numbers is not None for f in made):
-        known = [f.numbers.base for f in reads if isinstance(f.numbers, AffineForm)]
-        exact = all(a.dtype == np.int64 for a in known)
-        places = op.qualified in PLACES and alone and not first.shape.slopes
-        return exact and (op.qualified in AFFINE or places)
+        return adds_up(op, reads)
     if any(isinstance(f.numbers, AffineForm) and f.numbers.slopes for f in reads):
         return False
     if op.qualified in COPIES or has_trait(op, POINTWISE):
