@@ -68,7 +68,9 @@ CHOICES: Final[Mapping[str, Decide]] = {
     "no halo": changed(AddHalos, "halo", lambda _: 0.0),
     "halos of four times the size": changed(AddHalos, "halo", lambda n: 4 * n),
     "no Winograd": without(Winograd),
-    "Winograd with copies for nothing": changed(Winograd, "moved_ns", lambda _: 0.0),
+    "Winograd with copies for nothing": changed(
+        Winograd, "costs", lambda c: replace(c, moved_ns=0.0)
+    ),
     "Winograd F(4) as well": changed(Winograd, "tiles", lambda _: (2, 4)),
     "fuse what is read once": changed(Fuse, "repeated", lambda _: 1),
     "repeat eight times as much": changed(Fuse, "repeated", lambda n: 8 * n),

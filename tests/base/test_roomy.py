@@ -5,13 +5,13 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tilewright.base.roomy import roomy
-from tilewright.driver import background, compile, steps, text
+from tilewright.driver import background, compile, stages, steps, text
 from tilewright.driver.compile import schedules
 from tilewright.tune.measure.builder import ProgramBuilder
 
@@ -61,15 +61,18 @@ def test_the_function_is_the_same_to_its_callers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("entry", "step"),
+    ("entry", "module", "step"),
     [
-        (partial(compile, cache=False), "executable"),
-        (partial(text, kind="graph"), "text"),
-        (schedules, "schedules"),
+        (partial(compile, cache=False), steps, "executable"),
+        (partial(text, kind="graph"), stages, "text"),
+        (schedules, stages, "schedules"),
     ],
 )
 def test_compilation_has_room(
-    entry: Callable[..., Any], step: str, monkeypatch: pytest.MonkeyPatch
+    entry: Callable[..., Any],
+    module: ModuleType,
+    step: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found = []
 
@@ -77,7 +80,7 @@ def test_compilation_has_room(
         found.append(most_faults())
         return SimpleNamespace(defaults=())
 
-    monkeypatch.setattr(steps, step, measured)
+    monkeypatch.setattr(module, step, measured)
     in_thread(partial(entry, "model.onnx"))
     assert found[0] < CALLS
 

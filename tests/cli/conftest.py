@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tilewright.cli import app, output
+from tilewright.cli import app
 
 
 def make(nodes, inputs, outputs, weights=None, opset=17, **more):
@@ -63,12 +63,6 @@ def private_cache(tmp_path, monkeypatch):
     """No test sees the user's cache or settings."""
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.delenv("TILEWRIGHT_DEBUG", raising=False)
-
-
-@pytest.fixture(autouse=True)
-def no_lines_of_progress(monkeypatch):
-    """A slow machine prints no more than a fast one."""
-    monkeypatch.setattr(output, "_LINE_SECONDS", float("inf"))
 
 
 @pytest.fixture

@@ -10,10 +10,16 @@ from onnx import TensorProto, helper
 from onnx.external_data_helper import convert_model_to_external_data
 
 from tests.cli.conftest import make, perceptron_model
-from tilewright.cli import explain
+from tilewright.cli import explain, output
 
 FLOAT = TensorProto.FLOAT
 VERBS = ("run", "compile", "bench", "verify", "check")
+
+
+@pytest.fixture(autouse=True)
+def no_lines_of_progress(monkeypatch):
+    """A slow machine prints no more than a fast one."""
+    monkeypatch.setattr(output, "_LINE_SECONDS", float("inf"))
 
 
 def refused(found, *texts, code=1):

@@ -147,7 +147,7 @@ def _facts(
             made = explained(here, chosen)
         both = None if peaks is None else (peaks.gflops, peaks.gbs)
         if peaks is not None and peaks.note:
-            note(peaks.note)
+            note(f"warning: {peaks.note}")
         exe, seconds = prepared.executable, prepared.seconds
         return facts(model.name, made, exe, profile, seconds, both)
 

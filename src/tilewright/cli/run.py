@@ -193,7 +193,7 @@ def _profile(prepared: Prepared, repeat: int, roofline: bool) -> Profile:
 
         found = machine.measure(exe.threads)
         if found.note:
-            note(found.note)
+            note(f"warning: {found.note}")
         peaks["peak_gflops"] = found.gflops
         # Data in the caches are not bound by memory bandwidth.
         if exe.peak_bytes > max(caches().values(), default=0):

@@ -82,6 +82,7 @@ STRUCTURE = {
         "targets/cpu/sketches/roles.py",
         "ORDERED",
     ),  # of the space: permutations grow fast
+    ("targets/cpu/sketches/turned.py", "_rows"),  # candidates
     ("targets/cpu/sketches/groups.py", "LANE"),  # of the instructions
     ("targets/cpu/sketches/winograd.py", "_stage_padding"),  # of axes
     ("plan/control.py", "own_results"),  # a version of ONNX
