@@ -154,8 +154,9 @@ def test_short_ranges_share_code_and_named_sizes_have_their_own() -> None:
 
 def test_a_short_range_that_cannot_share_code_has_code_for_each_size() -> None:
     text = (
-        "(float[n, 6] x) => (float[n, 6] y) { s = Shape<end = 1>(x)"
-        " f = Cast<to = 1>(s) r = Sqrt(f) y = Div(x, r) }"
+        "(float[n, 6] x) => (float[m, 6] y) { s = Shape<end = 1>(x)"
+        " f = Cast<to = 1>(s) r = Sqrt(f) e = Cast<to = 7>(r)"
+        " z = Constant<value_ints = [0]>() y = Slice(x, z, e, z) }"
     )
     told: list[events.Event] = []
     events.subscribe(told.append)
