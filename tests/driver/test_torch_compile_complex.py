@@ -224,3 +224,12 @@ def test_logarithms_of_numbers_near_one_keep_their_small_parts():
     for part in (torch.real, torch.imag):
         torch.testing.assert_close(part(found), part(exact), rtol=1e-6, atol=0)
         assert torch.equal(part(found).signbit(), part(exact).signbit())
+
+
+def test_a_number_of_size_one_has_no_logarithm_but_its_angle():
+    """1 + x is on the unit circle, where |1 + x|^2 - 1 rounds to zero with x far from it."""
+    re = torch.arange(-127, 0) / 1024
+    x = torch.complex(re, (-re * (re + 2)).sqrt())
+    found = torch.compile(torch.log1p, backend=backend)(x)
+    exact = torch.log1p(x.to(torch.complex128)).to(x.dtype)
+    torch.testing.assert_close(found, exact, rtol=1e-6, atol=1e-7)

@@ -61,6 +61,22 @@ def test_grid_sample_with_channels_last(mode, channels, grid, last, padding):
     agree("GridSample", given, atol=3e-5, **attributes)
 
 
+@pytest.mark.parametrize("kind", ["int32", "uint8", "bool"])
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+def test_samples_of_integers_are_rounded_once(mode, kind):
+    """Not each of the terms, which have fractions: with channels last as with few channels."""
+    x = RNG.integers(0, 90 if kind != "bool" else 2, (1, 8, 5, 4)).astype(kind)
+    grid = RNG.uniform(-0.5, 0.5, (1, 3, 4, 2)).astype(np.float32)
+    found = []
+    for channels in (8, 1):
+        parts = np.split(x, 8 // channels, axis=1)
+        given = [(part, grid) for part in parts]
+        assert channels_last("GridSample", given[0], mode=mode) == (channels == 8)
+        made = model_of("GridSample", given[0], mode=mode)
+        found.append(np.concatenate([run(made, g)[0] for g in given], axis=1))
+    np.testing.assert_array_equal(*found)
+
+
 def test_grid_sample_of_volumes_with_channels_last():
     given = [reals(1, 9, 3, 4, 2), positions(1, 2, 2, 3, 3)]
     assert channels_last("GridSample", given, mode="linear")

@@ -325,7 +325,7 @@ def _summed(
     rank = len(x.shape) - 2
     image = channels_last(call, x)
     batch, channels, *sizes = out.shape
-    work = wide_dtype(x.dtype)
+    work = sampling.work  # not the image's dtype: terms of integers have fractions
     total = Buffer(
         f"{call.name}_sum",
         (batch, *sizes, channels),
