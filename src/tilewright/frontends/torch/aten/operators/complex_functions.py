@@ -247,7 +247,7 @@ def _logarithm_of_next(c: AtenCall) -> Complex:
     double = _real_rule(c, "aten.log1p", arguments)
     near = TensorTerm(c, double) * 0.5
     none = near.equals(0)
-    near = none.chosen(re * 0, near)  # with the sign of re, which itself need not be small
+    near = none.chosen(re * 0, near)  # the sign of re, which need not be small
     following = re + 1
     shifted = Complex(
         following.value,
