@@ -161,3 +161,25 @@ def test_peaks_of_this_machine_are_not_those_of_a_fleet_or_another_target(monkey
     assert tune._peaks(None, options) is PEAKS
     assert tune._peaks("local:2", options) is None
     assert tune._peaks(None, replace(options, target="cuda")) is None
+
+
+def test_shares_of_kernels_with_equal_names():
+    """A kernel that takes little time is not explained because it has the name of a long one."""
+    from math import inf
+
+    from tilewright.cli.roofline import MachinePeaks
+    from tilewright.cli.tune import _add_shares
+
+    kernels = [
+        {
+            "kernel": "dense",
+            "calls": 1,
+            "best_seconds": seconds,
+            "operations": 1,
+            "bytes_moved": 1,
+        }
+        for seconds in (1e-6, 1e-3, inf)
+    ]
+    _add_shares({"kernels": kernels}, MachinePeaks(1.0, 1.0))
+    assert [k["far"] for k in kernels] == [False, True, False]
+    assert kernels[2]["roofline"] is None

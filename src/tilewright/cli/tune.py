@@ -164,16 +164,16 @@ def _peaks(fleet: str | None, options: CommandOptions) -> MachinePeaks | None:
 def _add_shares(found: dict[str, Any], peaks: MachinePeaks) -> None:
     """Add to each kernel its share of the roofline, and whether its bound is worth saying."""
     kernels = [k for k in found["kernels"] if k["bytes_moved"]]  # no forms
-    times = {
-        k["kernel"]: k["calls"] * k["best_seconds"]
+    # Kernels of one name may differ in their shapes.
+    times = [
+        k["calls"] * k["best_seconds"] if isfinite(k["best_seconds"]) else 0.0
         for k in kernels
-        if isfinite(k["best_seconds"])
-    }
-    total = sum(times.values())
-    for k in kernels:
+    ]
+    total = sum(times)
+    for k, taken in zip(kernels, times, strict=True):
         best = {**k, "seconds": k["best_seconds"]}
         k["roofline"] = peaks.of(best)
-        k["far"] = peaks.is_far(best, times.get(k["kernel"], 0.0) / (total or 1.0))
+        k["far"] = peaks.is_far(best, taken / (total or 1.0))
     found["peaks_note"] = peaks.note
 
 
