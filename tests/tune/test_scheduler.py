@@ -78,6 +78,15 @@ def test_what_similar_tasks_promise_fades_while_nothing_is_gained() -> None:
     assert gradient(task, 50.0) == pytest.approx(0.2 * 1 / 3 + 0.8 * 1)
 
 
+def test_times_that_only_creep_are_no_gain() -> None:
+    """The least of ever more noisy times falls by itself, a little in every round."""
+    task = tuning("t", flat(1.0), operations=50)
+    task.bests = [8.0, 6.0, 5.99, 5.98, 5.97, 5.96]
+    assert gradient(task, 50.0) == pytest.approx(0.2 * 0.03 / 3 + 0.8 * 3.96 / 2)
+    task.bests = [8.0, 6.07, 6.0]  # more than a hundredth: the last round gained
+    assert gradient(task, 50.0) == pytest.approx(0.2 * 2 / 3 + 0.8 * 4)
+
+
 def test_a_task_that_cannot_be_as_fast_as_its_like_leaves_trials_to_others() -> None:
     """As a product with one row, which waits for memory, beside those with many."""
     others = [tuning(f"o{n}", flat(0.5), operations=10**9) for n in range(9)]

@@ -293,14 +293,45 @@ def test_where_nothing_is_faster_the_default_is_the_best() -> None:
     assert outcome.confidence == 0
 
 
+def test_a_finalist_whose_worker_was_lost_is_measured_once_more() -> None:
+    """Once in each pass; any other failure is the program's own and counts at once."""
+    land = Landscape((4,), lambda place: 1.0 - 0.1 * place[0])
+    failing = {4: Status.LOST}
+
+    class Failing(TableRunner):
+        def _measurement(self, candidate: Candidate) -> Measurement:
+            status = failing.get(self.jobs.count(candidate))
+            if land.place(candidate) == (3,) and status is not None:
+                return Measurement(status, reason="as asked")
+            return super()._measurement(candidate)
+
+    def best() -> Trial | None:
+        tuning = Tuning(land.task(), TuningTools(Failing(land)), by="exhaustive")
+        tuning.step()
+        tuning.settle(passes=8)
+        return tuning.outcome().best
+
+    found = best()
+    assert found is not None and land.place(found.candidate) == (3,)
+    assert len(found.measurement.rounds) == 8
+    failing[5] = Status.LOST  # the second measurement too
+    found = best()
+    assert found is not None and land.place(found.candidate) == (2,)
+    failing.clear()
+    failing[4] = Status.CRASH
+    found = best()
+    assert found is not None and land.place(found.candidate) == (2,)
+
+
 @pytest.mark.parametrize("at", [0, 3])
 def test_a_default_that_fails_in_the_final_comparison_is_no_measure(at: int) -> None:
-    """In its first pass or in a later one: nothing is known of how sure the best is."""
+    """In its first pass or in a later one, twice: nothing is known of how sure the best is."""
     land = Landscape((4,), lambda place: 1.0 - 0.1 * place[0])
 
     class Lost(TableRunner):
         def _measurement(self, candidate: Candidate) -> Measurement:
-            if candidate == land.default() and self.jobs.count(candidate) == at + 2:
+            passes = self.jobs.count(candidate) - at
+            if candidate == land.default() and passes in (2, 3):
                 return Measurement(Status.LOST, reason="killed")
             return super()._measurement(candidate)
 

@@ -28,6 +28,8 @@ WINDOW: Final = 3  # rounds
 # Rounds without a gain that halve what is expected from similar tasks. What bounds them may not be
 # what bounds this one: a product with a single row waits for memory, however it is scheduled.
 PATIENCE: Final = 4
+# An earlier round was as good as the best if its time was at most this share above the best's.
+CREEP: Final = 0.01
 
 
 class TuningEnd(StrEnum):
@@ -59,7 +61,9 @@ def gradient(tuning: Tuning, fastest: float = 0.0) -> float:
     possible = now / rounds
     if fastest > 0 and tuning.task.operations:
         ahead = now - SIMILAR * tuning.task.operations / fastest
-        vain = rounds - 1 - tuning.bests.index(now)
+        # Only what noise does not explain is a gain: the least of ever more times creeps down.
+        reached = next(n for n, b in enumerate(tuning.bests) if b <= now * (1 + CREEP))
+        vain = rounds - 1 - reached
         possible = max(possible, ahead * 0.5 ** (vain / PATIENCE))
     gained = BACKWARD * backward + (1 - BACKWARD) * possible
     return tuning.task.calls * gained

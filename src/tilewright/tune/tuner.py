@@ -418,11 +418,21 @@ class Tuning:
             built = list(self._tools.build(self.task, points))
         for n in range(passes):
             turn = built[:: -1 if n % 2 else 1]
-            for number, measurement in self._answers(turn, set(range(len(compared)))):
+            for number, measurement in self._once_more_if_lost(turn).items():
                 found[number].append(measurement)
             default, *others = ([m.seconds for m in one] for one in found)
             if n + 1 >= HOPELESS and not any(is_ahead(o, default) for o in others):
                 break
+        return found
+
+    def _once_more_if_lost(self, built: Sequence[Built]) -> dict[int, Measurement]:
+        """The measurement of each; a second one where the first was lost, as its worker may have
+        ended for a reason of its own."""
+        found = dict(self._answers(built, {number for number, _ in built}))
+        lost = {n for n, m in found.items() if m.status is Status.LOST}
+        if lost:
+            again = [(n, made) for n, made in built if n in lost]
+            found.update(self._answers(again, lost))
         return found
 
     def outcome(self) -> TaskOutcome:
