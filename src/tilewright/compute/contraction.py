@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilewright.compute.nodes import Computation
 from tilewright.compute.reducer import is_sum
 from tilewright.expr.nodes import Load, Mul
-from tilewright.ir.node import postorder
+from tilewright.ir.node import Node, postorder
 
 
 def is_contraction(computation: Computation) -> bool:
@@ -13,13 +13,10 @@ def is_contraction(computation: Computation) -> bool:
     op = computation.reducer
     if op is None or len(computation.outputs) != 1 or not is_sum(op):
         return False
-    value = computation.outputs[0].value
-    return any(isinstance(n, Mul) and _two_tensors(n) for n in postorder(value))
-
-
-def _two_tensors(product: Mul) -> bool:
-    sides = [
-        {n.buffer for n in postorder(side) if isinstance(n, Load)}
-        for side in (product.lhs, product.rhs)
-    ]
-    return bool(sides[0]) and bool(sides[1])
+    reading: set[Node] = set()  # nodes with a load at or below them
+    for n in postorder(computation.outputs[0].value):
+        if isinstance(n, Mul) and n.lhs in reading and n.rhs in reading:
+            return True
+        if isinstance(n, Load) or not reading.isdisjoint(n.children()):
+            reading.add(n)
+    return False

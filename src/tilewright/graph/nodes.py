@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple, TypeGuard
 
 import numpy as np
 
@@ -28,6 +28,13 @@ from tilewright.runtime.nesting import ArgumentNesting
 Dim = int | str | None
 Shape = tuple[Dim, ...]
 KINDS = ("tensor", "sequence", "optional", "map")  # nested: "optional.sequence"
+
+
+_INT: Final = frozenset((int,))
+
+
+def _are_numbers(shape: Shape) -> TypeGuard[tuple[int, ...]]:
+    return _INT.issuperset(map(type, shape)) or all(isinstance(d, int) for d in shape)
 
 
 class DataDependent(ValueError):
@@ -54,15 +61,15 @@ class Value:
             self.kind == "tensor"
             and self.dtype is not None
             and self.shape is not None
-            and all(isinstance(d, int) for d in self.shape)
+            and _are_numbers(self.shape)
         )
 
     @property
     def extents(self) -> tuple[int, ...]:
         """The shape if it is static. Raises DataDependent if it is not."""
-        if self.shape is None or not all(isinstance(d, int) for d in self.shape):
+        if self.shape is None or not _are_numbers(self.shape):
             raise DataDependent(f"{self} has no static shape")
-        return tuple(int(d) for d in self.shape if d is not None)
+        return tuple(map(int, self.shape))
 
     def __repr__(self) -> str:
         return f"{self.name}: {self.type_text}"
@@ -135,7 +142,7 @@ class Operation:
             found |= dict.fromkeys(g.captured)
         return tuple(found)
 
-    @property
+    @cached_property
     def writes(self) -> tuple[Value, ...]:
         """The outputs that are present."""
         return tuple(v for v in self.outputs if v is not None)

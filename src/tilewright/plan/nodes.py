@@ -61,9 +61,8 @@ class FusionGroup:
     flops: int = 0
     kernel: Kernel | None = None
     device: str = HOST
-    _reads: list[Buffer] = field(default_factory=list, init=False, repr=False)
 
-    @property
+    @cached_property
     def writes(self) -> tuple[Buffer, ...]:
         """Every buffer written, including internal ones, in order."""
         if self.kernel is not None:
@@ -72,18 +71,17 @@ class FusionGroup:
             dict.fromkeys(o.tensor for c in self.computations for o in c.outputs)
         )
 
-    @property
+    @cached_property
     def reads(self) -> tuple[Buffer, ...]:
         """Buffers that the group reads but does not write, in order."""
         if self.kernel is not None:
             return self.kernel.inputs
-        if not self._reads:
-            own = set(self.writes)
-            seen = dict.fromkeys(
+        own = set(self.writes)
+        return tuple(
+            dict.fromkeys(
                 b for c in self.computations for b in c.inputs if b not in own
             )
-            self._reads.extend(seen)
-        return tuple(self._reads)
+        )
 
     def looks_up(self, tensor: Buffer) -> bool:
         """Whether it reads a place in the tensor from memory; only the extents bound that."""

@@ -9,6 +9,7 @@ from dataclasses import replace
 from tilewright.base import events, flags
 from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import (
+    ScheduleError,
     TilewrightError,
     TilewrightWarning,
     UnprovenError,
@@ -105,7 +106,8 @@ def packed_shape(work: HoistedKernel) -> tuple[int, ...]:
 def of_one_size(
     kernel: Kernel, group: FusionGroup, constants: Collection[Buffer], target: Target
 ) -> PartedWork | None:
-    """The scheduled kernel of a group that no size of its plan changes; None for any other group.
+    """The scheduled kernel of a group that no size of its plan changes; None for any other group,
+    and for one whose tensors cannot have their own shapes again.
 
     kernel: unscheduled, with all sizes of the plan.
     """
@@ -115,7 +117,12 @@ def of_one_size(
         return None
     found = kernel_signature(group, kernel.outputs, parts=False)
     pairs = zip(found.values, found.params, strict=True)
-    work = scheduled_part(found, {p for b, p in pairs if b in constants}, target)
+    known = {p for b, p in pairs if b in constants}
+    try:
+        work = scheduled_part(found, known, target)
+    except ScheduleError as error:  # merged axes that are indexed by what memory has
+        decline(kernel, "one size", str(error))
+        return None
     assembly = PartAssembly(kernel)
     stmt = assembly.body(work.kernel, "")
     packed = assembly.packed(work.prepare, "")

@@ -337,8 +337,10 @@ def lookup(
     """The definition of that operator and version, or None."""
     _load_families()
     domain = "" if domain == "ai.onnx" else domain
-    found = _definitions.get((domain, op_type), ())
-    return next((d for d in found if d.covers(version)), None)
+    for definition in _definitions.get((domain, op_type), ()):
+        if definition.covers(version):
+            return definition
+    return None
 
 
 def definition_of(operation: Operation) -> OpDef | None:

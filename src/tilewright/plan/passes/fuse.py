@@ -34,7 +34,7 @@ from tilewright.compute.transforms import follow, identity_dims, inline
 from tilewright.expr.affine import affine
 from tilewright.expr.interp import evaluate
 from tilewright.expr.nodes import Buffer, Call, Const, Div, Expr, Load, Select, Var
-from tilewright.ir.node import Node, postorder
+from tilewright.ir.node import Node, postorder, unseen
 from tilewright.plan.nodes import DefUse, FusionGroup, Step, joined, merge
 from tilewright.plan.questions import Decided, at_this_size
 
@@ -137,27 +137,18 @@ def _affine_reads(computation: Computation) -> bool:
     )
 
 
-def _size(computation: Computation) -> tuple[int, int]:
-    nodes = {n for o in computation.outputs for n in postorder(o.value)}
-    return len(nodes), sum(isinstance(n, Load) for n in nodes)
-
-
-def _written(computation: Computation) -> int:
-    """The number of nodes, counting each as often as it is used."""
-    sizes: dict[Node, int] = {}
-    for o in computation.outputs:
-        for n in postorder(o.value):
-            sizes[n] = 1 + sum(sizes[c] for c in n.children())
-    return sum(sizes[o.value] for o in computation.outputs)
-
-
 def is_small(computation: Computation) -> bool:
     """Whether a fused Computation is small enough: see MAX_NODES, MAX_LOADS, MAX_WRITTEN."""
-    nodes, loads = _size(computation)
+    seen: set[Node] = set()
+    written: dict[Node, int] = {}  # nodes below, each as often as it is used
+    values = [o.value for o in computation.outputs]
+    for value in values:
+        for n in unseen(value, seen):
+            written[n] = 1 + sum([written[c] for c in n.children()])
     return (
-        nodes <= MAX_NODES
-        and loads <= MAX_LOADS
-        and _written(computation) <= MAX_WRITTEN
+        len(written) <= MAX_NODES
+        and sum(isinstance(n, Load) for n in written) <= MAX_LOADS
+        and sum(written[value] for value in values) <= MAX_WRITTEN
     )
 
 

@@ -263,8 +263,8 @@ def _slabs(
         which = at.pop(axis)
         at[axis] += which * apart
         for n, start in enumerate(starts):
-            moved = at[n] + const(start, INDEX)
-            at[n] = simplify(moved)
+            if start or n == axis:  # another place is as it was
+                at[n] = simplify(at[n] + const(start, INDEX))
         return tuple(at)
 
     return map_(name, padded, lambda *i: halo.constant, extents=extents, index=index)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -19,8 +20,8 @@ from tilewright.base.dataclass import dataclass
 from tilewright.compute.contraction import is_contraction
 from tilewright.compute.nodes import CC, Computation, Dim
 from tilewright.compute.transforms import map_loads, map_outputs
-from tilewright.expr.nodes import Buffer, Const, Expr, FloorDiv, Load, Mod, Var, const
-from tilewright.ir.node import postorder, substitute
+from tilewright.expr.nodes import Buffer, Const, Expr, FloorDiv, Load, Mod, Var
+from tilewright.ir.node import Node, postorder, substitute
 from tilewright.plan.nodes import DefUse, FusionGroup, Step, merge
 from tilewright.plan.passes.concat_in_place import ConcatPart, placed, reader
 from tilewright.plan.questions import Cost, dearer
@@ -177,13 +178,13 @@ def _axes(
     for c in group.computations:
         if dim.var not in {d.var for d in c.dims}:
             return None
-        if any(_counts(o.value, dim) for o in c.outputs):
+        if any(dim.var in _outside_loads(o.value) for o in c.outputs):
             return None
         written = [(o.tensor, o.index) for o in c.outputs]
         for b, index in (*((a.buffer, a.index) for a in c.accesses), *written):
             if b is result:
                 axis = _leading(index, dim, b.shape)
-            elif any(dim.var in postorder(i) for i in index):
+            elif any(_uses(i, dim) for i in index):
                 axis = _whole(index, dim, b.shape)
             else:
                 continue
@@ -198,14 +199,26 @@ def _axes(
     return found
 
 
-def _counts(
-    value: Expr,
-    dim: Dim,
-) -> bool:
-    """Whether a value depends on the dimension's position itself, as in Trilu."""
-    loads = {n.buffer for n in postorder(value) if isinstance(n, Load)}
-    blank = dict.fromkeys(loads, lambda load: const(0, load.dtype))
-    return dim.var in postorder(map_loads(value, blank))
+@lru_cache(maxsize=256)
+def _outside_loads(value: Expr) -> frozenset[Node]:
+    """The nodes of a value that are not in an index of a load alone: a dimension among them counts
+    by its position itself, as in Trilu."""
+    found: set[Node] = set()
+    waiting: list[Node] = [value]
+    while waiting:
+        node = waiting.pop()
+        if node not in found:
+            found.add(node)
+            if not isinstance(node, Load):
+                waiting += node.children()
+    return frozenset(found)
+
+
+def _uses(index: Expr, dim: Dim) -> bool:
+    """Whether an index depends on a dimension."""
+    if not index.children():
+        return index is dim.var
+    return dim.var in postorder(index)
 
 
 def _whole(
@@ -214,7 +227,7 @@ def _whole(
     shape: Sequence[int],
 ) -> int | None:
     """The axis that the dimension, and no other, covers from end to end."""
-    along = [n for n, i in enumerate(index) if dim.var in postorder(i)]
+    along = [n for n, i in enumerate(index) if _uses(i, dim)]
     axis = along[0]
     if len(along) > 1 or index[axis] is not dim.var:
         return None
@@ -244,7 +257,7 @@ def _leading(
                 spans.append(int(m.real))
             case Mod(FloorDiv(lhs, Const(c)), Const(m)) if lhs is dim.var:
                 spans.append(int(c.real) * int(m.real))
-            case _ if dim.var in postorder(i):
+            case _ if _uses(i, dim):
                 return None
     if len(steps) != 1:
         return None
