@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,14 +13,21 @@ from tilewright.base import dtypes
 from tilewright.base.dtypes import dtype_of, int64
 from tilewright.graph.interp import run_natively
 from tilewright.graph.nodes import Operation, Value
-from tilewright.graph.ops.open_extents import DOMAIN
+from tilewright.graph.ops import topk
+from tilewright.graph.ops.open_extents import DOMAIN, PIECE
 from tilewright.graph.ops.registry import OpCall, definition_of
+from tilewright.graph.ops.topk import MANY, last_value
 
 Array = np.ndarray[Any, Any]
 
 
-def ran(op_type: str, *arrays: Any, **attributes: Any) -> list[Array]:
-    """The results of the operator's Kernel, interpreted, its outputs as it infers them."""
+def ran(
+    op_type: str, *arrays: Any, known: Sequence[int] = (), **attributes: Any
+) -> list[Array]:
+    """The results of the operator's Kernel, interpreted, its outputs as it infers them.
+
+    known: the operands whose values it may use for that.
+    """
     inputs = tuple(
         None if a is None else Value(f"x{n}", dtype_of(a.dtype), a.shape)
         for n, a in enumerate(arrays)
@@ -27,7 +35,8 @@ def ran(op_type: str, *arrays: Any, **attributes: Any) -> list[Array]:
     draft = Operation(op_type, inputs, (), attributes, DOMAIN, 1, "it")
     definition = definition_of(draft)
     assert definition is not None
-    types = definition.infer(OpCall(draft))
+    constants = {inputs[n]: arrays[n] for n in known}
+    types = definition.infer(OpCall(draft, constants))
     outputs = tuple(Value(f"y{n}", *t) for n, t in enumerate(types))
     op = Operation(op_type, inputs, outputs, attributes, DOMAIN, 1, "it")
     found = run_natively(op, arrays)
@@ -46,15 +55,70 @@ SIGNS = np.array([[0, 1.5, np.nan], [-0.0, 0, -np.inf]], np.float32)
         np.ones((2, 1, 3), np.int64),
         np.zeros((3, 0), np.float64),
         np.array([0, 2, 0, 255], np.uint8),
+        np.array(-1.5, np.float32),
+        np.arange(38).reshape(2, 19) % 17 > 14,
+        np.ones((2, PIECE), np.int8),
+        np.arange(2 * PIECE + 1) == 2 * PIECE,
     ],
-    ids=["signs and NaN", "none", "all", "empty", "bytes"],
+    ids=[
+        *("signs and NaN", "none", "all", "empty", "bytes", "scalar"),
+        *("some pieces and a rest", "whole pieces", "the last"),
+    ],
 )
 def test_nonzero_counts_and_orders(x: Array) -> None:
     places, count = ran("NonZero", x)
-    want = np.array(np.nonzero(x))
+    want = np.array(np.nonzero(np.atleast_1d(x)))[: x.ndim]
     assert count == want.shape[1]
     np.testing.assert_array_equal(places[:, :count], want)
     assert not places[:, int(count) :].any()
+
+
+KINDS = ("float32", "float16", "float64", "int8", "uint32", "int64", "bool")
+
+
+def in_order(x: Array, count: int, largest: int, k: int) -> Array:
+    """Places of the first k elements of a vector, those from `count` on as the last possible."""
+    last = last_value(dtype_of(x.dtype), bool(largest))
+    keys = np.where(np.arange(len(x)) < count, x, np.array(last, x.dtype))
+    ranks = np.unique(keys, return_inverse=True)[1]
+    return np.argsort(-ranks if largest else ranks, kind="stable")[:k]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("largest", [0, 1])
+@pytest.mark.parametrize("k, extent", [(3, 20), (MANY + 1, 60), (MANY + 1, 160)])
+def test_the_best_of_those_that_count(
+    k: int, extent: int, largest: int, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a list, by digits, and by a heap or digits as the count says; in a memory full of bait."""
+    monkeypatch.setattr(topk, "SHARE", 3)
+    rng = np.random.default_rng(extent)
+    x = rng.integers(-9 * (kind[0] != "u"), 9, extent).astype(kind)
+    if kind.startswith("float"):
+        x[rng.random(extent) < 0.1] = -0.0
+        x[rng.random(extent) < 0.1] = np.inf
+        x[rng.random(extent) < 0.1] = -np.inf
+        x[rng.random(extent) < 0.1] = np.nan
+        x[rng.random(extent) < 0.1] = -np.nan
+    most = topk.SHARE * k
+    for count in {-1, 0, 2, k, min(most, extent), extent, 2 * extent}:
+        how = {"known": [1], "axis": 0, "largest": largest}
+        values, places = ran("TopK", x, np.array([k]), np.array(count), **how)
+        want = in_order(x, count, largest, k)
+        assert places.tolist() == want.tolist()
+        here = want < count
+        np.testing.assert_array_equal(values[here], x[want[here]])
+        last = last_value(dtype_of(x.dtype), bool(largest))
+        np.testing.assert_array_equal(values[~here], np.array(last, x.dtype))
+
+
+def test_rows_of_a_matrix_that_count_by_another_axis() -> None:
+    x = np.random.default_rng(3).standard_normal((50, 3)).astype(np.float32)
+    values, places = ran("TopK", x, np.array([40]), np.array(45), known=[1], axis=0)
+    for n in range(3):
+        want = in_order(x[:, n], 45, 1, 40)
+        assert places[:, n].tolist() == want.tolist()
+        np.testing.assert_array_equal(values[:, n], x[want, n])
 
 
 def suppressed(*operands: Any, center: int = 0) -> Array:

@@ -35,6 +35,7 @@ class Heap:
         self.best = Buffer("best", (k,), dtype)
         self.place = Buffer("place", (k,), INDEX)
         self.element = Buffer("element", (1,), dtype)  # what sinks
+        self.at = CounterCell("at")  # the element that may enter
         self.own = CounterCell("own")  # its place in the row
         self.hole = CounterCell("hole")  # where it would go
         self.child = CounterCell("child")  # the later one of the two below
@@ -100,9 +101,9 @@ class Heap:
     def select(
         self,
         read: Read,
-        extent: int,
+        count: Expr,
     ) -> Stmt:
-        """The first k of the row's elements, in order."""
+        """The first k of the row's `count` elements, in order. requires: k <= count."""
         k = self.k
         size = const(k)
         top = const(0)
@@ -115,13 +116,15 @@ class Heap:
             start = self.take(self.best[at], self.place[at])
             return block(start, self.sink(at, size))
 
-        def enter(n: Expr) -> Stmt:
-            place = n + k
+        def enter(place: Expr) -> Stmt:
             element = read(place)
             start = self.take(element, place)
             add = block(start, self.sink(top, size))
             enters = self.before(element, self.best[0])
             return If(enters, add, None)
+
+        at = self.at
+        rest = While(at.value < count, block(enter(at.value), at.add()))
 
         def sort(n: Expr) -> Stmt:
             end = const(k - 1) - n
@@ -132,7 +135,8 @@ class Heap:
         return block(
             self.nests.loop(k, fill),
             self.nests.loop(k // 2, order),
-            self.nests.loop(extent - k, enter),
+            at.set(k),
+            rest,
             self.nests.loop(k - 1, sort),
         )
 
@@ -141,7 +145,7 @@ class Heap:
         body: Stmt,
     ) -> Stmt:
         """`body` with the heap allocated."""
-        cells = (self.own, self.hole, self.child, self.sinks)
+        cells = (self.at, self.own, self.hole, self.child, self.sinks)
         return allocated(
             (*cells, self.element, self.place, self.best),
             body,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tilewright.base.dtypes import dtype_of
 from tilewright.base.errors import ArtifactError, ExecutionError, TilewrightError
 from tilewright.base.text import plural
-from tilewright.runtime import abi, buffer, host
+from tilewright.runtime import abi, buffer, host, trim
 from tilewright.runtime.device_steps import (
     CopyRun,
     LaunchRun,
@@ -38,6 +38,8 @@ from tilewright.runtime.model import (
 from tilewright.runtime.pool import Pool
 
 NativeFunction = Callable[[int, int], None]
+# Where a value has its place in every call.
+FIXED: Final = ("arena", "constant")
 
 _STATUS: Final = {
     abi.STATUS_INDEX: "an index in the data is out of range",
@@ -53,6 +55,7 @@ class CallFrame:
         "arena",
         "context",
         "context_address",
+        "cuts",
         "devices",
         "plan",
         "table_addresses",
@@ -76,6 +79,27 @@ class CallFrame:
         native = [s for s in plan.steps if isinstance(s, NativeCall)]
         self.tables = [self._table(s) for s in native]
         self.table_addresses = [ctypes.addressof(t) for t in self.tables]
+        self.cuts = [
+            (cut, [self.view(s) for s in cut.step.inputs if s is not None])
+            for cut in plan.cuts
+        ]
+
+    def insert_cuts(self, outputs: list[Any]) -> None:
+        """Add the results that are cut to their counts to the others, each in its own memory."""
+
+        def insert(slot: ValueSlot, found: Any) -> None:
+            outputs.insert(slot.at, found.copy())
+
+        for cut, operands in self.cuts:
+            cut.apply(operands, insert)
+
+    def view(self, slot: ValueSlot) -> NDArray[Any]:
+        """The memory of a value in the arena or among the constants."""
+        dtype = dtype_of(slot.tensor.dtype).numpy
+        if slot.tensor.nbytes == 0:
+            return np.empty(slot.tensor.extents, dtype)
+        memory = self.arena if slot.kind == "arena" else self.plan.constants
+        return np.ndarray(slot.tensor.extents, dtype, memory, slot.at)
 
     def _table(self, step: NativeCall) -> ctypes.Array[ctypes.c_uint64]:
         # One entry more than the code reads: where unused inputs go.
@@ -164,8 +188,8 @@ class CallValues:
 
     def array(self, slot: ValueSlot) -> NDArray[Any]:
         """The memory of a value in C order, which is allocated if it has no value yet."""
-        if slot.kind in ("arena", "constant"):
-            return self._view(slot)
+        if slot.kind in FIXED:
+            return self.frame.view(slot)
         store = self._store_of(slot)
         value = store[slot.at]
         if isinstance(value, DeviceTensor):  # which a step on the host uses
@@ -181,8 +205,8 @@ class CallValues:
     def read(self, slot: ValueSlot) -> Any:
         """A value for Python: arrays as read-only views."""
         value: Any
-        if slot.kind in ("arena", "constant"):
-            value = self._view(slot)
+        if slot.kind in FIXED:
+            value = self.frame.view(slot)
         else:
             value = self._store_of(slot)[slot.at]
         if isinstance(value, DeviceTensor):
@@ -197,7 +221,7 @@ class CallValues:
         if slot.tensor.dtype != OBJECT:
             value = _conforming(value, slot.tensor)
         if slot.kind == "arena":
-            np.copyto(self._view(slot), value)
+            np.copyto(self.frame.view(slot), value)
         elif slot.kind == "object":
             self.objects[slot.at] = _detached(value, self.frame.arena)
         elif slot.kind == "output" and self.fixed[slot.at]:
@@ -209,13 +233,6 @@ class CallValues:
                 f"a step writes to the {slot.kind} {slot.tensor.name!r}"
             )
 
-    def _view(self, slot: ValueSlot) -> NDArray[Any]:
-        dtype = dtype_of(slot.tensor.dtype).numpy
-        if slot.tensor.nbytes == 0:
-            return np.empty(slot.tensor.extents, dtype)
-        memory = self.frame.arena if slot.kind == "arena" else self.frame.plan.constants
-        return np.ndarray(slot.tensor.extents, dtype, memory, slot.at)
-
 
 class NativeCall:
     """A native step with its function; `number` counts native steps."""
@@ -225,10 +242,8 @@ class NativeCall:
         self.step = step
         self.function = function
         placed = list(enumerate(step.values, abi.TABLE_FIRST_VALUE))
-        self.fixed = [(p, s) for p, s in placed if s.kind in ("arena", "constant")]
-        self.varying = [
-            (p, s) for p, s in placed if s.kind not in ("arena", "constant")
-        ]
+        self.fixed = [(p, s) for p, s in placed if s.kind in FIXED]
+        self.varying = [(p, s) for p, s in placed if s.kind not in FIXED]
 
     def run(self, values: CallValues) -> None:
         """Make the call. Raises ExecutionError if a kernel reports a failure."""
@@ -254,8 +269,14 @@ class FallbackCall:
 
     def run(self, values: CallValues) -> None:
         """Run the host fallback. Raises ExecutionError naming the node if it fails."""
+        given = [None if s is None else values.read(s) for s in self.step.inputs]
+        self.apply(given, values.write)
+
+    def apply(
+        self, given: Sequence[Any], write: Callable[[ValueSlot, Any], object]
+    ) -> None:
+        """Run it on these operands, and `write` each result. Raises as `run`."""
         step, where = self.step, f"node {self.step.node!r}"
-        given = [None if s is None else values.read(s) for s in step.inputs]
         try:
             results = self.kernel(given)
             if len(results) < len(step.outputs):
@@ -263,7 +284,7 @@ class FallbackCall:
                 raise ExecutionError(f"{step.op} gives {got}, expected {wanted}")
             for slot, result in zip(step.outputs, results):
                 if slot is not None:
-                    values.write(slot, result)
+                    write(slot, result)
         except TilewrightError as error:
             if (error.where or "").startswith(where):  # it names the type as well
                 raise
@@ -343,15 +364,39 @@ class CallPlan:
         if self.pool is not None and self.pool.workers < self.threads - 1:
             self.pool.ensure(self.threads)
 
+    @cached_property
+    def cuts(self) -> list[FallbackCall]:
+        """What cuts results to their counts, in the order of the results.
+
+        requires: all steps behind the first do that, from values in the arena or constants; else
+        there are none.
+        """
+        found: dict[int, FallbackCall] = {}
+        for step in self.steps[1:]:
+            if (
+                not isinstance(step, FallbackCall)
+                or step.step.provider != trim.PROVIDER
+            ):
+                return []
+            (target,) = step.step.outputs
+            fixed = (s is not None and s.kind in FIXED for s in step.step.inputs)
+            if target is None or target.kind != "output" or not all(fixed):
+                return []
+            found[target.at] = step
+        return [found[n] for n in sorted(found)]
+
     def single(self) -> tuple[NativeCall, list[ValueSpec], list[ValueSpec]] | None:
-        """The only step with the types of its values, if the model is one plain native call."""
-        if len(self.steps) != 1 or not isinstance(self.steps[0], NativeCall):
-            return None
-        step = self.steps[0]
+        """The native step with the types of its inputs and outputs, if it is the only step but for
+        those that cut results to their counts (`cuts`), and plain.
+        """
+        step = self.steps[0] if len(self.steps) == 1 + len(self.cuts) else None
         model = self.model
-        if model.aliases or any(
-            not t.is_static for t in (*model.inputs, *model.outputs)
-        ):
+        cut = {s.at for c in self.cuts for s in c.step.outputs if s is not None}
+        made = [(n, t) for n, t in enumerate(model.outputs) if n not in cut]
+        taken = list(enumerate(model.inputs))
+        if not isinstance(step, NativeCall) or model.aliases:
+            return None
+        if not all(t.is_static for _, t in (*taken, *made)):
             return None
         places = {(s.kind, s.at): p for p, s in step.varying}
         if len(places) != len(step.varying) or any(
@@ -360,11 +405,13 @@ class CallPlan:
             return None
         if any(t.nbytes == 0 for t in model.inputs):
             return None
-        if any(("output", n) not in places for n in range(len(model.outputs))):
+        if {n for kind, n in places if kind == "output"} != {n for n, _ in made}:
             return None
         unused = abi.TABLE_FIRST_VALUE + len(step.step.values)
 
-        def specs(kind: PlaceKind, tensors: Sequence[Tensor]) -> list[ValueSpec]:
+        def specs(
+            kind: PlaceKind, tensors: Sequence[tuple[int, Tensor]]
+        ) -> list[ValueSpec]:
             return [
                 (
                     places.get((kind, n), unused),
@@ -372,10 +419,10 @@ class CallPlan:
                     t.extents,
                     t.nbytes,
                 )
-                for n, t in enumerate(tensors)
+                for n, t in tensors
             ]
 
-        return step, specs("input", model.inputs), specs("output", model.outputs)
+        return step, specs("input", taken), specs("output", made)
 
 
 def run(

@@ -19,12 +19,16 @@ InPlace = Callable[[tuple[Any, ...]], bool]
 
 
 class _Single(NamedTuple):
-    """The native call of a plan, with what its inputs and outputs have to be."""
+    """The native call of a plan, with what its inputs and outputs have to be.
+
+    cut: outputs that are not among `outputs`, because they are cut to their counts behind it.
+    """
 
     invoke: Callable[[int, int], None]
     number: int
     inputs: list[ValueSpec]
     outputs: list[ValueSpec]
+    cut: bool
 
 
 def _single(plan: CallPlan) -> _Single | None:
@@ -34,7 +38,7 @@ def _single(plan: CallPlan) -> _Single | None:
     step, inputs, outputs = found
     if any(dtype.isbuiltin != 1 for _, dtype, _, _ in (*inputs, *outputs)):
         return None  # arrays of types that are not NumPy's own are not buffers
-    return _Single(step.function, step.number, inputs, outputs)
+    return _Single(step.function, step.number, inputs, outputs, bool(plan.cuts))
 
 
 def shortest(
@@ -49,11 +53,10 @@ def shortest(
     single, found = _single(plan), views
     if single is None or found is None:
         return None
-    invoke, number, takes, results = single
+    invoke, number, takes, results, cut = single
     pool, workers, status = plan.pool, plan.threads - 1, abi.CTX_STATUS
-    count, one = len(takes), len(results) == 1
-    ndarray = np.ndarray
-    plain: Final = PLAIN
+    count, one = len(takes), len(plan.model.outputs) == 1
+    ndarray, plain = np.ndarray, PLAIN
     last: Final = abi.ALIGNMENT - 1
     new = [(at, dtype, shape, fresh(size + last)) for at, dtype, shape, size in results]
 
@@ -91,6 +94,8 @@ def shortest(
             invoke(frame.context_address, frame.table_addresses[number])
             if frame.context[status]:
                 frame.fail()
+            if cut:
+                frame.insert_cuts(outputs)
             return outputs[0] if one else tuple(outputs)
         finally:
             frames.append(frame)
@@ -99,13 +104,14 @@ def shortest(
 
 
 def in_place(plan: CallPlan, frames: list[CallFrame]) -> InPlace | None:
-    """A function of (inputs..., outputs...), or None if the model is not one plain native call.
+    """A function of (inputs..., outputs...), or None if the model is not one plain native call, or
+    results are cut behind it.
 
     It computes into the outputs and returns True; or False, with nothing done, if some array is
     not a plain one of the expected type, or an output shares memory with another array.
     """
     single = _single(plan)
-    if single is None or not all(size for *_, size in single.outputs):
+    if single is None or single.cut or not all(size for *_, size in single.outputs):
         return None
     specs = [*single.inputs, *single.outputs]
     first, total = len(single.inputs), len(specs)
@@ -142,10 +148,10 @@ def bound(plan: CallPlan, arrays: Sequence[Any]) -> Callable[[], object] | None:
     """A call on these arrays (inputs..., outputs...), with nothing around it: for timing.
 
     requires: plain arrays of the expected types, which the caller keeps. None if the model is not
-    one plain native call.
+    one plain native call, or results are cut behind it.
     """
     single = _single(plan)
-    if single is None:
+    if single is None or single.cut:
         return None
     frame = CallFrame(plan)
     table = frame.tables[single.number]

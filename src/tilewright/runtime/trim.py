@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-import numpy as np
+from typing import Any, Final
 
 from tilewright.base.errors import ExecutionError
 from tilewright.base.text import plural
 from tilewright.runtime import host
 
 PROVIDER = "trim"
+_ALL: Final = slice(None)
 
 
 def make(op: str, attributes: Mapping[str, Any]) -> host.HostKernel:
@@ -23,9 +22,9 @@ def make(op: str, attributes: Mapping[str, Any]) -> host.HostKernel:
 
     def trim(operands: Sequence[Any]) -> list[Any]:
         x, *counts = operands
-        cut = [slice(None)] * x.ndim
+        cut = [_ALL] * x.ndim
         for axis, given in zip(axes, counts, strict=True):
-            count = int(np.asarray(given))
+            count = int(given)
             if not 0 <= count <= x.shape[axis]:
                 raise ExecutionError(
                     f"axis {axis} has {plural(count, 'element')}, of at most {x.shape[axis]}"

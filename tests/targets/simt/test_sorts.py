@@ -7,7 +7,7 @@ import pytest
 
 from tests.loops.gpu_kernels import barriers, without_barrier
 from tests.targets.opencl.running import pocl, program_on
-from tests.targets.simt.operators import check, families, inputs, kernel
+from tests.targets.simt.operators import check, families, inputs, kernel, kernels
 from tilewright.base.errors import ExecutionError
 from tilewright.graph.ops import topk
 from tilewright.loops import interp, launch_interp
@@ -85,6 +85,21 @@ def test_a_part_with_fewer_elements_than_are_kept_gives_these(few):
     interp.run(program, arrays)
     assert arrays[places].tolist() == [[16, 15]]
     assert arrays[values].tolist() == [[-34, -35]]
+
+
+def test_those_from_the_count_on_come_last(few):
+    """Of 77 that were selected at most, 42 are there: greater ones behind them are none."""
+    text = """(float[77] x, bool[77] c) => (float[2] v, int64[2] i) <int64[1] k = {2}>
+        { some = Compress(x, c)
+          v, i = TopK(some, k) }"""
+    (program,) = (k for k in kernels(text) if "topk" in k.name.lower())
+    x, count, values, places = program.params
+    arrays = inputs(program, {})
+    arrays[x] = np.arange(77, dtype=np.float32)
+    arrays[count][...] = 42
+    interp.run(program, arrays)
+    assert arrays[places].tolist() == [41, 40]
+    assert arrays[values].tolist() == [41, 40]
 
 
 def test_all_of_a_long_row_is_sorted_by_one_block(few):

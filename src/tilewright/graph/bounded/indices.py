@@ -231,7 +231,7 @@ def top_k(
     ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
-    """TopK with k and the extent known only at run time: elements past the count sort last."""
+    """TopK with k and the extent known only at run time; a kernel is told the count."""
     b = ctx.builder
     x = ctx.call(op).value(0)
     axis = ctx.axis(op, -1)
@@ -245,11 +245,16 @@ def top_k(
     else:
         k = given[0]
     k = b.require(k, 0, dims[axis])
-    assert x.dtype is not None
-    last = _extreme(x.dtype, bool(op.attr("largest", 1)))
-    operands = (b.filled(x, last, [axis]), b.constant([max(most(k), 0)]))
+    operands = (x, b.constant([max(most(k), 0)]))
     after = replaced(dims, axis, k)
-    return ctx.on_memory(replace(op, inputs=operands), after)
+    if not isinstance(dims[axis], BoundedExtent):
+        return ctx.on_memory(replace(op, inputs=operands), after)
+    largest = op.attr("largest", 1)
+    how = {"axis": axis, "largest": largest, "label": op.label}
+    found = b.ops(
+        op.op_type, *operands, b.scalar(dims[axis]), count=2, domain=DOMAIN, **how
+    )
+    return [b.sized(v, after) for v in found[: len(op.outputs)]]
 
 
 def _scalar(
@@ -261,19 +266,6 @@ def _scalar(
     b = ctx.builder
     shaped = b.op("Reshape", b.op("CastLike", v, b.constant(0)), b.constant([], int64))
     return BoundedExtent(shaped, -(1 << 62), 1 << 62)
-
-
-def _extreme(
-    dtype: DType,
-    largest: bool,
-) -> float | int | bool:
-    """A value that sorts last, if only by position: for the smallest, NaN is above all numbers."""
-    if dtype.is_bool:
-        return not largest
-    if dtype.is_float:
-        return -np.inf if largest else np.nan
-    limits = np.iinfo(dtype.numpy)
-    return int(limits.min if largest else limits.max)
 
 
 @rule("RoiAlign")
