@@ -19,6 +19,7 @@ from tilewright.graph.rules.channel_scales import CHANNEL_SCALES, NORM_BY_CONSTA
 from tilewright.graph.rules.cropped_convolutions import CROPPED_CONV
 from tilewright.graph.rules.driver import rewrite
 from tilewright.graph.rules.eight_bits import EIGHT_BITS
+from tilewright.graph.rules.gathered_products import GATHERED_PRODUCTS
 from tilewright.graph.rules.group_norm import GROUP_NORM
 from tilewright.graph.rules.layer_norm import LAYER_NORM
 from tilewright.graph.rules.lower_attention import ATTENTION_OF_BFLOAT16
@@ -188,6 +189,14 @@ class PadWindows(Pass[Graph]):
 
 
 @dataclass(frozen=True)
+class ChosenMatrices(Pass[Graph]):
+    """Multiply by constant matrices that are chosen at run time without copying them."""
+
+    def run(self, program: Graph) -> Graph:
+        return rewrite(program, GATHERED_PRODUCTS)
+
+
+@dataclass(frozen=True)
 class TrimWindows(Pass[Graph]):
     """Remove window positions of convolutions that only reach padding."""
 
@@ -299,7 +308,7 @@ def graph_pipeline(
         # What is cut must be gone before what follows joins the convolution.
         passes += [PadWindows(), FoldBatchnorm(), SumFilters(), NormsByConstants()]
     if math != "exact":
-        passes.append(TrimWindows())
+        passes += [TrimWindows(), ChosenMatrices()]
     if less is not None:
         passes.append(less)
     in_pairs = lower is not None and lower.pairs and lower.precision == "bfloat16"

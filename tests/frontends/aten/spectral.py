@@ -106,6 +106,20 @@ CASES = {
         lambda a: torch._grouped_mm(a, GROUPS, offs=T([0, 1, 2], dtype=torch.int32)),
         x(2, 8).round().bfloat16(),
     ),
+    **{
+        f"tiles of groups: {name}": (
+            lambda a, ends=ends: torch._grouped_mm(
+                a, GROUPS, offs=T(ends, dtype=torch.int32)
+            ),
+            x(40, 8).round().bfloat16(),
+        )
+        for name, ends in {
+            "uneven": [9, 16, 40],
+            "all rows of the first": [40, 40, 40],
+            "all rows of the last": [0, 0, 40],
+            "one row of each but one": [1, 39, 40],
+        }.items()
+    },
     "groups of the axis summed over": (
         lambda a, g: torch._grouped_mm(a, g, offs=T([2, 2, 6], dtype=torch.int32)),
         x(8, 8).round().bfloat16(),
@@ -116,6 +130,12 @@ CASES = {
         x(6, 3),
         x(4, 3, 5, seed=1),
         x(6, 5, seed=2),
+    ),
+    "gradients of tiles, and of rows past the last end": (
+        lambda a, w, g: (gradients(a, w, g, 2, 3, 19), gradients(a, w, g, 0, 0, 0)),
+        x(40, 3),
+        x(3, 3, 5, seed=1),
+        x(40, 5, seed=2),
     ),
     "gradients of fewer rows than groups": (
         lambda a, w, g: gradients(a, w, g, 0, 1, 2),

@@ -68,11 +68,11 @@ def _gather_arrays(
     indices: Array,
 ) -> list[Array]:
     axis = call.attr("axis", 0)
-    _check_indices(call, indices, data.shape[axis])
+    check_indices(call, indices, data.shape[axis])
     return [np.take(data, indices, axis)]
 
 
-def _check_indices(call: OpCall, indices: Array, extent: int) -> None:
+def check_indices(call: OpCall, indices: Array, extent: int) -> None:
     """Raise ExecutionError for an index outside -extent .. extent - 1."""
     if not indices.size or (-extent <= indices.min() and indices.max() < extent):
         return
@@ -134,7 +134,7 @@ register(
 def _take_along(call: OpCall, data: Array, indices: Array) -> Array:
     grid: list[Array] = list(np.indices(indices.shape, sparse=True))
     axis = call.attr("axis", 0)
-    _check_indices(call, indices, data.shape[axis])
+    check_indices(call, indices, data.shape[axis])
     grid[axis] = indices
     found: Array = data[tuple(grid)]
     return found

@@ -9,6 +9,7 @@ from tilewright.graph.rules.channel_scales import CHANNEL_SCALES, NORM_BY_CONSTA
 from tilewright.graph.rules.conv_product import CONV_PRODUCT
 from tilewright.graph.rules.cropped_convolutions import CROPPED_CONV
 from tilewright.graph.rules.eight_bits import EIGHT_BITS
+from tilewright.graph.rules.gathered_products import GATHERED_PRODUCTS
 from tilewright.graph.rules.group_norm import GROUP_NORM
 from tilewright.graph.rules.layer_norm import LAYER_NORM
 from tilewright.graph.rules.lower_attention import ATTENTION_OF_BFLOAT16
@@ -34,6 +35,7 @@ CATALOG: tuple[Rule, ...] = (
     CROPPED_CONV,
     PADDING_TAPS,
     CONV_PRODUCT,
+    *GATHERED_PRODUCTS,
     *LAYER_NORM,
     *RMS_NORM,
     GROUP_NORM,

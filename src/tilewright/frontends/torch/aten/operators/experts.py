@@ -7,6 +7,7 @@ import numpy as np
 from tilewright.base.dtypes import int64
 from tilewright.frontends.torch.aten.rules import AtenCall, rule
 from tilewright.graph.nodes import Value
+from tilewright.graph.ops.gathered_matmul import DOMAIN, GATHERED_MATMUL
 from tilewright.graph.ops.terms import TensorTerm
 
 
@@ -79,31 +80,102 @@ def _gradients_of_grouped_product(c: AtenCall) -> tuple[Value, Value]:
 def _times_own(c: AtenCall, x: Value, w: Value, rows: int | None) -> Value:
     """Each row of x (rows, k) times the matrix of its group in w (groups, k, n); zeros without.
 
-    A few rows read only the matrices of their groups. More rows, or a number known only at run
-    time, are multiplied by all matrices, each read once, and keep the product with their own.
+    The rows of a group are cut into tiles of a few rows, the last of which reaches into the next
+    group. Each tile is multiplied by its group's matrix, and each row taken from its group's tile.
     """
     groups = _count(c)
     row = _numbers(c, x)
-    group = _group(c, row)
-    count = c.number(groups, int64)
-    last = c.number(groups - 1, int64)
-    there = c.op("Less", group, count)
-    group = c.op("Min", group, last)
-    if rows is not None and rows <= groups:
-        own = c.op("Gather", w, group, axis=0)
-        single = c.unsqueeze(x, 1)
-        found = c.op("MatMul", single, own)
-        found = c.squeeze(found, 1)
+    ends = _ends(c)
+    group = _group(c, row, ends)
+    there = group < groups
+    group = group.op("Min", groups - 1)
+    height = tile_height(rows, groups)
+    if height == 1:
+        tiles = c.unsqueeze(x, 1)
+        found = _product(c, tiles, w, group)
     else:
-        batch = c.unsqueeze(x, 0)
-        every = c.op("MatMul", batch, w)
-        group = c.unsqueeze(group, 1)
-        row = c.unsqueeze(row, 1)
-        indices = c.op("Concat", group, row, axis=1)
-        found = c.op("GatherND", every, indices)
-    keep = c.unsqueeze(there, 1)
+        found = _by_tiles(c, x, w, height, row, group)
+    keep = c.unsqueeze(there.value, 1)
     zero = c.number(0)
     return c.op("Where", keep, found, zero)
+
+
+def tile_height(rows: int | None, groups: int) -> int:
+    """The number of rows of a tile: the cheapest; 16 if the number of all rows is unknown.
+
+    On Zen 5, a tile takes as long as its rows and 4 more.
+    """
+    if rows is None:
+        return 16
+    heights = [1 << n for n in range(7)]
+    times = {}
+    for height in heights:
+        tiles = most_tiles(rows, groups, height)
+        times[height] = tiles * (height + 4)
+    return min(times, key=lambda height: times[height])
+
+
+def most_tiles(rows: int, groups: int, height: int) -> int:
+    """The largest number of tiles: each group but one has one row more than full tiles."""
+    more = groups * (height - 1)
+    tiles = (rows + more) // height
+    return min(tiles, rows)
+
+
+def _by_tiles(
+    c: AtenCall,
+    x: Value,
+    w: Value,
+    height: int,
+    row: TensorTerm,
+    group: TensorTerm,
+) -> Value:
+    """The product of each row and its group's matrix.
+
+    row, group: the numbers of the rows, and their groups. Row i of group g is at i + shift[g] of
+    all rows of all tiles; a row past the last end is taken from anywhere, and not used. Tiles
+    that are not needed are of the last group.
+    """
+    ends = _ends(c)
+    groups = _count(c)
+    size = c.op("Size", row.value)
+    rows = TensorTerm(c, size)
+    more = groups * (height - 1)
+    number = (rows + more) / height
+    number = number.op("Min", rows)
+    tile = _range(c, number.value)
+    by_one = c.ints(1, -1)
+    starts = c.op("Pad", ends.value, by_one)
+    sizes = ends - starts
+    tiles = sizes + (height - 1)
+    tiles = tiles / height
+    axis = c.number(0, int64)
+    last = tiles.op("CumSum", axis)
+    first = last - tiles
+    shift = first * height - starts
+    own = _group(c, tile, last)
+    own = own.op("Min", groups - 1)
+    begin = tile * height
+    begin = begin - shift.op("Gather", own, axis=0)
+    column = c.unsqueeze(begin.value, 1)
+    within = c.ints(*range(height))
+    places = TensorTerm(c, column)
+    places = places + within
+    places = places.op("Min", rows - 1)
+    parts = c.op("Gather", x, places.value, axis=0)
+    found = _product(c, parts, w, own)
+    place = row + shift.op("Gather", group, axis=0)
+    return c.op("Gather", found, place.value, axis=0)
+
+
+def _product(c: AtenCall, tiles: Value, w: Value, own: TensorTerm) -> Value:
+    """Each of tiles (t, rows, k) times its own of the matrices, as rows (t * rows, n)."""
+    panel = c.unsqueeze(w, 1)
+    found = c.op(GATHERED_MATMUL, tiles, panel, own.value, domain=DOMAIN)
+    n = c.op("Shape", w, start=2, end=3)
+    rest = c.ints(-1)
+    shape = c.op("Concat", rest, n, axis=0)
+    return c.op("Reshape", found, shape)
 
 
 def _products_by_group(c: AtenCall, x: Value, g: Value) -> Value:
@@ -113,8 +185,9 @@ def _products_by_group(c: AtenCall, x: Value, g: Value) -> Value:
     """
     groups = _count(c)
     row = _numbers(c, x)
-    group = _group(c, row)
-    group = c.unsqueeze(group, 0, 2)
+    ends = _ends(c)
+    of_row = _group(c, row, ends)
+    group = c.unsqueeze(of_row.value, 0, 2)
     numbers = np.arange(groups)
     column = numbers.reshape(-1, 1, 1)
     each = c.build.constant(column)
@@ -136,21 +209,32 @@ def _count(c: AtenCall) -> int:
     return groups
 
 
-def _numbers(c: AtenCall, x: Value) -> Value:
+def _ends(c: AtenCall) -> TensorTerm:
+    """The end of each group, of the rows or of the axis summed over."""
+    ends = c.tensor("offs", int64)
+    return TensorTerm(c, ends)
+
+
+def _numbers(c: AtenCall, x: Value) -> TensorTerm:
     """The numbers of the rows of x, from 0."""
     extent = c.op("Shape", x, start=0, end=1)
     count = c.squeeze(extent, 0)
+    return _range(c, count)
+
+
+def _range(c: AtenCall, count: Value) -> TensorTerm:
+    """The numbers from 0, as many as there are."""
     zero = c.number(0, int64)
     one = c.number(1, int64)
-    return c.op("Range", zero, count, one)
+    numbers = c.op("Range", zero, count, one)
+    return TensorTerm(c, numbers)
 
 
-def _group(c: AtenCall, row: Value) -> Value:
+def _group(c: AtenCall, row: TensorTerm, ends: TensorTerm) -> TensorTerm:
     """The group of each row; the number of groups for a row past the last end."""
-    row = c.unsqueeze(row, 1)
-    ends = c.tensor("offs", int64)
-    ends = c.unsqueeze(ends, 0)
-    past = c.op("GreaterOrEqual", row, ends)
-    past = c.cast(past, int64)
+    column = c.unsqueeze(row.value, 1)
+    limits = c.unsqueeze(ends.value, 0)
+    past = TensorTerm(c, column) >= limits
+    past = past.cast(int64)
     axes = c.ints(1)
-    return c.op("ReduceSum", past, axes, keepdims=0)
+    return past.op("ReduceSum", axes, keepdims=0)
