@@ -12,12 +12,14 @@ import pytest
 
 from tests.lang.te.test_cooperative import product as cooperative
 from tests.lift.test_dot_product import derived, dot
+from tests.loops.gpu_kernels import barriers
 from tests.targets.opencl.running import pocl
 from tilewright import halide as hl
 from tilewright import lift, mdh
 from tilewright import te as t
 from tilewright.base.errors import ArtifactError, ScheduleError, UnsupportedError
 from tilewright.lang import mdh as words
+from tilewright.loops import launch_interp
 from tilewright.loops.passes.to_launches import to_launches
 from tilewright.runtime import devices
 from tilewright.schedule import Schedule
@@ -275,6 +277,13 @@ PATTERNS = {
     "items": "A | MapGlb(MapGlb(relu, 0), 1)",
     "item sums": "A | MapGlb(ReduceSeq(add, 0.0)) | Join",
     "private": "A | MapWrg(toPrivate(MapLcl(relu)) >> MapLcl(neg))",
+    "queues": "A | MapAtomWrg(toLocal(MapAtomLcl(relu)) >> toGlobal(MapLcl(neg)))",
+    "warps": "A | MapWrg(Split(4) >> MapWarp(MapLane(relu)) >> Join)",
+    "one warp": "A | MapWrg(Split(5) >> MapLane(ReduceSeq(add, 0.0)) >> Join)",
+    "lane sums": "A | MapWrg(Split(5) >> MapLane(ReduceSeq(add, 0.0) >> toLocal(MapSeq(id))) "
+    ">> Join >> toGlobal(ReduceSeq(add, 0.0))) | Join",
+    "warps that exchange": "A | MapWrg(Split(4) >> toLocal(MapWarp(MapLane(relu))) >> Transpose "
+    ">> toGlobal(MapLcl(ReduceSeq(add, 0.0))) >> Join)",
     "neighbors": "A | MapWrg(toLocal(MapLcl(relu)) >> Slide(3, 1) "
     ">> toGlobal(MapLcl(ReduceSeq(add, 0.0))) >> Join)",
 }
@@ -288,6 +297,27 @@ def test_lift_runs(name: str) -> None:
     got = np.full_like(want, np.nan)
     lift.build(p, "opencl")(A, got)
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "name", ["queues", "warps", "one warp", "lane sums", "warps that exchange"]
+)
+def test_warps_and_queues_are_loops_over_threads(name: str) -> None:
+    """An element that is handed out has a block, or a thread, of its own: the device hands out."""
+    p = lift.parse(f"fun(lambda A: {PATTERNS[name]}, f32[6, 20])")
+    program = to_launches(lift.lower(p, target="opencl"), warp=32)
+    (launch,) = program.launches
+    known = {"queues": (20, 1, 1), "one warp": (4, 1, 1), "lane sums": (4, 1, 1)}
+    threads = known.get(name, (4, 5, 1))
+    assert launch.grid == (6, 1, 1) and launch.threads == threads
+    exchange = ("queues", "lane sums", "warps that exchange")
+    assert len(launch.shared) == (name in exchange)
+    assert len(barriers(program)) == (name in ("lane sums", "warps that exchange"))
+    A = random(6, 20)
+    (want,) = lift.interpret(p, A)
+    got = dict(zip(program.params, (A, np.full_like(want, np.nan)), strict=True))
+    launch_interp.run(program, got)
+    np.testing.assert_allclose(got[program.outputs[0]], want, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(("n", "threads"), [(20, 20), (130, 26), (67, 1), (64, 64)])

@@ -86,6 +86,10 @@ def test_address_spaces_are_scopes_of_the_device() -> None:
     ("body", "message"),
     [
         ("A | MapLcl(MapSeq(exp))", r"MapLcl is not inside MapWrg"),
+        ("A | MapAtomLcl(MapSeq(exp))", r"MapAtomLcl is not inside MapWrg"),
+        ("A | MapWarp(MapLane(exp))", r"MapWarp is not inside MapWrg"),
+        ("A | MapWrg(MapLane(exp))", r"MapLane over 6 elements: a warp has 32 lanes"),
+        ("A | MapAtomWrg(MapWrg(exp))", r"a loop on blockIdx.x is inside another"),
         (
             "A | MapWrg(MapWrg(exp, 0), 0)",
             r"a loop on blockIdx.x is inside another one",

@@ -66,7 +66,7 @@ Sizes = Mapping[Any, int]
 
 # Patterns that say how.
 LOW_LEVEL: Final = (
-    *(n.MapSeq, n.MapPar, n.MapVec, n.MapGlb, n.MapWrg, n.MapLcl, n.MapSeqSlide),
+    *(n.MapSeq, n.MapPar, n.MapVec, *n.GROUPS, n.MapSeqSlide),
     *(n.ReduceSeq, n.ReduceSeqUnroll, n.ScanSeq, n.Vectorize, n.To, n.DeviceOp),
 )
 

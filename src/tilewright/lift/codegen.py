@@ -3,6 +3,8 @@
     MapSeq f              for i in n                     Map f       where it is read, or as MapSeq
     MapPar f              for i in n parallel            MapVec f    for i in n vector
     MapGlb f d, MapWrg    for i in n blockIdx.d          MapLcl f d  for i in n threadIdx.d
+    MapAtomWrg, -Lcl      as MapWrg, MapLcl
+    MapWarp f             for i in n threadIdx.y         MapLane f   for i in n threadIdx.x
     ReduceSeq f z         acc = z; for i in n: acc = f(acc, x[i])    (Update where f says `acc + v`)
     ReduceSeqUnroll       the same loop, unrolled where it is an Update
     ScanSeq f z           the same loop, which also writes each acc
@@ -59,7 +61,12 @@ _LOOPS: Mapping[type[n.Fun], str] = {
     n.MapGlb: "blockIdx",
     n.MapWrg: "blockIdx",
     n.MapLcl: "threadIdx",
+    n.MapAtomWrg: "blockIdx",
+    n.MapAtomLcl: "threadIdx",
+    n.MapWarp: "threadIdx.y",
+    n.MapLane: "threadIdx.x",
 }
+LANES = 32  # of a warp
 
 
 def lower(
@@ -150,18 +157,27 @@ def _map(u: PatternUse) -> View:
 
 def _map_loop(u: PatternUse) -> View:
     kind = _LOOPS[type(u.f)]
-    if isinstance(u.f, n.MapGlb | n.MapWrg | n.MapLcl):
+    if kind in ("blockIdx", "threadIdx"):
         kind = f"{kind}.{'xyz'[u.f.dim]}"
     in_work_group = any(k.startswith("blockIdx") for k in u.code.kinds)
-    if isinstance(u.f, n.MapLcl) and not in_work_group:
+    of_group = kind.startswith("threadIdx")
+    if of_group and not in_work_group:
         raise InputError(
-            "MapLcl is not inside MapWrg",
+            f"{type(u.f).__name__} is not inside MapWrg",
             code="TW-LIFT-NEST",
             where=repr(u.f),
             hint="put it into the function of a MapWrg",
         )
+    if isinstance(u.f, n.MapLane) and u.length and LANES % u.length:
+        raise InputError(
+            f"MapLane over {u.length} elements: a warp has {LANES} lanes, which that does not "
+            "divide",
+            code="TW-LIFT-NEST",
+            where=repr(u.f),
+            hint=f"split the array by {LANES} before, or use MapLcl",
+        )
     made = _loop(u, kind, u.x)
-    if isinstance(u.f, n.MapLcl) and space_of_result(u.f.f) == "local":
+    if of_group and space_of_result(u.f.f) == "local":
         made.usual = "local"
     return made
 

@@ -280,9 +280,7 @@ _RESULT: Mapping[type[n.Fun], Callable[[Any, Types, Scope], Type]] = {
     n.Compose: _compose,
     n.UserFun: _scalar,
     n.Builtin: _scalar,
-    **dict.fromkeys(
-        (n.Map, n.MapSeq, n.MapPar, n.MapVec, n.MapGlb, n.MapWrg, n.MapLcl), _map
-    ),
+    **dict.fromkeys(n.MAPS, _map),
     n.MapSeqSlide: _map_seq_slide,
     **dict.fromkeys((n.Reduce, n.ReduceSeq, n.ReduceSeqUnroll), _reduce),
     n.PartRed: _part_red,

@@ -186,6 +186,26 @@ def MapLcl(f: Any, dim: int = 0) -> n.Fun:
     return n.MapLcl(as_fun(f), _axis(dim))
 
 
+def MapAtomWrg(f: Any, dim: int = 0) -> n.Fun:
+    """MapWrg whose groups take the next element as they get free; `f` may not rely on an order."""
+    return n.MapAtomWrg(as_fun(f), _axis(dim))
+
+
+def MapAtomLcl(f: Any, dim: int = 0) -> n.Fun:
+    """MapLcl whose work items take the next element as they get free; inside a MapWrg."""
+    return n.MapAtomLcl(as_fun(f), _axis(dim))
+
+
+def MapWarp(f: Any) -> n.Fun:
+    """Map over the warps of a group, along axis 1 of its work items; inside a MapWrg."""
+    return n.MapWarp(as_fun(f))
+
+
+def MapLane(f: Any) -> n.Fun:
+    """Map over the lanes of a warp, along axis 0; of a group's only one without a MapWarp."""
+    return n.MapLane(as_fun(f))
+
+
 def _axis(dim: int) -> int:
     if dim not in (0, 1, 2):
         raise InputError(
@@ -352,6 +372,7 @@ SCOPE: Final[Mapping[str, Any]] = {
         f.__name__: f
         for f in (Map, MapSeq, MapPar, MapVec, MapGlb, MapWrg, MapLcl, MapSeqSlide)
     },
+    **{f.__name__: f for f in (MapAtomWrg, MapAtomLcl, MapWarp, MapLane)},
     **{
         f.__name__: f
         for f in (Reduce, ReduceSeq, ReduceSeqUnroll, PartRed, Scan, ScanSeq)

@@ -23,6 +23,7 @@ from tests.targets.simt.groups import (
 )
 from tests.targets.simt.operators import kernel
 from tests.targets.simt.products import Case, convolution, product
+from tests.targets.simt.test_windows import depthwise
 from tilewright.base.dtypes import bfloat16, float16, float32
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer, Call
@@ -71,6 +72,7 @@ CASES: dict[str, tuple[str, Callable[[], Group]]] = {
     "long rows": ("rows", lambda: softmax(64, 40_000)),
     "product": ("tiles", lambda: of_product(product(1024, 1024, 1024))),
     "convolution": ("tiles", lambda: of_product(convolution(64, 56, 64, 3, 1))),
+    "depthwise": ("windows", lambda: of_product(depthwise(96, 112, 3, 2))),
     "lstm": ("phases", lambda: (kernel(LSTM), ())),
     "attention": ("attention", lambda: attention(512, 512, 64, 64, heads=8)),
     "attention of halves": (
@@ -104,6 +106,8 @@ GOLDEN: dict[tuple[str, str], list[Row]] = {
     ("product", "sm_90a"): [(256, 62, 25_600, 4)],
     ("convolution", "sm_80"): [(128, 48, 4848, 10)],
     ("convolution", "sm_90a"): [(128, 56, 3888, 9)],
+    ("depthwise", "sm_80"): [(32, 62, 0, 32)],
+    ("depthwise", "sm_90a"): [(32, 58, 0, 32)],
     ("lstm", "sm_80"): [(512, 32, 2048, 4)],
     ("lstm", "sm_90a"): [(512, 32, 2048, 4)],
     ("attention", "sm_80"): [(32, 255, 35_104, 4)],
@@ -151,7 +155,7 @@ def test_a_family_takes_what_it_took(name, arch):
 
 def test_every_family_has_a_row_of_each_architecture():
     families = {CASES[name][0] for name, _ in GOLDEN}
-    own = {"by element", "tiles", "phases", "warp groups"}
+    own = {"by element", "tiles", "windows", "phases", "warp groups"}
     own |= {tensor_attention.NAME, tensor_tiles.NAME}
     assert families == {*FAMILIES, *own}
     for name, (family, _) in CASES.items():

@@ -15,6 +15,7 @@ from tests.targets.opencl.running import X, launched, program_on
 from tests.targets.simt.attention import attention
 from tests.targets.simt.groups import GROUPS, check, column_sum, inputs
 from tests.targets.simt.products import arrays, expected, product, program, tiled
+from tests.targets.simt.test_windows import depthwise
 from tilewright.base.dtypes import float32
 from tilewright.expr.nodes import Buffer, Lt, const
 from tilewright.loops.launch import Barrier
@@ -27,6 +28,7 @@ from tilewright.targets.simt.machine import GENERIC
 from tilewright.targets.simt.products import product_of
 from tilewright.targets.simt.schedules import sketches
 from tilewright.targets.simt.tiling import SimtTile, tiling
+from tilewright.testing.random_kernels import plain
 
 TEXTS = {
     "map": "m (float[5, 7] x) => (float[7, 5] y) { t = Transpose(x) y = Exp(t) }",
@@ -116,6 +118,21 @@ def last_wave(barrier: bool) -> None:
     want = expected(case, given)
     results = program_on(devices.find("opencl"), made, given)
     if barrier:
+        np.testing.assert_array_equal(results[made.outputs[0]], want)
+        print("right")
+
+
+def windows(places: int) -> None:
+    """Print that convolutions with a filter for each channel are right, channels last and first."""
+    for last in (True, False):
+        case = depthwise(9, 7, 3, last=last, followed=True)
+        sketch = next(
+            s for s in sketches(plain(case), case, GENERIC) if s.name == "windows"
+        )
+        made = program(sketch.at({"mm.share": (places, 8, 1)}), GENERIC)
+        given = arrays(made)
+        want = expected(case, given)
+        results = program_on(devices.find("opencl"), made, given)
         np.testing.assert_array_equal(results[made.outputs[0]], want)
         print("right")
 

@@ -98,3 +98,11 @@ def test_a_race_and_a_wrong_access_are_told():
     found = said("checked.race(barrier=True); checked.outside()")
     assert "divergence" not in found
     assert "race" not in found and "Invalid write" in found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("places", [1, 4])
+def test_windows_have_no_race_and_stay_inside(places):
+    found = said(f"checked.windows({places})")
+    assert found.count("right") == 2
+    assert not FAULTS.search(found), found

@@ -27,6 +27,7 @@ from tilewright.compute.reducer import Reducer
 from tilewright.expr.nodes import Buffer, Select, Var, const
 from tilewright.loops.lower import lower
 from tilewright.loops.passes.to_launches import to_launches
+from tilewright.targets.opencl.emit import emit
 from tilewright.targets.simt.machine import GENERIC, MALI, POCL
 
 TINY = replace(GENERIC, name="tiny", block_threads=8, shared=200, thread_registers=4)
@@ -133,6 +134,34 @@ def test_rows_too_long_for_registers_and_shared_memory_are_in_memory():
     assert point.values["e.scope"] == "global"
     point = families(softmax(2, 2000), replace(TINY, shared=20_000))[0].default()
     assert point.values["e.scope"] == "shared"
+
+
+@pytest.mark.parametrize(("width", "least"), [(4096, 1), (4097, 2)])
+def test_a_thread_has_no_longer_row_for_itself_than_its_memory(width, least):
+    """The OpenCL emitter refuses larger arrays of a thread."""
+    (sketch, *_) = families(softmax(3, width), MALI)
+    (lanes,) = (x for x in sketch.default().parameters if x.name == "lanes")
+    assert min(lanes.candidates) == least
+    emit(to_launches(sketch.at({"lanes": least}).schedule.kernel, 1), False)
+
+
+def test_a_thread_without_the_memory_for_a_row_has_another_schedule():
+    """Here the only thread of a block would have to hold the row."""
+    found = families(softmax(3, 5000), replace(MALI, block_threads=1))
+    assert "rows" not in [s.name for s in found]
+
+
+def test_rows_longer_than_the_memory_of_a_thread_are_right_on_pocl():
+    group = softmax(128, 5000)
+    assert families(group, MALI)[0].default().values["lanes"] == 2
+    device, group = pocl(), softmax(2, 5000)
+    point = families(group, MALI)[0].at({"lanes": 2, "e.scope": "global"})
+    p = to_launches(point.schedule.kernel, 1)
+
+    def run(program, arrays):
+        return program_on(device, program, arrays)
+
+    check(group[0], p, inputs(group[0]), run, rtol=1e-4)
 
 
 def test_a_large_total_takes_two_passes():

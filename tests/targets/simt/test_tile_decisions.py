@@ -50,6 +50,34 @@ def test_a_tile_fits_the_machine(of, form):
         assert plan.block_threads <= of.block_threads
 
 
+WINDOWS = {
+    "first": (convolution(8, 14, 32, 3, 1), "uv"),
+    "strided": (convolution(3, 20, 16, 7, 2), "uv"),
+    "last": (convolution(12, 12, 16, 3, 1, last=True), "uv"),
+    "product": (product(64, 64, 101), ""),
+}
+
+
+@pytest.mark.parametrize("form", WINDOWS)
+def test_a_step_does_not_reach_beyond_a_window(form):
+    """Fetching its tile would be refused: the index of a place does not say where a window ends."""
+    case, window = WINDOWS[form]
+    p = product_of(classify(case))
+    sketch = next(
+        s for s in sketches(plain(case), case, ALL["mali"]) if s.name == "tiles"
+    )
+    found = {
+        tuple(tiling(p, t).depths.values()): t for t in tiles(p, ALL["mali"], True)
+    }
+    ragged = set()
+    for tile in found.values():
+        depths = tiling(p, tile).depths
+        ragged |= {d.var.name for d, n in depths.items() if d.extent % n}
+        sketch.at({"mm.tile": tile, "mm.staged": True})
+    assert not ragged & set(window)
+    assert ("k" in ragged) == (form == "product")
+
+
 @pytest.mark.parametrize("of", ["sm_80", "sm_90a"])
 def test_large_products_have_large_tiles(of):
     large = tiles(product_of(classify(product(4096, 4096, 4096))), ALL[of], True)[0]

@@ -20,6 +20,7 @@
          | Filter                                 elements at indices that are data
          | AsVector(width) | AsScalar | Vectorize(width, f)
          | MapSeq(f) | MapPar(f) | MapVec(f) | MapGlb(f, dim) | MapWrg(f, dim) | MapLcl(f, dim)
+         | MapAtomWrg(f, dim) | MapAtomLcl(f, dim) | MapWarp(f) | MapLane(f)
          | MapSeqSlide(f, size, step)
          | ReduceSeq(f, init) | ReduceSeqUnroll(f, init) | ScanSeq(f, init)
          | To(space, f)                           the result of f lives in that address space
@@ -27,7 +28,7 @@
 
 with these types ([t]n is Array(t, n)):
 
-    Map f         [a]n -> [b]n             f: a -> b; so for MapSeq .. MapLcl
+    Map f         [a]n -> [b]n             f: a -> b; so for MapSeq .. MapLane
     Reduce f z    [a]n -> [b]1             f: (b, a) -> b, z: b
     PartRed f z m [a]n -> [b]m             m | n; result i reduces the i-th run of n/m elements
     Scan f z      [a]n -> [b]n             inclusive: element i is f(.. f(z, x0) .., xi)
@@ -64,9 +65,13 @@ lengths, types and meanings are data of a node, not children. `Map` and its low-
 from __future__ import annotations
 
 from tilewright.lift.nodes.patterns import (
+    BLOCKS,
     BOUNDARIES,
+    GROUPS,
+    ITEMS,
     MAPS,
     SPACES,
+    WARPS,
     AnyMap,
     AnyReduce,
     AnyScan,
@@ -82,12 +87,16 @@ from tilewright.lift.nodes.patterns import (
     Iterate,
     Join,
     Map,
+    MapAtomLcl,
+    MapAtomWrg,
     MapGlb,
+    MapLane,
     MapLcl,
     MapPar,
     MapSeq,
     MapSeqSlide,
     MapVec,
+    MapWarp,
     MapWrg,
     Meaning,
     Pad,
@@ -142,6 +151,14 @@ from tilewright.lift.nodes.terms import (
 
 __all__ = [
     "BOUNDARIES",
+    "BLOCKS",
+    "GROUPS",
+    "ITEMS",
+    "WARPS",
+    "MapAtomLcl",
+    "MapAtomWrg",
+    "MapLane",
+    "MapWarp",
     "MAPS",
     "SPACES",
     "AnyMap",

@@ -42,7 +42,25 @@ class MapLcl(AnyMap):
     dim: int
 
 
-MAPS = (Map, MapSeq, MapPar, MapVec, MapGlb, MapWrg, MapLcl)
+class MapAtomWrg(AnyMap):
+    dim: int
+
+
+class MapAtomLcl(AnyMap):
+    dim: int
+
+
+class MapWarp(AnyMap): ...
+
+
+class MapLane(AnyMap): ...
+
+
+BLOCKS = (MapWrg, MapAtomWrg)
+ITEMS = (MapLcl, MapAtomLcl)
+WARPS = (MapWarp, MapLane)
+GROUPS = (MapGlb, *BLOCKS, *ITEMS, *WARPS)
+MAPS = (Map, MapSeq, MapPar, MapVec, *GROUPS)
 
 
 class MapSeqSlide(Fun):

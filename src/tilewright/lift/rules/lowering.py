@@ -1,7 +1,7 @@
 """Lowering rules: mapping patterns to threads, lanes, sequential loops and memories.
 
 `MapPar` and `MapVec` are a CPU's cores and lanes, the others OpenCL's (Steuwer et al., 2015,
-section 4.3): global threads, or work groups with local threads inside.
+section 4.3): global threads, or work groups with local threads or warps of lanes inside.
 """
 
 from __future__ import annotations
@@ -22,6 +22,10 @@ from tilewright.lift.conditions import (
 )
 from tilewright.lift.match import size_holes
 from tilewright.lift.nodes import (
+    BLOCKS,
+    GROUPS,
+    ITEMS,
+    WARPS,
     AnyMap,
     AsScalar,
     AsVector,
@@ -30,12 +34,16 @@ from tilewright.lift.nodes import (
     Fill,
     Fun,
     Map,
+    MapAtomLcl,
+    MapAtomWrg,
     MapGlb,
+    MapLane,
     MapLcl,
     MapPar,
     MapSeq,
     MapSeqSlide,
     MapVec,
+    MapWarp,
     MapWrg,
     Reduce,
     ReduceSeq,
@@ -63,7 +71,6 @@ one = fun("f", s, t)
 two = fun("f", s, t, u)
 add = fun("f", s, s, s)
 _0 = const(0)
-GROUPS = (MapGlb, MapWrg, MapLcl)
 WIDTHS = (2, 4, 8, 16)
 LOOPS: tuple[type[Fun], ...] = (
     AnyMap,
@@ -73,6 +80,22 @@ LOOPS: tuple[type[Fun], ...] = (
     ScanSeq,
 )
 
+_of_blocks = (
+    among(dim, (0, 1, 2)),
+    holds(f, (AnyMap,)),
+    holds_no(f, BLOCKS, dim),
+    holds_no(f, (MapGlb,)),
+    outside(BLOCKS, dim),
+    outside((MapGlb, *ITEMS, *WARPS, MapPar)),
+)
+_of_items = (
+    among(dim, (0, 1, 2)),
+    inside(BLOCKS, dim),
+    outside(ITEMS, dim),
+    outside(WARPS),
+    holds_no(f, ITEMS, dim),
+    holds_no(f, (MapGlb, *BLOCKS, *WARPS)),
+)
 
 RULES = (
     Rule(
@@ -99,34 +122,38 @@ RULES = (
         when=(
             among(dim, (0, 1, 2)),
             holds_no(f, (MapGlb,), dim),
-            holds_no(f, (MapWrg, MapLcl)),
+            holds_no(f, (*BLOCKS, *ITEMS, *WARPS)),
             outside((MapGlb,), dim),
-            outside((MapWrg, MapLcl, MapPar)),
+            outside((*BLOCKS, *ITEMS, *WARPS, MapPar)),
         ),
     ),
+    *(
+        Rule(name, xs | Map(f), xs | kind(f, axis), when=_of_blocks)
+        for name, kind in (("map-wrg", MapWrg), ("map-atom-wrg", MapAtomWrg))
+    ),
+    *(
+        Rule(name, xs | Map(f), xs | kind(f, axis), when=_of_items)
+        for name, kind in (("map-lcl", MapLcl), ("map-atom-lcl", MapAtomLcl))
+    ),
     Rule(
-        "map-wrg",
+        "map-warp",
         xs | Map(f),
-        xs | MapWrg(f, axis),
+        xs | MapWarp(f),
         when=(
-            among(dim, (0, 1, 2)),
             holds(f, (AnyMap,)),
-            holds_no(f, (MapWrg,), dim),
-            holds_no(f, (MapGlb,)),
-            outside((MapWrg,), dim),
-            outside((MapGlb, MapLcl, MapPar)),
+            inside(BLOCKS),
+            outside((*ITEMS, *WARPS)),
+            holds_no(f, (MapGlb, *BLOCKS, *ITEMS, MapWarp)),
         ),
     ),
     Rule(
-        "map-lcl",
+        "map-lane",
         xs | Map(f),
-        xs | MapLcl(f, axis),
+        xs | MapLane(f),
         when=(
-            among(dim, (0, 1, 2)),
-            inside((MapWrg,), dim),
-            outside((MapLcl,), dim),
-            holds_no(f, (MapLcl,), dim),
-            holds_no(f, (MapWrg, MapGlb)),
+            inside((MapWarp,)),
+            outside((*ITEMS, MapLane)),
+            holds_no(f, GROUPS),
         ),
     ),
     Rule(
@@ -163,25 +190,25 @@ RULES = (
         "to-local",
         xs | MapLcl(f, axis),
         xs | To("local", MapLcl(f, axis)),
-        when=(inside((MapWrg,)), read("local")),
+        when=(inside(BLOCKS), read("local")),
     ),
     Rule(
         "to-local-seq",
         xs | MapSeq(f),
         xs | To("local", MapSeq(f)),
-        when=(inside((MapLcl,)), read("local")),
+        when=(inside((*ITEMS, *WARPS)), read("local")),
     ),
     Rule(
         "to-private",
         xs | MapSeq(f),
         xs | To("private", MapSeq(f)),
-        when=(inside((MapSeq, MapPar, MapGlb, MapLcl)), read("private")),
+        when=(inside((MapSeq, MapPar, MapGlb, *ITEMS, *WARPS)), read("private")),
     ),
     Rule(
         "to-private-reduce",
         xs | ReduceSeq(fold, z),
         xs | To("private", ReduceSeq(fold, z)),
-        when=(inside((MapSeq, MapPar, MapGlb, MapLcl)), read("private")),
+        when=(inside((MapSeq, MapPar, MapGlb, *ITEMS, *WARPS)), read("private")),
     ),
     Rule(
         "vectorize",

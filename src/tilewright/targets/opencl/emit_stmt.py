@@ -25,11 +25,11 @@ from tilewright.loops.passes.atomics import missing
 from tilewright.targets.opencl.emit_expr import EmittedValue, OpenCLExpressions, bare
 from tilewright.targets.opencl.types import in_memory
 from tilewright.targets.simt.code import NO_SUBGROUPS
+from tilewright.targets.simt.machine import OWN_BYTES
 
 # The parameters for reporting a wrong index: the buffer, and the number before the first message.
 ERROR: Final = "tw_error"
 FIRST: Final = "tw_first"
-LARGEST: Final = 1 << 14  # bytes of an array that each thread has for itself
 _FENCES: Final = {
     "shared": "CLK_LOCAL_MEM_FENCE",
     "global": "CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE",
@@ -119,9 +119,9 @@ class OpenCLStatements(OpenCLExpressions):
         """An array for a buffer. Raises CompileError for one that a thread cannot have."""
         size = max(1, buffer.size)
         bytes_ = size * buffer.dtype.itemsize
-        if not scope and bytes_ > LARGEST:
+        if not scope and bytes_ > OWN_BYTES:
             raise CompileError(
-                f"{buffer.name} takes {bytes_:,} bytes of each thread, of {LARGEST:,} at most",
+                f"{buffer.name} takes {bytes_:,} bytes of each thread, of {OWN_BYTES:,} at most",
                 code="TW-REGISTERS",
                 hint="allocate it around the launch, or in shared memory",
             )

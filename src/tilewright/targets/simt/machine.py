@@ -66,6 +66,7 @@ class SimtMachine:
 
 
 _K: Final = 1 << 10
+OWN_BYTES: Final = 16 * _K  # of an array that a thread has for itself, at most
 
 # The least that OpenCL 1.2 promises of a full profile, and sizes that every GPU of today has.
 GENERIC: Final = SimtMachine(

@@ -93,6 +93,53 @@ def product_of(pattern: KernelPattern) -> Product | None:
     )
 
 
+def window_of(pattern: KernelPattern) -> Product | None:
+    """The pattern as a convolution with a filter for each channel; None if it is not one.
+
+    rows: the dimensions along which a window slides, last the one along which a thread may have
+    several places; columns: the contiguous dimension of the results, along which it does not.
+    left: what the windows read. Such a product has no column that only the filter depends on.
+    """
+    r = pattern.reduction
+    if pattern.name != "tiled" or r is None or not is_contraction(r):
+        return None
+    sides = _sides(r)
+    if sides is None or not _is_plain(r, sides):
+        return None
+    free, contiguous = free_dims(r), _contiguous(pattern, r)
+    for left, right in (sides, sides[::-1]):
+        slid = [d for d in free if _slides(d, left, r)]
+        rest = [d for d in free if d not in slid]
+        under = all(any(uses(i, d.var) for i in left.index) for d in rest)
+        along = [d for d in slid if d is not contiguous]
+        if not under or not along or contiguous is None:
+            continue
+        if any(uses(i, d.var) for d in slid for i in right.index):
+            continue
+        return Product(
+            reduction=r,
+            epilogue=pattern.epilogue,
+            last=tuple(pattern.dims.items()),
+            batch=tuple(d for d in rest if d is not contiguous),
+            rows=tuple(along),
+            columns=(contiguous,),
+            sums=tuple(reduction_dims(r)),
+            left=left,
+            right=right,
+        )
+    return None
+
+
+def _slides(d: Dim, read: Load, r: Computation) -> bool:
+    """Whether a dimension of the results moves a window: it shares an index with a sum alone."""
+    sums = [e.var for e in reduction_dims(r)]
+    for i in read.index:
+        terms = [atom for atom, _ in affine(i).terms]
+        if d.var in terms:
+            return len(terms) == 2 and any(v in terms for v in sums)
+    return False
+
+
 def _sides(r: Computation) -> tuple[Load, Load] | None:
     """The one read on each side of the product, of two buffers."""
     for node in postorder(r.outputs[0].value):

@@ -11,7 +11,7 @@ from math import ceil, log2
 from typing import Final
 
 from tilewright.base.dataclass import dataclass
-from tilewright.targets.simt.machine import SimtMachine
+from tilewright.targets.simt.machine import OWN_BYTES, SimtMachine
 
 # Of one element after another in a thread: a load that others overlap.
 STEP_NS: Final = 8.0
@@ -29,7 +29,8 @@ TREE_BYTES: Final = 16  # of shared memory that a thread's part of a tree takes 
 @dataclass(frozen=True, slots=True)
 class Rows:
     """Rows to reduce. count, width: how many, of how many elements; itemsize: of an element, in
-    bytes; passes: Computations over a row, of which `reductions` are trees."""
+    bytes; passes: Computations over a row, of which `reductions` are trees. between: bytes of the
+    longest row between two of them."""
 
     count: int
     width: int
@@ -37,6 +38,7 @@ class Rows:
     passes: int
     machine: SimtMachine
     reductions: int = 1
+    between: int = 0
 
     @property
     def most_threads(self) -> int:
@@ -57,9 +59,13 @@ class Rows:
 
 
 def lane_counts(rows: Rows) -> list[int]:
-    """How many threads may share a row: powers of two up to its width and to a block."""
+    """How many threads may share a row: powers of two up to its width and to a block.
+
+    Not one that would have to hold more between Computations than a thread has for itself.
+    """
     most = min(rows.most_threads, 2 * rows.width)
-    return [n for n in LANES if n <= max(1, most)]
+    least = 1 if rows.between <= OWN_BYTES else 2
+    return [n for n in LANES if least <= n <= max(1, most)]
 
 
 def usual_lanes(rows: Rows) -> int:

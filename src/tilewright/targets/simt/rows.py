@@ -11,6 +11,7 @@ read twice in registers. Results of a row are in registers of all of its threads
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from tilewright.base.dataclass import dataclass
@@ -104,6 +105,9 @@ def by_rows(
         raise ScheduleError("the rest after inlining is not computed by rows")
     s = s.fork()
     row = _one_row(s, rest)
+    found = replace(found, between=_between(s, rest))
+    if not lane_counts(found):
+        raise ScheduleError("no thread has the memory for a row")
     lanes = choose("lanes", lane_counts(found), usual_lanes(found))
     at = _Row(row, lanes, _phases(s, rest, row), found)
     taken = _place(s, at, rest, choose)
@@ -153,6 +157,13 @@ def _one_row(s: Schedule, computations: Sequence[Computation]) -> str:
             elif not c.is_map:
                 raise ScheduleError(f"{b.name} has several results in a row")
     return row
+
+
+def _between(s: Schedule, computations: Sequence[Computation]) -> int:
+    """The bytes of the longest row that one Computation leaves to another."""
+    own = (b for c in computations for b in _own(s, c))
+    held = (find_buffer(s.kernel, b.name, "set_scope")[0] for b in own)
+    return max((room_of(b) for b in held), default=0)
 
 
 def _own(s: Schedule, c: Computation) -> list[Buffer]:

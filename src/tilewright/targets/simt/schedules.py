@@ -28,7 +28,7 @@ from tilewright.schedule import Schedule
 from tilewright.schedule.space import Choices, Sketch
 from tilewright.schedule.space.inlining import inlined
 from tilewright.schedule.space.merging import merged
-from tilewright.schedule.space.patterns import parts, uses
+from tilewright.schedule.space.patterns import KernelPattern, parts, uses
 from tilewright.schedule.space.selection import legal_point
 from tilewright.targets.simt.binding import (
     bind_elements,
@@ -40,10 +40,16 @@ from tilewright.targets.simt.families import reductions
 from tilewright.targets.simt.machine import SimtMachine
 from tilewright.targets.simt.phases import by_phases
 from tilewright.targets.simt.predict import tiles, time_by_element, time_in_tiles
-from tilewright.targets.simt.products import Product, product_of
+from tilewright.targets.simt.products import Product, product_of, window_of
 from tilewright.targets.simt.tiles import in_tiles
 from tilewright.targets.simt.tiling import tiling
 from tilewright.targets.simt.vectors import element_widths, usual_width
+from tilewright.targets.simt.windows import (
+    in_windows,
+    window_ns,
+    window_refusal,
+    window_shares,
+)
 
 THREADS: Final = (32, 64, 128, 256, 512, 1024)  # of a block, as may be tried
 
@@ -71,6 +77,12 @@ def sketches(
         how = InTiles(partial(in_tiles, exact=exact), exact)
         tiled = Sketch("tiles", partial(tiled_products, kernel, given, machine, how))
         found.insert(0 if first else len(found), tiled)
+    windows = list(products_of(given, window_of))
+    if windows and all(window_refusal(p, machine, exact) == "" for p in windows):
+        first = any(_window_pays(p, machine, exact) for p in windows)
+        how = InTiles(in_windows, exact, window_of, _window_pays)
+        run = partial(tiled_products, kernel, given, machine, how)
+        found.insert(0 if first else len(found), Sketch("windows", run))
     return found
 
 
@@ -95,11 +107,14 @@ def _by_phases(kernel: Kernel, machine: SimtMachine, choose: Choices) -> Schedul
     return s
 
 
-def products_of(computations: Sequence[Computation]) -> Iterator[Product]:
-    """The contractions among the parts of a sequence."""
+def products_of(
+    computations: Sequence[Computation],
+    find: Callable[[KernelPattern], Product | None] = product_of,
+) -> Iterator[Product]:
+    """The contractions among the parts of a sequence, of a form that `find` finds."""
     if computations and not any(d.extent == 0 for c in computations for d in c.dims):
         for part in parts(computations):
-            product = product_of(part)
+            product = find(part)
             if product is not None:
                 yield product
 
@@ -115,11 +130,21 @@ def _pays(product: Product, machine: SimtMachine, exact: bool) -> bool:
     return any(time is not None and GAIN * time < alone for time in times)
 
 
+def _window_pays(product: Product, machine: SimtMachine, exact: bool) -> bool:
+    """Whether neighbors in a thread are expected to be faster than a thread for each element."""
+    alone = time_by_element(product, machine)
+    best = window_shares(product, machine)[:1]
+    return any(GAIN * window_ns(product, x, machine) < alone for x in best)
+
+
 class InTiles(NamedTuple):
-    """How one product is scheduled in tiles, and whether sums of floats keep their order."""
+    """How one product is scheduled in tiles, and whether sums of floats keep their order. find:
+    that it is such a product. pays: whether it should be where there are several."""
 
     schedule: Callable[[Schedule, Product, SimtMachine, Choices], None]
     exact: bool
+    find: Callable[[KernelPattern], Product | None] = product_of
+    pays: Callable[[Product, SimtMachine, bool], bool] = _pays
 
 
 def tiled_products(
@@ -137,13 +162,13 @@ def tiled_products(
     s, rest = start.start(), list(start.computations)
     if len(rest) > 1:
         s, rest = inlined(s, rest, choose)
-    products = list(products_of(rest))
+    products = list(products_of(rest, tiled.find))
     for product in products:
         alone = len(products) == 1
         if alone or choose(
             f"{product.name}.tiled",
             (True, False),
-            _pays(product, machine, tiled.exact),
+            tiled.pays(product, machine, tiled.exact),
         ):
             tiled.schedule(s, product, machine, choose)
     return start.finish(_elements(s, rest, machine, choose))

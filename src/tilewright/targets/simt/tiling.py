@@ -125,7 +125,8 @@ def tiling(product: Product, tile: SimtTile) -> Tiling:
     depths = {}
     left = tile.depth
     for d in reversed(product.sums):
-        depths[d] = _fitting(d.extent, left)
+        whole = _is_shifted(d, product)
+        depths[d] = _fitting(d.extent, left, 1 if whole else left // 2 + 1)
         left //= depths[d]
     return Tiling(product, shares, depths)
 
@@ -146,10 +147,16 @@ def _shared(
             axis = free.pop()
 
 
-def _fitting(extent: int, most: int) -> int:
-    """Steps of a sum: all of them, else a divisor between half of `most` and `most`, else
-    `most`."""
+def _is_shifted(d: Dim, product: Product) -> bool:
+    """Whether an operand is read at a sum of this dimension and others, as a window's places are: a
+    step beyond the window then cannot be told by an index, and so not be filled up with zeros."""
+    reads = (affine(i) for x in (product.left, product.right) for i in x.index)
+    return any(len(i.terms) > 1 and i.coefficient(d.var) for i in reads)
+
+
+def _fitting(extent: int, most: int, least: int) -> int:
+    """Steps of a sum: all of them, else a divisor of at least `least`, else `most`."""
     most = max(most, 1)
     if extent <= most:
         return extent
-    return next((n for n in range(most, most // 2, -1) if extent % n == 0), most)
+    return next((n for n in range(most, least - 1, -1) if extent % n == 0), most)
