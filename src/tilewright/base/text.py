@@ -82,7 +82,7 @@ def listing(items: Sequence[str], limit: int = 8) -> str:
     return f"{shown} and {more} more" if more > 0 else shown
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str | None:
+def did_you_mean(name: object, known: Iterable[str]) -> str | None:
     """A hint for an unknown name: the nearest known one, else the known ones; None if none is."""
     names = list(known)
     near = nearest(name, names)
@@ -91,10 +91,10 @@ def did_you_mean(name: str, known: Iterable[str]) -> str | None:
     return f"Known: {listing(sorted(names), 12)}" if names else None
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
+def nearest(name: object, known: Iterable[str]) -> str | None:
     """The known name that an unknown one looks like, whatever the case; None if there is none."""
     folded = {one.casefold(): one for one in known}
-    near = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.65)
+    near = difflib.get_close_matches(str(name).casefold(), folded, n=1, cutoff=0.65)
     return folded[near[0]] if near else None
 
 

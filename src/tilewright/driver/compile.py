@@ -11,7 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack, overload
 
 from tilewright.base import events, flags, limits
-from tilewright.base.errors import InputError, ModelError
+from tilewright.base.arguments import expect
+from tilewright.base.errors import ModelError
 from tilewright.base.roomy import roomy
 from tilewright.base.text import listing
 from tilewright.driver import model_cache, version
@@ -155,10 +156,7 @@ def _compiled(
     chosen: Options,
 ) -> OneTier | TieredExecutable:
     """Load the model from the cache if it is there; else compile and store it."""
-    if not isinstance(tiered, bool):
-        raise InputError(f"tiered={tiered!r}", hint="give True or False")
-    if dims is not None and not isinstance(dims, Mapping):
-        raise InputError(f"dims={dims!r}", hint="give a mapping, as in {'batch': 1}")
+    expect(tiered=tiered, dims=dims)
     with exclusive(), events.span("compile"):
         store = chosen.store
         limit = chosen.limit
@@ -282,6 +280,7 @@ def text(
     """
     from tilewright.driver import stages
 
+    expect(dims=dims)
     chosen = Options.of(options)
     with exclusive():
         return stages.text(source, kind, example_inputs, dims, chosen, kernel)
@@ -304,5 +303,6 @@ def schedules(
     """
     from tilewright.driver import stages
 
+    expect(dims=dims)
     with exclusive():
         return stages.schedules(source, example_inputs, dims, Options.of(options))

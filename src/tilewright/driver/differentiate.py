@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Unpack
 
+from tilewright.base.arguments import expect
 from tilewright.base.errors import InputError
 from tilewright.driver.compilation import onnx_fallback
 from tilewright.driver.compile_lock import exclusive
@@ -100,6 +101,8 @@ def _differentiated(
     dims: Mapping[str, int] | None,
     options: Mapping[str, Any],
 ) -> tuple[Graph, Graph]:
+    if loss is not None:
+        expect(loss=loss)
     graph, wanted = _read(source, by, example_inputs, dims, options)
     with exclusive():
         y = loss_of(graph, loss)
@@ -122,6 +125,7 @@ def _read(
     """The model as a graph without loops, and the inputs to differentiate by."""
     from tilewright.driver import sources
 
+    expect(by=by, dims=dims)
     chosen = _reading(options)
     names = [by] if isinstance(by, str) else by
     with exclusive():

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
+from tilewright.base.arguments import NOT_NEGATIVE
 from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.base.text import listing
 from tilewright.driver.compilation import Compilation, optimize, target_of
@@ -47,10 +48,10 @@ def check_weights(weights: Mapping[str, float]) -> None:
                 f"unknown cost {name!r}",
                 hint=f"choose from {listing(COSTS)}",
             )
-        if not 0 <= weight < float("inf"):
+        if not NOT_NEGATIVE.holds(weight):
             raise InputError(
                 f"the weight of {name!r} is {weight!r}",
-                hint="give a number of at least 0",
+                hint=f"give {NOT_NEGATIVE.expected}",
             )
     if not any(weights.values()):
         raise InputError(

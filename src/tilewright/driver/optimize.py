@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
+from tilewright.base import modes
+from tilewright.base.arguments import expect, expect_choice
 from tilewright.base.errors import InputError
 from tilewright.driver.compilation import onnx_fallback
 from tilewright.driver.options import Options
@@ -45,14 +47,21 @@ def optimize(
     Rules that hold only for finite numbers are used with `math="fast"`. Raises InputError for
     symbolic extents without a value in `dims`, and for invalid settings.
     """
+    expect(
+        dims=dims,
+        cost=cost,
+        alpha=alpha,
+        budget=budget,
+        patience=patience,
+        seconds=seconds,
+    )
+    expect_choice("strategy", strategy, modes.STRATEGIES)
     chosen = Options.of(options)
     if "optimize" in options:
         raise InputError(
             f"optimize={chosen.optimize!r}: this option is for compile",
             hint="leave it out: the settings of a search are alpha, budget and patience",
         )
-    if seconds is not None and not seconds > 0:
-        raise InputError(f"seconds={seconds!r}", hint="give a number above 0")
     graph = import_model(source, example_inputs, chosen, standard=True)
     if dims:
         graph = specialize(graph, dims, fallback=onnx_fallback(), decompose=False)

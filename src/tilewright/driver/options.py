@@ -8,11 +8,12 @@ import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tilewright.base import flags, modes
+from tilewright.base.arguments import ARGUMENTS, expect, expect_choice
 from tilewright.base.dataclass import dataclass
-from tilewright.base.errors import ArgumentError, InputError, UnsupportedError
+from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.base.memory import machine_memory, memory_limit
 from tilewright.base.numbers import whole
 from tilewright.base.store import FileStore, default_store
@@ -56,6 +57,7 @@ class Options:
     description: Mapping[str, Any] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
+        expect(**{f.name: getattr(self, f.name) for f in _TYPED})
         if self.mcpu == "native":
             object.__setattr__(self, "mcpu", flags.MCPU.get())
         file = flags.MACHINE.get() if self.machine is None else Path(self.machine)
@@ -71,23 +73,7 @@ class Options:
         if self.precision is not None:
             self._check_precision()
         for name in ("threads", "memory_limit"):
-            value = getattr(self, name)
-            number = whole(value, 1)
-            if value is not None and number is None:
-                raise InputError(
-                    f"{name}={value!r}", hint="give an integer of at least 1"
-                )
-            object.__setattr__(self, name, number)
-        if not isinstance(self.fusion, bool):
-            raise InputError(f"fusion={self.fusion!r}", hint="give True or False")
-        if not isinstance(self.jit, bool):
-            raise InputError(f"jit={self.jit!r}", hint="give True or False")
-        if isinstance(self.inputs, str) or not all(
-            isinstance(n, str) for n in self.inputs
-        ):
-            raise InputError(
-                f"inputs={self.inputs!r}", hint="give a list of names of inputs"
-            )
+            object.__setattr__(self, name, whole(getattr(self, name)))
         object.__setattr__(self, "inputs", tuple(sorted(set(self.inputs))))
         object.__setattr__(
             self, "external_data_roots", _folders(self.external_data_roots)
@@ -235,6 +221,10 @@ class Options:
         return None if self.cache is False else default_store()
 
 
+# The options whose types and bounds the table of arguments has.
+_TYPED: Final = tuple(f for f in fields(Options) if f.init and f.name in ARGUMENTS)
+
+
 def _published(records: Any) -> PublishedChoices:
     """The best choices of the given records.
 
@@ -258,9 +248,7 @@ def _published(records: Any) -> PublishedChoices:
 
 def _check_mode(name: str, value: Any, known: Sequence[str]) -> None:
     """Raise InputError for a value that is not one of `known`."""
-    if value not in known:
-        hint = _replaced(name, value) or f"choose one of {', '.join(known)}"
-        raise ArgumentError(f"{name}={value!r}", hint=hint)
+    expect_choice(name, value, known, _replaced(name, value))
 
 
 def _replaced(name: str, value: Any) -> str:
@@ -331,6 +319,8 @@ def read_scales(file: Path) -> dict[str, Any]:
 def checked_scales(found: Any) -> dict[str, Any]:
     """Scales by tensor, and the method of rescaling sums. Raises InputError for anything else."""
     try:
+        if not isinstance(found, Mapping):
+            raise TypeError(f"a {type(found).__name__}")
         units = {str(name): float(unit) for name, unit in found["scales"].items()}
         return {"scales": units, "by": str(found["by"])}
     except (ValueError, KeyError, TypeError, AttributeError) as error:

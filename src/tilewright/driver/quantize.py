@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 
 from tilewright.base import events
+from tilewright.base.arguments import expect, expect_choice
 from tilewright.base.errors import ArgumentError, InputError
 from tilewright.driver.compilation import onnx_fallback
 from tilewright.driver.compile import compile as compiled
@@ -20,6 +21,7 @@ from tilewright.graph.quantize import QuantizationRecipe, Quantized
 from tilewright.graph.quantize import quantize as quantized
 from tilewright.graph.quantize.calibrate import Run, Sample
 from tilewright.graph.quantize.data import samples_of
+from tilewright.graph.quantize.metrics import METRICS
 
 if TYPE_CHECKING:
     from tilewright.driver.keywords import QuantizeOptions
@@ -65,8 +67,9 @@ def quantize(
     writes it for any runtime. Raises InputError for data that do not match the inputs, and for
     unknown options.
     """
+    expect(dims=dims, max_drop=max_drop, keep=keep, threads=threads, reading=reading)
+    expect_choice("metric", metric, METRICS)
     chosen = recipe_of(recipe)
-    _check_drop(max_drop)
     options = Options.of({"threads": threads, **_known(reading or {})})
     graph = import_model(source, example_inputs, options, standard=True)
     graph = with_dims(graph, dims or {}, options, are_standard)
@@ -107,15 +110,10 @@ def runner(graph: Graph, threads: int | None = None) -> Run:
 
 
 def _known(reading: Mapping[str, Any]) -> Mapping[str, Any]:
-    unknown = sorted(set(reading) - set(_READING))
+    unknown = sorted(str(name) for name in reading if name not in _READING)
     if unknown:
         raise ArgumentError(
             f"reading: unknown option {', '.join(unknown)}",
             hint=f"choose from {', '.join(_READING)}",
         )
     return reading
-
-
-def _check_drop(max_drop: float | None) -> None:
-    if max_drop is not None and not 0 <= max_drop <= 1:
-        raise InputError(f"max_drop is {max_drop}", hint="give a fraction from 0 to 1")

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tilewright.base import events
+from tilewright.base.arguments import expect_choice
 from tilewright.base.dims_hint import DimsHint
 from tilewright.base.errors import InputError
 from tilewright.base.text import listing
@@ -35,10 +36,7 @@ def text(
     """The model at one stage of compilation; see `driver.compile.text`."""
     from tilewright.driver.show import KINDS, PER_KERNEL, show
 
-    if kind not in KINDS:
-        raise InputError(
-            f"unknown stage {kind!r}", hint=f"choose one of {', '.join(KINDS)}"
-        )
+    expect_choice("kind", kind, KINDS)
     if kernel is not None and kind not in PER_KERNEL:
         raise InputError(
             f"kernel={kernel!r}: the stage {kind!r} is about the whole model",

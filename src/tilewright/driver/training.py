@@ -16,6 +16,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from tilewright.base.arguments import expect
 from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import float32
 from tilewright.base.errors import InputError, ModelError
@@ -92,6 +93,7 @@ def compile_training_step(
     that the loss does not depend on; UnsupportedError for an operator without a derivative. As in
     inference, batch normalizations use the statistics in the model.
     """
+    expect(loss=loss, parameters=parameters, dims=dims, remat=remat)
     chosen = Options.of(dict(options))
     rule = SGD() if optimizer is None else optimizer
     if not isinstance(rule, Optimizer):
@@ -115,9 +117,8 @@ def compile_training_step(
             graph = rewrite(graph, [CONV_PRODUCT])
         if chosen.precision is not None:
             check_precision(graph, chosen.precision)
-        names = list(source.arrays)
         scaled = scaling is not None
-        graph, layout = _with_update(graph, loss, rule, names, remat, scaled)
+        graph, layout = _with_update(graph, loss, rule, [*source.arrays], remat, scaled)
         if chosen.precision is not None:
             graph = _with_precision(graph, chosen, chosen.precision)
     run = compile(graph, **options)

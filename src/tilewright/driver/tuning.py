@@ -15,6 +15,7 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
+from tilewright.base.arguments import expect, shown
 from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ArgumentError, InputError
 from tilewright.base.text import listing
@@ -84,7 +85,9 @@ def tune(
     Raises InputError for a budget that is not above 0, for unknown names, and if records are off;
     VerifyError if tuned schedules change the model's results; and the errors of `compile`.
     """
-    how = how or How()
+    expect(dims=dims, kernels=kernels, name=name, until=until)
+    expect(example_inputs=example_inputs, feeds=feeds)
+    how = _how(how)
     budget = budget_of(trials, seconds, expected_gain)
     path = records_path(records)
     plain: CompileOptions = {**options, "records": False}
@@ -113,6 +116,13 @@ def tune(
             formed: CompileOptions = {**plain, "records": file}
             found = tasks(source, example_inputs, dims=dims, **formed)
     return run.kernels(found, budget, first)
+
+
+def _how(given: Any) -> How:
+    """The settings, by default the usual ones. Raises ArgumentError for anything else."""
+    if not isinstance(given, How | None):
+        raise ArgumentError(f"how={shown(given)}", hint="give a tw.tune.How")
+    return given or How()
 
 
 @dataclass(frozen=True, slots=True)

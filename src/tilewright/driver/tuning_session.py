@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tilewright.base import events
+from tilewright.base.arguments import expect
 from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ArgumentError, InputError, TilewrightWarning
 from tilewright.base.text import listing
@@ -129,10 +130,7 @@ def budget_of(
 
     Raises InputError for numbers that are not above 0.
     """
-    for name, value in (("trials", trials), ("seconds", seconds)):
-        right = isinstance(value, int | float) and value > 0
-        if value is not None and not right:
-            raise ArgumentError(f"{name}={value!r}", hint="give a number above 0")
+    expect(trials=trials, seconds=seconds, expected_gain=expected_gain)
     limited = trials is not None or seconds is not None
     return Budget(trials, seconds if limited else SECONDS, expected_gain)
 

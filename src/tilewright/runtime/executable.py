@@ -174,6 +174,11 @@ class Executable:
 
         out, errors: as for a call.
         """
+        if type(feeds) is not dict and not isinstance(feeds, Mapping):
+            raise InputError(
+                f"feeds: expected a mapping, got {type(feeds).__name__}",
+                hint=f"give the inputs by name: {listed(self.model.inputs)}",
+            )
         return self._listed(self._call((), feeds, out))
 
     def _listed(self, found: Any) -> list[Any]:
@@ -219,8 +224,15 @@ class Executable:
         With the machine's peaks given, the table has each kernel's share of the roofline.
         device_peaks: by device, 10^9 operations and bytes per second.
         """
+        from tilewright.base.arguments import expect
         from tilewright.runtime.profile import measure
 
+        expect(
+            repeat=repeat,
+            peak_gflops=peak_gflops,
+            peak_gbs=peak_gbs,
+            device_peaks=device_peaks,
+        )
         if self.nesting is None:
             values, others = self._bind(args, named)
         else:

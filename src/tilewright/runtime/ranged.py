@@ -152,8 +152,10 @@ def load(
     threads: if None, those that it was compiled for, if `compile` was given a number.
     verify: check the constants' checksum even where they are large. Raises ArtifactError.
     """
+    from tilewright.base.arguments import expect
     from tilewright.runtime import ranged_bundle
 
+    expect(threads=threads, verify=verify)
     found = ranged_bundle.load(path, verify=verify)
     if isinstance(found, RangedModel):
         return RangedExecutable(found, threads=threads)

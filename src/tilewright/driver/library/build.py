@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, Unpack
 import numpy as np
 
 from tilewright.base import events
+from tilewright.base.arguments import NAME_OR_NAMES, expect, shown
 from tilewright.base.dataclass import dataclass
 from tilewright.base.dims_hint import DimsHint
 from tilewright.base.errors import InputError, UnsupportedError
@@ -87,6 +88,7 @@ def compile_library(
     only at run time; UnsupportedError for operators without native code, and unknown processors and
     systems; and the errors of `compile`. If it raises, no file is written.
     """
+    expect(path=path, name=name, header=header, triple=triple, dims=dims)
     files = _files(Path(path), None if header is None else Path(header))
     called = name or _plain(files.path.stem)
     check_name(f"{called}_run", str(files.path))
@@ -149,12 +151,12 @@ def _targets(
     mcpu: str | Sequence[str], triple: str | None, options: Options
 ) -> dict[str, Target]:
     """The target for each processor. Raises InputError or UnsupportedError."""
+    if not NAME_OR_NAMES.holds(mcpu) or not mcpu:
+        raise InputError(
+            f"mcpu={shown(mcpu)}", hint="give the name of a processor, or several"
+        )
     names = [mcpu] if isinstance(mcpu, str) else list(mcpu)
     names = [*_LEVELS] if names == [MULTI] else names
-    if not names or not all(isinstance(n, str) for n in names):
-        raise InputError(
-            f"mcpu={mcpu!r}", hint="pass the name of a processor, or several"
-        )
     exact = options.math == "exact"
     made = [
         find_target(

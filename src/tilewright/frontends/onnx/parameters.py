@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import numpy_helper
 
-from tilewright.base.errors import InputError
+from tilewright.base.errors import InputError, ModelError
 from tilewright.base.memory import memory_limit
 from tilewright.base.text import listing
 from tilewright.frontends.files import checked
@@ -28,15 +30,26 @@ _SETTINGS = {
 def read(source: Any) -> onnx.ModelProto:
     """The model from a path or from a file's bytes, or the model itself.
 
-    Raises ModelError if there is no file at the path.
+    Raises ModelError if there is no ONNX file at the path, InputError for anything else.
     """
-    if isinstance(source, bytes):
-        return onnx.load_model_from_string(source)
-    if isinstance(source, str | Path):
+    if isinstance(source, onnx.ModelProto):
+        return source
+    if not isinstance(source, bytes | str | os.PathLike):
+        raise InputError(
+            f"cannot train a {type(source).__name__}",
+            hint="give a path, bytes, an onnx.ModelProto, a torch.nn.Module or a tw.Graph",
+        )
+    try:
+        if isinstance(source, bytes):
+            return onnx.load_model_from_string(source)
         checked(Path(source), memory_limit())
         return onnx.load(str(source))
-    found: onnx.ModelProto = source
-    return found
+    except DecodeError:
+        raise ModelError(
+            "not an ONNX model, or a truncated one",
+            where="the model" if isinstance(source, bytes) else str(source),
+            hint="Fetch or export the file again",
+        ) from None
 
 
 def weights(model: onnx.ModelProto) -> list[str]:

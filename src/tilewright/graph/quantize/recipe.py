@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tilewright.base.arguments import expect, expect_choice
 from tilewright.base.dataclass import dataclass
-from tilewright.base.errors import ArgumentError
-from tilewright.graph.quantize.affine import activations_in
+from tilewright.graph.quantize.affine import ACTIVATIONS, activations_in
 from tilewright.graph.quantize.observers import (
+    METHODS,
     Observer,
     Quantizer,
     observer_of,
@@ -39,18 +40,16 @@ class QuantizationRecipe:
 
     def __post_init__(self) -> None:
         """Raises InputError for an invalid value of an option."""
+        expect(
+            equalize=self.equalize,
+            smooth=self.smooth,
+            search=self.search,
+            correct_bias=self.correct_bias,
+        )
+        expect_choice("method", self.method, METHODS)
+        expect_choice("activations", self.activations, ACTIVATIONS)
+        expect_choice("rounding", self.rounding, ROUNDINGS)
         observer_of(self.method, self.percentile)
-        activations_in(self.activations)
-        if self.rounding not in ROUNDINGS:
-            raise ArgumentError(
-                f"weights are not rounded by {self.rounding!r}",
-                hint=f"one of {', '.join(ROUNDINGS)}",
-            )
-        if self.smooth is not None and not 0 <= self.smooth <= 1:
-            raise ArgumentError(
-                f"the strength of smoothing is {self.smooth}",
-                hint="from 0, all in the activations, to 1, all in the weights",
-            )
 
     @property
     def observer(self) -> Callable[[], Observer]:
