@@ -129,7 +129,7 @@ def test_bad_options_are_refused(command, perceptron, data, tmp_path):
     found = command(*given, "--max-drop", "half")
     assert found.code == 2 and "expected a share, such as 0.5%" in found.err
     found = command(*given, "--smooth", "3")
-    assert found.code == 2 and "strength of smoothing" in found.err
+    assert found.code == 2 and "smooth=3.0; give a number from 0 to 1" in found.err
     found = command(*given, "--percentile", "99")
     assert found.code == 2 and "leave it out, or choose the method" in found.err
     found = command(*given, "--keep", "haed")
