@@ -14,7 +14,7 @@ from tilewright.base.dtypes import dtype_of, int64
 from tilewright.graph.interp import run_natively
 from tilewright.graph.nodes import Operation, Value
 from tilewright.graph.ops import topk
-from tilewright.graph.ops.open_extents import DOMAIN, PIECE
+from tilewright.graph.ops.open_extents import DOMAIN
 from tilewright.graph.ops.registry import OpCall, definition_of
 from tilewright.graph.ops.topk import MANY, last_value
 
@@ -57,12 +57,12 @@ SIGNS = np.array([[0, 1.5, np.nan], [-0.0, 0, -np.inf]], np.float32)
         np.array([0, 2, 0, 255], np.uint8),
         np.array(-1.5, np.float32),
         np.arange(38).reshape(2, 19) % 17 > 14,
-        np.ones((2, PIECE), np.int8),
-        np.arange(2 * PIECE + 1) == 2 * PIECE,
+        np.ones((2, 8), np.int8),
+        np.arange(17) == 16,
     ],
     ids=[
         *("signs and NaN", "none", "all", "empty", "bytes", "scalar"),
-        *("some pieces and a rest", "whole pieces", "the last"),
+        *("some", "all of a matrix", "the last"),
     ],
 )
 def test_nonzero_counts_and_orders(x: Array) -> None:
