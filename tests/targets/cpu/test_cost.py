@@ -61,6 +61,7 @@ STRUCTURE = {
         "SOURCES",
     ),  # names, at most: of a plan that grows as the model does
     ("plan/nodes.py", "merge"),  # letters of a name
+    ("plan/passes/products.py", "_outside_loads"),  # what a cache holds
     ("plan/passes/fuse.py", "MAX_NODES"),  # what a value may grow to, as the next two
     ("plan/passes/fuse.py", "MAX_LOADS"),
     ("plan/passes/fuse.py", "MAX_WRITTEN"),
