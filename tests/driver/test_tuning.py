@@ -236,6 +236,11 @@ def test_the_folder_of_a_mistyped_path_is_not_made(
     assert not place.parent.exists()
 
 
+def test_a_name_that_no_file_can_have(model: onnx.ModelProto, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="NUL character"):
+        tw.tune(model, trials=1, threads=1, how=FEW, records=tmp_path / "a\0b")
+
+
 def test_records_that_are_off(
     model: onnx.ModelProto, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -78,9 +78,11 @@ class Pool:
         """Have idle workers wait so long before they sleep, if there are processors for all.
 
         Waking one takes microseconds. For calls that follow one another as kernels of a model do,
-        but are timed one by one.
+        but are timed one by one. It holds for all programs, until more workers start.
         """
-        if self.workers:
+        if not self.workers:
+            return
+        with self._lock:
             self._set_spin(self.workers + 1, seconds)
 
     def _set_spin(self, threads: int, seconds: float = _SPIN_SECONDS) -> None:

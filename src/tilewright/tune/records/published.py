@@ -79,8 +79,15 @@ def own_path() -> Path:
 def expect_folder(path: Path) -> None:
     """Raise InputError for a file to write in a folder that does not exist: it is rather mistyped.
 
-    The folder of the user's own records is made when they are first written.
+    The folder of the user's own records is made when they are first written. No file can have a NUL
+    character in its name.
     """
+    if "\0" in str(path):
+        raise InputError(
+            "the name of a file holds a NUL character",
+            where=repr(str(path)),
+            hint="check the path",
+        )
     if path != own_path() and not path.parent.is_dir():
         raise InputError(
             f"there is no folder {path.parent}",
