@@ -126,6 +126,26 @@ class _Dictionary(torch.nn.Module):
         return {"twice": x * 2.0, "parts": [x + 1.0, (x - 1.0,)]}
 
 
+class _Ordered(torch.nn.Module):
+    def forward(self, x):
+        return {"sorted": x.sort(), "best": torch.topk(x, 1), "shape": (x + 1).sum()}
+
+
+def test_pytorchs_named_tuples_are_kept(tmp_path, monkeypatch):
+    x = torch.tensor([[3.0, 1.0, 2.0]])
+    exe = tw.compile(_Ordered(), x)
+    found = exe(x)
+    assert type(found["sorted"]) is torch.return_types.sort
+    assert type(found["best"]) is torch.return_types.topk
+    _same(found, _Ordered()(x))
+    exe.save(tmp_path / "m.tw")
+    monkeypatch.setattr("tilewright.runtime.nesting._KNOWN", {})
+    monkeypatch.delitem(sys.modules, "torch.return_types")
+    read = tw.load(tmp_path / "m.tw")(x.numpy())["sorted"]
+    assert read._fields == ("values", "indices")
+    assert read.indices.tolist() == [[1, 2, 0]]
+
+
 def test_a_saved_program_keeps_it(tmp_path):
     x = torch.ones(2, 3)
     path = tmp_path / "m.pt2"

@@ -1,6 +1,8 @@
 """Programs that torch.export.save wrote: compiled, cached, and refused for what they are not."""
 
 import copy
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -147,6 +149,51 @@ def test_a_bare_tensor_arrays_and_arguments_by_name_are_example_inputs():
     for nothing in ((), {}, None):
         with pytest.raises(InputError, match="needs example inputs"):
             tw.compile(module, nothing)
+
+
+class Table(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rows = torch.nn.Parameter(torch.arange(6.0).reshape(2, 3))
+
+    def forward(self):
+        return self.rows * 2
+
+
+@pytest.mark.parametrize("nothing", [(), {}, []])
+def test_a_module_without_arguments_needs_no_examples(nothing):
+    (found,) = tw.compile(Table(), nothing).run({})
+    np.testing.assert_array_equal(found, 2 * np.arange(6.0).reshape(2, 3))
+
+
+def test_only_modules_are_traced_on_examples(tmp_path):
+    x = torch.randn(2, 6)
+    program = torch.export.export(Scaled().eval(), (x,))
+    torch.export.save(program, tmp_path / "m.pt2")
+    for source in (program, tmp_path / "m.pt2"):
+        with pytest.raises(InputError, match="example_inputs: only a "):
+            tw.compile(source, (x,))
+        for _ in range(2):  # the second time from the cache
+            tw.compile(source)(x)
+            with pytest.raises(InputError, match="only a "):
+                tw.compile(source, x)
+
+
+@dataclass
+class Pair:
+    low: Any
+    high: Any
+
+
+class Pairs(torch.nn.Module):
+    def forward(self, x):
+        return Pair(x.relu(), -x)
+
+
+def test_an_unknown_class_of_results_is_explained():
+    with pytest.raises(ModelError, match="Pair") as caught:
+        tw.compile(Pairs(), torch.ones(2))
+    assert "torch.export.register_dataclass" in str(caught.value)
 
 
 def test_the_users_module_stays_as_it_was():

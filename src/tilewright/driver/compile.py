@@ -157,6 +157,7 @@ def _compiled(
 ) -> OneTier | TieredExecutable:
     """Load the model from the cache if it is there; else compile and store it."""
     expect(tiered=tiered, dims=dims)
+    torch.refuse_examples(source, example_inputs)
     with exclusive(), events.span("compile"):
         store = chosen.store
         limit = chosen.limit
@@ -168,6 +169,7 @@ def _compiled(
 
                 # All of its shapes take long to compile, and its graph identifies it.
                 source = import_model(source, example_inputs, chosen)
+                example_inputs = ()
             asked = _identified(store, source, dims, chosen)
         if store is not None and asked is not None:
             model = model_cache.find(store, asked, limit, thread_count(chosen.threads))

@@ -30,12 +30,14 @@ def import_model(
 ) -> Graph:
     """The Graph of any accepted source; standard: as for `frontends.load.load`."""
     with events.span("import"):
+        from tilewright.frontends import torch
+
+        torch.refuse_examples(source, example_inputs)
         if isinstance(source, ModelRecipe):
             source = source.make()
         if isinstance(source, Graph):
             check_free(source, options)
             return source
-        from tilewright.frontends import torch
         from tilewright.frontends.load import load, of_torch
 
         if torch.is_module(source):

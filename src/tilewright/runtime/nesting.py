@@ -255,11 +255,16 @@ def _built(tree: Tree, outputs: Mapping[str, Any]) -> Any:
     return _BUILDERS[tree.kind](tree, [_built(part, outputs) for part in tree.parts])
 
 
+def field_names(cls: type) -> tuple[str, ...] | None:
+    """The fields of a named tuple, also of one that is made in C; None for other classes."""
+    return getattr(cls, "_fields", getattr(cls, "__match_args__", None))
+
+
 def _named_tuple(node: ContainerNode, parts: list[Any]) -> Any:
     cls = _loaded(node.of)
-    own = isinstance(cls, type) and issubclass(cls, tuple)
-    if own and getattr(cls, "_fields", None) == node.keys:
-        return cls(*parts)
+    if isinstance(cls, type) and issubclass(cls, tuple):
+        if field_names(cls) == node.keys:
+            return cls(*parts) if hasattr(cls, "_fields") else cls(parts)
     name = node.of.rpartition(".")[2].rpartition(":")[2]
     return namedtuple(name, map(str, node.keys), rename=True)(*parts)
 

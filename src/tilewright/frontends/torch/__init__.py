@@ -23,19 +23,28 @@ if TYPE_CHECKING:  # a cached model loads without the compiler
 SUFFIX: Final = ".pt2"
 # PyTorch's own index: the Linux build on PyPI depends on gigabytes of GPU libraries.
 PROCESSORS_INDEX: Final = "https://download.pytorch.org/whl/cpu"
+_MODULE: Final = "torch.nn.modules.module.Module"
+_PROGRAM: Final = "torch.export.exported_program.ExportedProgram"
 INSTALL: Final = f"pip install torch --index-url {PROCESSORS_INDEX}"
 
 
 def is_module(source: object) -> bool:
     """Whether `source` is a `torch.nn.Module` or an exported program; does not import torch."""
-    kinds = {f"{c.__module__}.{c.__qualname__}" for c in type(source).__mro__}
-    return bool(
-        kinds
-        & {
-            "torch.nn.modules.module.Module",
-            "torch.export.exported_program.ExportedProgram",
-        }
-    )
+    return not _kinds(source).isdisjoint((_MODULE, _PROGRAM))
+
+
+def _kinds(source: object) -> set[str]:
+    return {f"{c.__module__}.{c.__qualname__}" for c in type(source).__mro__}
+
+
+def refuse_examples(source: object, example_inputs: Any) -> None:
+    """Raise InputError for example inputs of a source that is not traced with them."""
+    given = example_inputs is not None and len(example_inputs)
+    if given and _MODULE not in _kinds(source):
+        raise InputError(
+            "example_inputs: only a torch.nn.Module is traced",
+            hint="leave them out: a call compiles for its shapes, as does dims={...}",
+        )
 
 
 def to_graph(

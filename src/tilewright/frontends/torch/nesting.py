@@ -13,6 +13,7 @@ from tilewright.runtime.nesting import (
     ContainerNode,
     FixedLeaf,
     Tree,
+    field_names,
     is_plain,
     name_of,
 )
@@ -102,9 +103,11 @@ def _tree(spec: Any, leaves: Iterator[Tree]) -> Tree:
         if not all(type(k) in (str, int) for k in keys):
             raise _Unknown
         return ContainerNode(kind.__name__, parts, keys)
-    if isinstance(context, type) and issubclass(context, tuple):
-        names = getattr(context, "_fields", ())
-        return ContainerNode("namedtuple", parts, tuple(names), name_of(context))
+    # The context of PyTorch's own named tuples, such as `torch.return_types.sort`, is None.
+    named = kind if kind.__module__ == "torch.return_types" else context
+    if isinstance(named, type) and issubclass(named, tuple):
+        names = field_names(named) or ()
+        return ContainerNode("namedtuple", parts, names, name_of(named))
     if is_dataclass(kind) and isinstance(context, list):
         return _record(kind, parts, context)
     # A container that only its own code can rebuild: return its parts in order.

@@ -17,10 +17,17 @@ from tilewright.frontends.torch.user_line import raising_line, user_line
 from tilewright.runtime.dlpack import require_data
 
 _HINT: Final = "make torch.export.export(module, inputs) succeed first"
-_CHOICE: Final = (
-    "the module chooses by data: write torch.where or torch.cond, or use "
-    'torch.compile(module, backend="tilewright"), which runs such lines in Python'
-)
+# What to do about errors of PyTorch that contain these words.
+_ADVICE: Final[Mapping[str, str]] = {
+    "Could not guard on data-dependent": (
+        "the module chooses by data: write torch.where or torch.cond, or use "
+        'torch.compile(module, backend="tilewright"), which runs such lines in Python'
+    ),
+    "not a known type": (
+        "return tensors in tuples, lists, dictionaries or named tuples, or name the class once: "
+        "torch.export.register_dataclass(YourClass)"
+    ),
+}
 # `  h = 16*_h` below "Suggested fixes:" in PyTorch's errors.
 _FIX: Final = re.compile(r"^ +(\w+) = (.+)$", re.MULTILINE)
 # A dimension is named by the user, or by the tensor that has it.
@@ -67,13 +74,15 @@ def arguments(
     """The positional and the named arguments of the module.
 
     example_inputs: a tensor, a sequence of arguments, or a mapping of arguments by name; NumPy
-    arrays become tensors. Raises InputError if there are none.
+    arrays become tensors. Raises InputError if there are none, but the module takes some.
     """
     import torch
 
     if isinstance(example_inputs, torch.Tensor | np.ndarray):
         example_inputs = (example_inputs,)
-    if not isinstance(example_inputs, Mapping | Sequence) or not len(example_inputs):
+    listed = isinstance(example_inputs, Mapping | Sequence)
+    takes_none = not inspect.signature(module.forward).parameters
+    if not listed or not (takes_none or len(example_inputs)):
         raise InputError(
             "a PyTorch module needs example inputs to be traced on",
             where=type(module).__name__,
@@ -168,11 +177,12 @@ def reason(error: Exception) -> str:
 
 
 def advice(error: Exception) -> str | None:
-    """What to write in `dynamic_shapes`, if PyTorch says which dimensions do not fit; and instead
-    of a choice by data, which no graph can hold."""
+    """What to write in `dynamic_shapes`, if PyTorch says which dimensions do not fit; and what to
+    write instead of what no graph can hold."""
     text = str(error)
-    if "Could not guard on data-dependent" in text:
-        return _CHOICE
+    for found, advised in _ADVICE.items():
+        if found in text:
+            return advised
     stated = [*_CONSTANT.findall(text), *_SPECIALIZED.findall(text)]
     constants = {_OF_TENSOR.sub(r"dimension \3 of \1\2", name): n for name, n in stated}
     fixes = _FIX.findall(text.partition("Suggested fixes:")[2])
