@@ -18,8 +18,10 @@ from tests.tune.records.made import KEY, ROWS, RUN, candidate, failed, record, t
 from tilewright.base.errors import InputError, TilewrightWarning
 from tilewright.tune.records import opening, owner, published
 from tilewright.tune.records.columns import RecordFilter
+from tilewright.tune.records.current import current
 from tilewright.tune.records.database import Records
 from tilewright.tune.records.jsonl import read
+from tilewright.tune.records.published import NOTHING
 from tilewright.tune.records.rows import MARGIN, Choice, Features, Record
 
 
@@ -137,6 +139,31 @@ def _used(path: Path) -> dict[str, str]:
 
 
 # ------------------------------------------------------------------------------------- runs
+
+
+def test_a_link_means_the_file_that_it_leads_to(path: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link.sqlite"
+    link.symlink_to(path)
+    with Records(link) as records:
+        records.choose(RUN, KEY, "k", candidate(0), 1.0, 2.0)
+        assert records.path == path
+    assert current(link) == current(path) != NOTHING
+    assert [f.name for f in tmp_path.iterdir() if "link" in f.name] == [link.name]
+
+
+def test_a_folder_of_others_behind_a_link_is_not_opened(
+    path: Path, tmp_path: Path
+) -> None:
+    with Records(path) as records:
+        records.merge(ROWS)
+    own = tmp_path / "own"
+    own.mkdir(mode=0o700)
+    (own / "link.sqlite").symlink_to(path)
+    path.parent.chmod(0o777)
+    with pytest.raises(InputError, match="others could have written"):
+        Records(own / "link.sqlite")
+    with pytest.warns(TilewrightWarning, match="others could have written"):
+        assert current(own / "link.sqlite") == NOTHING
 
 
 def test_a_run_that_was_killed_is_resumed_by_one_process(path: Path) -> None:

@@ -16,6 +16,7 @@ def current(path: Path) -> PublishedChoices:
 
     Any error becomes a TilewrightWarning and no choices: it never fails a compilation.
     """
+    path = published.itself(path)
     try:
         found = published.read(path)
         return _renewed(path) if found is None else found

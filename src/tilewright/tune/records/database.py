@@ -51,7 +51,7 @@ class Records:
 
     def __init__(self, path: Path, write: bool = True) -> None:
         """Open the file; create it if writing. Raises InputError; see `opening`."""
-        self.path = path
+        self.path = published.itself(path)
         self._writes = write
         self._open()
         self._using = threading.RLock()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, field
 from functools import cached_property
@@ -96,8 +97,13 @@ def expect_folder(path: Path) -> None:
         )
 
 
+def itself(path: Path) -> Path:
+    """The file that a path leads to, so that all links to it mean one database and one lock."""
+    return Path(os.path.realpath(path))
+
+
 def place(path: Path) -> Path:
-    """The file next to a database."""
+    """The file next to a database; path: as `itself` gives it."""
     return path.with_name(f"{path.name}.best")
 
 
