@@ -1,6 +1,7 @@
 """The thread pool: every iteration runs once, under contention, nesting, fork and any exit."""
 
 import ctypes
+import math
 import os
 import subprocess
 import sys
@@ -387,6 +388,11 @@ def test_workers_stay_awake_as_long_as_they_are_asked(monkeypatch):
     own.stay_awake(0.25)
     assert spin.value == int(0.25 * own.ticks_per_second) > usual > 0
     assert regions(3) == [3, 3]
+    own.stay_awake(math.inf)
+    assert spin.value > 3600 * own.ticks_per_second
+    assert regions(3) == [3, 3]
+    own.stay_awake(None)
+    assert spin.value == usual
     monkeypatch.setattr(pool, "affinity", lambda: {0})
     own.stay_awake(0.25)
     assert spin.value == 0  # it would take the caller's processor

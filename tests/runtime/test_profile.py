@@ -174,3 +174,9 @@ def test_a_trace_is_one_real_run_with_a_lane_for_each_thread():
     # What is not profiled is not logged.
     np.testing.assert_array_equal(exe(given), before)
     assert all(frame.context[abi.CTX_LOG] == 0 for frame in exe._frames)
+
+
+@pytest.mark.parametrize("seconds", ["1", -1, 0, float("nan"), True])
+def test_a_time_to_stay_awake_is_checked(seconds):
+    with pytest.raises(InputError, match="seconds="):
+        Executable(native.model(X.size), threads=1).stay_awake(seconds)

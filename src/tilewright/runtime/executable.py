@@ -129,8 +129,15 @@ class Executable:
         """A call on these arrays without any checks; see `runtime.fast_call.bound`."""
         return bound(self._plan, arrays)
 
-    def stay_awake(self, seconds: float) -> None:
-        """Have idle threads wait so long before they sleep; see `runtime.pool.Pool`."""
+    def stay_awake(self, seconds: float | None) -> None:
+        """Have idle threads of all programs wait so long before they sleep; None: the usual time.
+
+        Waking one takes tens of microseconds; one that waits keeps a core busy. Nobody waits if
+        there are more threads than cores. Raises ArgumentError for another value.
+        """
+        from tilewright.base.arguments import expect
+
+        expect(seconds=seconds)
         if self._pool is not None:
             self._pool.stay_awake(seconds)
 

@@ -30,6 +30,7 @@ from tilewright.runtime.loader import CodeImage, link
 from tilewright.runtime.threads import MAX_THREADS, affinity
 
 _SPIN_SECONDS: Final = 50e-6
+_FOREVER: Final = 1 << 50  # ticks; the pool multiplies it
 _CALIBRATION_NS: Final = 200_000
 _STACK_BYTES: Final = 4 << 20
 # `sizeof(pthread_attr_t)` is 56 on x86-64 and 64 on AArch64 glibc.
@@ -74,21 +75,21 @@ class Pool:
             while self.workers < threads - 1 and not self._failed:
                 self._start(self.workers)
 
-    def stay_awake(self, seconds: float) -> None:
+    def stay_awake(self, seconds: float | None) -> None:
         """Have idle workers wait so long before they sleep, if there are processors for all.
 
-        Waking one takes microseconds. For calls that follow one another as kernels of a model do,
-        but are timed one by one. It holds for all programs, until more workers start.
+        seconds: None for the usual time. It holds for all programs, until more workers start.
         """
         if not self.workers:
             return
         with self._lock:
             self._set_spin(self.workers + 1, seconds)
 
-    def _set_spin(self, threads: int, seconds: float = _SPIN_SECONDS) -> None:
+    def _set_spin(self, threads: int, seconds: float | None = None) -> None:
         # With more threads than processors, whoever spins takes time from whoever works.
         fits = max(threads, self.workers + 1) <= len(affinity())
-        spin = int(seconds * self.ticks_per_second) if fits else 0
+        wanted = _SPIN_SECONDS if seconds is None else seconds
+        spin = int(min(wanted * self.ticks_per_second, _FOREVER)) if fits else 0
         self._write(abi.POOL_SPIN, ctypes.c_int64, spin)
 
     def _start(self, number: int) -> None:
