@@ -53,3 +53,14 @@ def test_a_missing_row_and_a_missing_code_are_found():
     assert without_row({"TW-A", "TW-LIFT-B"}, listed(page)) == []
     assert without_row({"TW-AB", "TW-LIFT"}, listed(page)) == ["TW-AB", "TW-LIFT"]
     assert without_code({"TW-AB", "TW-LIFT"}, listed(page)) == ["TW-A", "TW-LIFT-..."]
+
+
+def test_every_example_prints_the_code_of_its_section():
+    page = (ROOT / "docs" / "error_examples.md").read_text()
+    sections = re.findall(
+        r"^## (\S+)\n.*?^```text\n(\S+): ", page, re.MULTILINE | re.DOTALL
+    )
+    codes = [code for code, _ in sections]
+    assert codes == [printed for _, printed in sections]
+    assert len(set(codes)) == len(codes) == page.count("\n## ") > 20
+    assert set(codes) <= listed(PAGE)

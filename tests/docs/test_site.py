@@ -38,3 +38,8 @@ def test_it_builds_without_a_warning(tmp_path: Path) -> None:
     page = (tmp_path / "reference" / "tilewright.html").read_text()
     for name in ("compile", "load", "Executable", "quantize"):
         assert re.search(rf"<h2 id=\"tilewright\.[\w.]+\.{name}\"", page), name
+    table = (tmp_path / "errors.html").read_text()
+    pages = sorted((tmp_path / "errors").glob("*.html"))
+    assert len(pages) > 80
+    assert all(f'href="errors/{p.name}"' in table for p in pages)
+    assert "got shape [4, 2]" in (tmp_path / "errors" / "TW-SHAPE.html").read_text()

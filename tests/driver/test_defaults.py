@@ -108,7 +108,7 @@ def test_what_a_call_may_not_give() -> None:
         InputError, match=r"input 'k': expected float32\[4\], got float64"
     ):
         exe(x, k=x.astype(np.float64))
-    unknown = r"no input is called 'q': expected x: float32\[4\], with defaults k: float32\[4\]$"
+    unknown = r"no input is called 'q': expected x: float32\[4\], with defaults k: float32\[4\]; "
     with pytest.raises(InputError, match=unknown):
         exe(x, k=x, q=x)
     with pytest.raises(InputError, match="missing inputs: x"):

@@ -40,6 +40,11 @@ SECONDS: Final = Limit("seconds of a compilation", flags.COMPILE_SECONDS)
 GROWTH: Final = Limit("bytes a compilation adds to the process", flags.COMPILE_MEMORY)
 RUN: Final = Limit("bytes a run needs", flags.MEMORY_LIMIT)
 
+# What to do where the limit is the caller's.
+MORE_MEMORY: Final = (
+    "raise memory_limit (on the command line --memory-limit) if the machine "
+    "has the memory"
+)
 TABLE: Final = (FILE, NODES, DEPTH, FOLDED, FOLD_WORK, CODE, SECONDS, GROWTH, RUN)
 
 

@@ -8,6 +8,7 @@ from dataclasses import field, replace
 from typing import Any
 
 from tilewright import __version__
+from tilewright.base import limits
 from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import MemoryLimitError
 from tilewright.driver.built import (
@@ -146,7 +147,7 @@ class Assembler:
                 f"{self._pool.size:,} of constants, {given:,} of inputs and outputs"
                 f"{elsewhere}), over the memory limit of {self.limit:,} bytes",
                 where=f"graph {graph.name!r}",
-                hint="Raise --memory-limit if the machine has the memory",
+                hint=limits.MORE_MEMORY,
             )
 
     def _write(self, arena: int) -> tuple[list[Step], list[bytes]]:

@@ -72,15 +72,15 @@ def read(path: Path, limit: int) -> bytes:
 
 def _too_large(size: str, limit: int, where: str) -> MemoryLimitError:
     most = limits.file_bytes(limit)
-    what, raised = (
-        ("memory limit", "--memory-limit if the machine has the memory")
+    what, hint = (
+        ("memory limit", limits.MORE_MEMORY)
         if most == limit
-        else ("limit for files", flags.FILE_LIMIT.name)
+        else ("limit for files", f"Raise {flags.FILE_LIMIT.name}")
     )
     return MemoryLimitError(
         f"the file has {size} bytes, over the {what} of {most:,}",
         where=where,
-        hint=f"Raise {raised}",
+        hint=hint,
     )
 
 

@@ -364,5 +364,5 @@ def check_size(
             f"tensor {value.name!r} ({value.type_text}) needs {max(size, reach):,} bytes, over "
             f"the memory limit of {most:,} bytes",
             where=where,
-            hint="Raise --memory-limit if the machine has the memory",
+            hint=limits.MORE_MEMORY,
         )

@@ -13,6 +13,7 @@ from tilewright.base.errors import InputError
 from tilewright.base.text import plural
 from tilewright.runtime.conditions import ExtentCondition, check_conditions
 from tilewright.runtime.executable import Executable
+from tilewright.runtime.inputs import PASS_INPUTS
 from tilewright.runtime.model import SymbolicType, Tensor, listed
 from tilewright.runtime.nesting import ArgumentNesting
 from tilewright.runtime.overrides import Overrides
@@ -189,18 +190,20 @@ class ShapeDispatch(ABC):
             if name not in names and name not in self.defaults:
                 also = f", with defaults {self.overrides}" if self.defaults else ""
                 raise InputError(
-                    f"no input is called {name!r}: expected {listed(self.given)}{also}"
+                    f"no input is called {name!r}: expected {listed(self.given)}{also}",
+                    hint=PASS_INPUTS,
                 )
         twice = [repr(n) for n in names[: len(args)] if n in named]
         if twice:
             raise InputError(f"input {twice[0]} is given by position and by name")
         if len(args) > len(names):
             raise InputError(
-                f"{plural(len(args), 'input')} given, the model has {len(names)}"
+                f"{plural(len(args), 'input')} given, the model has {len(names)}",
+                hint=PASS_INPUTS,
             )
         given = dict(zip(names, args, strict=False)) | dict(named)
         if missing := [v for v in self.given if v.name not in given]:
-            raise InputError(f"missing inputs: {listed(missing)}")
+            raise InputError(f"missing inputs: {listed(missing)}", hint=PASS_INPUTS)
         return given
 
 

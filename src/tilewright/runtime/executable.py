@@ -377,7 +377,10 @@ class Executable:
             args, named = (), only
         if len(args) > len(expected):
             given, has = plural(len(args), "input"), len(expected)
-            raise InputError(f"{given} given, the model has {has}: {listed(expected)}")
+            raise InputError(
+                f"{given} given, the model has {has}: {listed(expected)}",
+                hint=inputs.PASS_INPUTS,
+            )
         values: list[Any] = [*args, *[_MISSING] * (len(expected) - len(args))]
         others: dict[str, Any] = {}
         for name, value in named.items():
@@ -388,14 +391,17 @@ class Executable:
             if number is None:
                 also = f", with defaults {self.overrides}" if self.defaults else ""
                 raise InputError(
-                    f"no input is called {name!r}: expected {listed(expected)}{also}"
+                    f"no input is called {name!r}: expected {listed(expected)}{also}",
+                    hint=inputs.PASS_INPUTS,
                 )
             if values[number] is not _MISSING:
                 raise InputError(f"input {name!r} is given twice")
             values[number] = value
         missing = [t for t, v in zip(expected, values) if v is _MISSING]
         if missing:
-            raise InputError(f"missing inputs: {listed(missing)}")
+            raise InputError(
+                f"missing inputs: {listed(missing)}", hint=inputs.PASS_INPUTS
+            )
         return values, others
 
 

@@ -19,6 +19,8 @@ from tilewright.runtime import dlpack
 from tilewright.runtime.model import OBJECT, Tensor
 
 _PYTHON: Final = (bool, int, float, complex, str, bytes, list, tuple)
+# What to do if a call gives too many, too few or other inputs.
+PASS_INPUTS: Final = "pass each input once, in order or by name"
 
 
 def convert(value: Any, tensor: Tensor) -> Any:
@@ -55,6 +57,7 @@ def _convert(value: Any, tensor: Tensor) -> NDArray[Any]:
         raise InputError(
             f"expected {tensor.layout}, got shape {_shown(array.shape)}",
             code="TW-SHAPE",
+            hint="reshape it, or compile a model with names for dimensions that vary",
         )
     # `require` also copies unaligned arrays, and preserves zero-dimensional ones.
     return np.require(array, expected.numpy, ["C", "A"])

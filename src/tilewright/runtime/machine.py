@@ -110,14 +110,14 @@ def require(requirements: Mapping[str, Any]) -> None:
         raise ArtifactError(
             f"the artifact is for {arch}, this machine is {architecture()}",
             code="TW-MACHINE",
-            hint="Compile the model on this machine, or for it with --mcpu",
+            hint="compile the model on this machine, or for it with mcpu=",
         )
     missing = missing_features(requirements.get("features", ()))
     if missing:
         raise ArtifactError(
             f"this processor lacks what the artifact needs: {', '.join(missing)}",
             code="TW-MACHINE",
-            hint="Compile the model on this machine, or with a lower --mcpu such as x86-64-v3",
+            hint="compile the model on this machine, or for less, such as mcpu='x86-64-v3'",
         )
 
 

@@ -374,5 +374,5 @@ def _check_memory(model: RangedModel, constants: int, limit: int | None) -> None
         raise MemoryLimitError(
             f"the code for all shapes needs {total:,} bytes, over half of the memory limit of "
             f"{limit:,}",
-            hint="Raise --memory-limit, or name fewer extents",
+            hint="raise memory_limit, or name fewer extents",
         )

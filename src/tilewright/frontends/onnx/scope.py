@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
-from tilewright.base import flags
+from tilewright.base import flags, limits
 from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import (
     MemoryLimitError,
@@ -59,7 +59,7 @@ class ModelContext:
                 f"the initializers up to here take {self.constant_bytes:,} bytes, over the memory "
                 f"limit of {self.limit:,} bytes",
                 where=where,
-                hint="Raise --memory-limit if the machine has the memory",
+                hint=limits.MORE_MEMORY,
             )
 
     def count_nodes(self, more: int) -> None:

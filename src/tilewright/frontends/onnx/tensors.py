@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
+from tilewright.base import limits
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import MemoryLimitError, ModelError
 from tilewright.frontends.onnx import external
@@ -41,7 +42,7 @@ def to_array(
             f"its shape {list(shape)} of {dtype} needs {count * dtype.itemsize:,} bytes, over the "
             f"memory limit of {limit:,} bytes",
             where=where,
-            hint="Raise --memory-limit if the machine has the memory",
+            hint=limits.MORE_MEMORY,
         )
     if math.prod(d for d in shape if d) * dtype.itemsize > sys.maxsize:
         raise MemoryLimitError(

@@ -270,7 +270,7 @@ class _Import:
                 f"the weights up to here take {self._bytes:,} bytes, over the memory limit of "
                 f"{self.settings.limit:,} bytes",
                 where=name,
-                hint="Raise --memory-limit if the machine has the memory",
+                hint=limits.MORE_MEMORY,
             )
         try:
             array = numpy_of(held)
