@@ -41,7 +41,7 @@ def test_top_k(shape, axis, k, largest):
 @pytest.mark.parametrize("largest", [0, 1])
 @pytest.mark.parametrize(("extent", "k"), [(90, 33), (64, 64), (1700, 40), (3, 2)])
 def test_many_of_a_row(extent, k, largest, kind):
-    """By digits or in a heap: equal elements keep their order, and NaN is above all numbers."""
+    """By selection: equal elements keep their order, and NaN is above all numbers."""
     rng = np.random.default_rng(extent)
     x = rng.integers(0, 12, (3, extent)).astype(kind)
     keys = x.astype(np.float64)

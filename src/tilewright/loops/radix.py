@@ -1,4 +1,4 @@
-"""Sorts of indices by keys of 32 bits, for hand-written Kernels on one thread."""
+"""Sorts of places by keys without a sign, for hand-written Kernels on one thread."""
 
 from __future__ import annotations
 
@@ -6,33 +6,33 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from tilewright.base import dtypes
+from tilewright.base.dtypes import DType
 from tilewright.expr.nodes import INDEX, Buffer, Cast, Expr, const
 from tilewright.loops.nests import LoopNests
 from tilewright.loops.nodes import Stmt, Store, While, block
 from tilewright.loops.sorting import CounterCell, allocated
 
-KEY: Final = dtypes.uint32
 DIGIT: Final = 8  # bits
-DIGITS: Final = KEY.bits // DIGIT
 VALUES: Final = 1 << DIGIT
 
 
 class RadixSort:
-    """Sorts the first `count` of `places` by their keys, which are unsigned; the sort is stable.
+    """Sorts the first `count` of `keys`, and `places` along with them; the sort is stable.
 
     Digit by digit, the lowest first (Knuth, volume 3, 5.2.5): each pass deals all places to where
-    those of their digit go, which takes DIGITS * count steps for any input and compares nothing.
+    those of their digit go, which takes count steps per digit for any input and compares nothing.
+    key: the type of the keys, unsigned.
     """
 
-    def __init__(self, room: int, nests: LoopNests) -> None:
+    def __init__(self, room: int, key: DType, nests: LoopNests) -> None:
         self.nests = nests
+        self.digits = key.bits // DIGIT
         shape = (max(room, 1),)
-        self.keys = Buffer("keys", shape, KEY)
+        self.keys = Buffer("keys", shape, key)
         self.places = Buffer("order", shape, INDEX)
-        self._other = (Buffer("dealt_keys", shape, KEY), Buffer("dealt", shape, INDEX))
+        self._other = (Buffer("dealt_keys", shape, key), Buffer("dealt", shape, INDEX))
         # For each digit and value the number of keys, then where the next one goes.
-        self._next = Buffer("next", (DIGITS, VALUES), INDEX)
+        self._next = Buffer("next", (self.digits, VALUES), INDEX)
         self._at, self._to = CounterCell("at_key"), CounterCell("to_place")
 
     def around(self, body: Stmt) -> Stmt:
@@ -40,15 +40,15 @@ class RadixSort:
         own = (self.keys, self.places, *self._other, self._next, self._at, self._to)
         return allocated(own, body)
 
-    def sort(self, count: Expr, key: Callable[[Expr], Expr]) -> Stmt:
-        """The statement that sorts. key: that of a place below `count`, of the type KEY."""
+    def sort(self, count: Expr) -> Stmt:
+        """The statement that sorts."""
         here, there = (self.keys, self.places), self._other
         steps = [
             self.nests.copy(self._next, lambda d, v: const(0)),
-            self._along(count, partial(self._counted, key)),
-            self.nests.loop(DIGITS, self._first_places),
+            self._along(count, self._counted),
+            self.nests.loop(self.digits, self._first_places),
         ]
-        for digit in range(DIGITS):
+        for digit in range(self.digits):
             steps.append(self._along(count, partial(self._dealt, digit, here, there)))
             here, there = there, here
         return block(*steps)
@@ -58,13 +58,10 @@ class RadixSort:
         step = block(body(at.value), at.add())
         return block(at.set(0), While(at.value < count, step))
 
-    def _counted(self, key: Callable[[Expr], Expr], n: Expr) -> Stmt:
-        """Store the key and the place of an element, and count its digits."""
-        steps: list[Stmt] = [
-            Store(self.keys, (n,), key(n)),
-            Store(self.places, (n,), n),
-        ]
-        for digit in range(DIGITS):
+    def _counted(self, n: Expr) -> Stmt:
+        """Count the digits of a key."""
+        steps: list[Stmt] = []
+        for digit in range(self.digits):
             at = (const(digit), self._digit(self.keys[n], digit))
             steps.append(Store(self._next, at, self._next[at] + 1))
         return block(*steps)
@@ -97,5 +94,5 @@ class RadixSort:
 
     @staticmethod
     def _digit(key: Expr, digit: int) -> Expr:
-        shifted = key >> const(digit * DIGIT, KEY)
-        return Cast(shifted & const(VALUES - 1, KEY), INDEX)
+        shifted = key >> const(digit * DIGIT, key.dtype)
+        return Cast(shifted & const(VALUES - 1, key.dtype), INDEX)

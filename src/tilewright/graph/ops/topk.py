@@ -1,8 +1,8 @@
 """TopK: the k largest or smallest along an axis, in order.
 
 A NaN counts as larger than every number; equal elements keep their order. On a processor, a row is
-inserted into a sorted list of its best; if there are many, into a heap, or all of it is sorted by
-digits if most of it would pass through the heap; blocks of threads sort parts of a row.
+inserted into a sorted list of its best; if there are many, they are selected by the bits of their
+elements; blocks of threads sort parts of a row.
 
 `tilewright::TopK` has one operand more, the number of elements that a row has: those from there on
 are `last_value`, whatever the tensor holds, so that a processor need not look at them.
@@ -41,10 +41,9 @@ from tilewright.graph.ops.derivative import Backward, filled
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.open_extents import DOMAIN
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
-from tilewright.loops.heaps import Heap
 from tilewright.loops.nests import LoopNests, kernel
 from tilewright.loops.nodes import Alloc, If, Kernel, Stmt, Store, While, block
-from tilewright.loops.radix import KEY, RadixSort
+from tilewright.loops.selection import Selection
 from tilewright.loops.sorting import CounterCell, ShuffleSort, allocated
 
 Buffers = Sequence[Buffer]
@@ -113,27 +112,35 @@ class _Rows:
         last = last_value(self.x.dtype, self.largest)
         return Select(n < self.count, found, const(last, self.x.dtype))
 
+    def key(self, i: Sequence[Expr], n: Expr) -> Expr:
+        """A number without a sign whose order is that of the elements."""
+        return _key(self.element(i, n), self.largest)
+
     def before(self, a: Expr, b: Expr) -> Expr:
         """The order of the row, of an element and another one behind it."""
         return _before(a, b, self.largest)
 
 
-def _key(value: Expr, largest: bool) -> Expr | None:
-    """A number without a sign whose order is that of `_before`; None for more than 32 bits."""
+def _key_type(dtype: DType) -> DType:
+    """The type of the keys of elements of a type."""
+    return dtypes.uint64 if dtype.bits > dtypes.uint32.bits else dtypes.uint32
+
+
+def _key(value: Expr, largest: bool) -> Expr:
+    """A number without a sign whose order is that of `_before`."""
     v = wide(value)
-    top = const(1 << 31, KEY)
-    ones = const((1 << 32) - 1, KEY)
-    if v.dtype.bits > KEY.bits:
-        return None
+    kind = _key_type(v.dtype)
+    top = const(1 << (kind.bits - 1), kind)
+    ones = const((1 << kind.bits) - 1, kind)
     if v.dtype.is_float:
         zero = const(0, v.dtype)  # also for that with a sign
-        bits = Bitcast(Select(v.eq(zero), zero, v), KEY)
+        bits = Bitcast(Select(v.eq(zero), zero, v), kind)
         ordered = Select(bits >= top, bits ^ ones, bits ^ top)
         key: Expr = Select(call("isnan", v), ones, ordered)
     elif v.dtype.is_signed:
-        key = Bitcast(cast(v, dtypes.int32), KEY) ^ top
+        key = cast(v, kind) ^ top
     else:
-        key = cast(v, KEY)
+        key = cast(v, kind)
     return key ^ ones if largest else key
 
 
@@ -276,7 +283,7 @@ class _Sorted:
         self.before = rows.before
         room = max(self.k, 1)
         self.best = Buffer("best", (room,), rows.x.dtype)
-        self.place = Buffer("place", (room,), INDEX)
+        self.places = Buffer("place", (room,), INDEX)
         self.hole = Buffer("hole", (1,), INDEX)  # where the new element goes
         self.at = CounterCell("at")
 
@@ -287,9 +294,9 @@ class _Sorted:
         above = at - 1
         before_above = self.before(element, best[above])
         sinks = Select(at > 0, before_above, const(False, dtypes.bool_))
-        down = _both(best, self.place, (at,), best[above], self.place[above])
+        down = _both(best, self.places, (at,), best[above], self.places[above])
         move = block(down, Store(self.hole, (const(0),), above))
-        put = _both(best, self.place, (at,), element, n)
+        put = _both(best, self.places, (at,), element, n)
         last = Select(n < self.k, n, const(self.k - 1))
         start = Store(self.hole, (const(0),), last)
         enters = (n < self.k) | self.before(element, best[self.k - 1])
@@ -303,49 +310,13 @@ class _Sorted:
 
     def around(self, body: Stmt) -> Stmt:
         """`body` with the list allocated."""
-        return allocated((self.at, self.hole, self.place, self.best), body)
+        return allocated((self.at, self.hole, self.places, self.best), body)
 
 
-# Elements, above which moving those behind a new one costs more than a heap: of 19,200, 32 take as
-# long either way, and 300 are found in 0.3 of the time (Zen 5).
+# Results or elements, above which a selection takes less time than insertion: of 20 or 32 results
+# of 19,200 elements 0.8 of it, of 4 of 8000 still 1.3 times as much (Zen 5).
 MANY: Final = 32
-
-
-# Elements per result, up to which all are sorted by their digits rather than put into a heap: 300
-# of 8400 take 43 us instead of 57, and 300 of 19,200 take 95 instead of 76 (Zen 5).
-SHARE: Final = 40
-
-# Stores a result: its number, its value and its place in the row.
-_Result = Callable[[Expr, Expr, Expr], Stmt]
-
-
-def _kept(rows: _Rows, nests: LoopNests, i: Sequence[Expr], flush: _Result) -> Stmt:
-    """The results of a row from a list or a heap; most elements fail against the last one."""
-    kept: _Sorted | Heap = _Sorted(rows)
-    if rows.k > MANY:
-        kept = Heap(rows.k, rows.x.dtype, rows.before, nests)
-    results = nests.loop(rows.k, lambda n: flush(n, kept.best[n], kept.place[n]))
-    found = kept.select(lambda n: rows.element(i, n), rows.seen)
-    return kept.around(block(found, results))
-
-
-def _by_digits(
-    rows: _Rows, nests: LoopNests, i: Sequence[Expr], flush: _Result
-) -> Stmt:
-    """The results of a row of which all elements are sorted, at most SHARE for each result."""
-    order = RadixSort(min(rows.extent, SHARE * rows.k), nests)
-
-    def key(n: Expr) -> Expr:
-        found = _key(rows.element(i, n), rows.largest)
-        assert found is not None
-        return found
-
-    def result(n: Expr) -> Stmt:
-        place = order.places[n]
-        return flush(n, rows.element(i, place), place)
-
-    found = order.sort(rows.seen, key)
-    return order.around(block(found, nests.loop(rows.k, result)))
+LONG: Final = 16_384
 
 
 def _top_k(
@@ -353,26 +324,25 @@ def _top_k(
     inputs: Buffers,
     outputs: Buffers,
 ) -> list[Kernel]:
-    """Blocks of threads sort; else rows on threads, each in the way that fits its elements."""
+    """Blocks of threads sort; else rows on threads, each by insertion or by selection."""
     rows = _Rows(op, inputs)
     nests = LoopNests()
-    has_keys = _key(const(0, rows.x.dtype), True) is not None
-    may_sort = rows.k > MANY and has_keys
-    always = rows.extent <= SHARE * rows.k
+    found: _Sorted | Selection = _Sorted(rows)
+    read = rows.element
+    if rows.k > MANY or rows.extent > LONG:
+        found = Selection(rows.k, rows.extent, _key_type(rows.x.dtype), nests)
+        read = rows.key
 
     def row(*i: Expr) -> Stmt:
-        def flush(n: Expr, value: Expr, place: Expr) -> Stmt:
+        def result(n: Expr) -> Stmt:
+            place = found.places[n]
+            values = (rows.element(i, place), place)
             point = inserted(i, rows.axis, n)
-            pairs = zip(outputs, (value, place), strict=True)
+            pairs = zip(outputs, values, strict=True)
             return block(*(Store(b, point, v) for b, v in pairs if b is not None))
 
-        if may_sort and always:
-            return _by_digits(rows, nests, i, flush)
-        kept = _kept(rows, nests, i, flush)
-        if not may_sort or rows.count is None:
-            return kept
-        few = rows.seen <= SHARE * rows.k
-        return If(few, _by_digits(rows, nests, i, flush), kept)
+        select = found.select(lambda n: read(i, n), rows.seen)
+        return found.around(block(select, nests.loop(rows.k, result)))
 
     if not rows.k:
         body = block()

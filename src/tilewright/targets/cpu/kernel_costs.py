@@ -127,7 +127,7 @@ class KernelCosts:
 
     # Winograd's convolution.
     panel_vectors: int = constant(
-        4, "vectors", "of a panel of channels, at most, unless it is all of them"
+        4, "vectors", "of a panel of whole ones, at most, unless it is all of them"
     )
     exposed_traffic: float = constant(
         0.5, "of the cycles", "of traffic that arithmetic does not hide"

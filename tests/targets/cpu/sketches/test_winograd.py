@@ -30,6 +30,7 @@ from tilewright.targets.cpu.sketches.winograd import (
     Shape,
     _exchanged,
     _panels,
+    _usual,
     rows_of_block,
     winograd_cycles,
     winograd_is_profitable,
@@ -95,6 +96,7 @@ SHAPES = [
     (1, 6, 5, 18, 52, 2),
     (1, 5, 6, 9, 36, 2),
     (1, 4, 4, 3, 80, 2),
+    (1, 4, 3, 3, 134, 2),
 ]
 
 
@@ -161,7 +163,7 @@ def test_exact_arithmetic_forbids_it() -> None:
         ((1, 5, 5, 512, 512, 4), False),
         ((1, 56, 56, 26, 26), True),
         ((1, 28, 28, 52, 52), True),
-        ((1, 28, 28, 64, 134), False),  # 2 x 67: no panel of up to 4 vectors
+        ((1, 28, 28, 64, 134), True),  # 2 x 67, which are 5 vectors
         ((1, 28, 28, 128, 256, 2, 2), True),
         ((1, 14, 14, 128, 256, 2, 2), True),
         ((1, 7, 7, 512, 1024, 2, 2), False),
@@ -189,15 +191,38 @@ def test_the_model_chooses_the_tile(shape: Any, expected: int) -> None:
     [
         (208, {1: 16, 13: 208}),  # 13 vectors
         (128, {1: 16, 2: 32, 4: 64}),
-        (104, {2: 26, 4: 52}),  # not whole vectors
-        (134, {}),
+        (104, {2: 26, 4: 52, 7: 104}),  # not whole vectors
+        (134, {5: 67, 9: 134}),
         (16, {1: 16}),
+        (15, {}),  # less than a vector
     ],
 )
 def test_panels_are_several_vectors_or_all_channels(
     width: int, expected: dict[int, int]
 ) -> None:
     assert _panels(Shape(2, 1, 1, 7, 7, 64, width, 196), 16, COSTS) == expected
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        ((56, 52, 52), 4),  # of 2 vectors, which read less, a tile has no room for two
+        ((14, 120, 120), 8),
+        ((12, 304, 152), 5),  # in 3 vectors, 38 of 48 lanes count
+        ((14, 184, 184), 6),  # all 12 leave nothing to share
+        ((28, 64, 134), 9),
+        ((28, 128, 128), 4),  # whole vectors
+    ],
+    ids=str,
+)
+def test_the_model_chooses_among_panels_that_are_not_whole(
+    shape: tuple[int, int, int], expected: int
+) -> None:
+    side, depth, width = shape
+    costs = cost_model(replace(machine("znver5"), cores=2))
+    tiles = side // 2
+    found = Shape(2, 1, 1, tiles, tiles, depth, width, side**2)
+    assert _usual(found, _panels(found, 16, costs), 16, costs) == expected
 
 
 @pytest.mark.parametrize("written", [1, 4])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from tilewright.base.dataclass import dataclass
 from tilewright.base.dtypes import float32
@@ -47,6 +48,9 @@ from tilewright.targets.cpu.sketches.register_tile_model import (
 )
 from tilewright.targets.cpu.sketches.roles import TilePlan
 from tilewright.targets.cpu.sketches.tiled_reduction import reduce_in_registers
+
+# Of the cycles of panels, up to which the model does not tell them apart.
+EQUAL: Final = 1.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +206,7 @@ def winograd_cycles(pattern: KernelPattern, costs: CostModel) -> float:
         costs.machine.lanes(pattern.reduction.outputs[0].tensor.dtype),
     )
     panels = _panels(shape, lanes, costs)
-    panel = panels[_usual(panels, lanes)]
+    panel = panels[_usual(shape, panels, lanes, costs)]
     return _cycles(
         shape, rows_of_block(shape, panel, lanes, costs), panel, lanes, costs
     )
@@ -253,7 +257,7 @@ def _panel(
             f"{shape.width} channels are less than a vector, or not panels of vectors",
             where=f"kernel {s.kernel.name}",
         )
-    usual = _usual(panels, lanes)
+    usual = _usual(shape, panels, lanes, costs)
     return panels[choose(f"{product}.panel", list(panels), usual)]
 
 
@@ -265,18 +269,34 @@ def _panels(shape: Shape, lanes: int, costs: CostModel) -> dict[int, int]:
     """
     found = {}
     for channels in divisors(shape.width):
-        vectors = ceil_div(channels, lanes)
-        if lanes <= channels and vectors <= costs.panel_vectors:
-            found[vectors] = channels
-    whole = {n: channels for n, channels in found.items() if channels == n * lanes}
+        if lanes <= channels:
+            found[ceil_div(channels, lanes)] = channels
+    whole = {
+        n: channels
+        for n, channels in found.items()
+        if channels == n * lanes and n <= costs.panel_vectors
+    }
     if set(whole) == {1}:
         whole[shape.width // lanes] = shape.width
     return whole or found
 
 
-def _usual(panels: Mapping[int, int], lanes: int) -> int:
-    """The vectors of a panel that the rule takes: few lanes twice, then many vectors."""
-    return max(panels, key=lambda n: (panels[n] / (n * lanes), n))
+def _usual(
+    shape: Shape, panels: Mapping[int, int], lanes: int, costs: CostModel
+) -> int:
+    """The vectors of a panel that the rule takes: many, if all are whole. Else those that cost
+    least by the model, which sees the lanes that are computed twice; of equals the widest, which
+    leaves room for wide register tiles."""
+    if all(channels == n * lanes for n, channels in panels.items()):
+        return max(panels)
+    cycles = {
+        n: _cycles(
+            shape, rows_of_block(shape, channels, lanes, costs), channels, lanes, costs
+        )
+        for n, channels in panels.items()
+    }
+    least = min(cycles.values())
+    return max(n for n, c in cycles.items() if c <= EQUAL * least)
 
 
 def _whole(channels: int, lanes: int) -> int:
