@@ -16,6 +16,7 @@ from tilewright.schedule.primitives import cache_read as _cache_read
 from tilewright.schedule.primitives import cache_write as _cache_write
 from tilewright.schedule.primitives import compute_at as _compute_at
 from tilewright.schedule.primitives import compute_inline as _compute_inline
+from tilewright.schedule.primitives import convert as _convert
 from tilewright.schedule.primitives import decompose_reduction as _decompose_reduction
 from tilewright.schedule.primitives import double_buffer as _double_buffer
 from tilewright.schedule.primitives import duplicate as _duplicate
@@ -105,6 +106,7 @@ class Schedule(History):
     reshape = _reshape.reshape
     storage_align = _storage_align.storage_align
     swizzle = _swizzle.swizzle
+    convert = _convert.convert
     compute_at = _compute_at.compute_at
     duplicate = _duplicate.duplicate
     reverse_compute_at = _reverse_compute_at.reverse_compute_at

@@ -207,6 +207,7 @@ REQUESTS: tuple[Request, ...] = (
     _asks("reverse_compute_inline", BUFFER),
     _asks("rfactor", LOOP),
     _asks("set_scope", BUFFER, "stack"),
+    _asks("convert", BUFFER),
 )
 
 

@@ -7,7 +7,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from tilewright.base import events
-from tilewright.base.dtypes import DType, float16
 from tilewright.compute.attention import NARROW, may_be_attention
 from tilewright.compute.nodes import Computation
 from tilewright.compute.online_softmax import (
@@ -58,8 +57,7 @@ def _streamed(
     bits and the target names sizes for that, it is one of these.
     """
     whole = group.computations
-    rounded = _rounded(whole)
-    narrow = bool(rounded)
+    narrow = _is_rounded(whole)
     asked = hidden_blocks(whole, narrow)
     is_good = ask.is_profitable(whole)
     if is_good and asked is None:
@@ -67,7 +65,7 @@ def _streamed(
     far, tests = asked or (None, ())
     least = (ask.estimated_cost(whole) if is_good else None) or math.inf
     best: Sequence[Computation] = ()
-    divisors, ragged = _sizes(_keys(group), ask.costs, rounded)
+    divisors, ragged = _sizes(_keys(group), ask.costs, narrow)
     for size in (*divisors, *ragged):
         if best and asked is None and size in divisors:
             continue
@@ -96,24 +94,22 @@ def _keys(group: FusionGroup) -> int:
     return keys
 
 
-def _rounded(group: Sequence[Computation]) -> frozenset[DType]:
-    """The types of 16 bits to which something in a group is rounded."""
-    return frozenset(o.tensor.dtype for c in group for o in c.outputs).intersection(
-        NARROW
-    )
+def _is_rounded(group: Sequence[Computation]) -> bool:
+    """Whether something in a group is rounded to 16 bits."""
+    return any(o.tensor.dtype in NARROW for c in group for o in c.outputs)
 
 
 def _sizes(
-    keys: int, costs: PlanCosts, rounded: frozenset[DType]
+    keys: int, costs: PlanCosts, narrow: bool
 ) -> tuple[Sequence[int], Sequence[int]]:
     """Block sizes, descending: divisors of the number of keys, and others.
 
     Divisors: the largest one, then at most half as many, and so on. Others: where that is less than
     half of what a block may have, multiples of the least block for 1, 2, 4, ... times as many
-    blocks as are needed; none in float16, in which several kernels are faster.
+    blocks as are needed.
     """
     most = min(costs.key_block, keys - 1)
-    if rounded and costs.narrow_keys:
+    if narrow and costs.narrow_keys:
         return (), [n for n in costs.narrow_keys if n <= most]
     divisors: list[int] = []
     size = most
@@ -123,7 +119,7 @@ def _sizes(
             divisors.append(size)
         size = size // 2 if divides else size - 1
     ragged: list[int] = []
-    step = 0 if float16 in rounded else costs.few_keys
+    step = costs.few_keys
     if step and 2 * max(divisors, default=1) <= most:
         blocks = math.ceil(keys / most)
         while blocks * step < 2 * keys:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ScheduleError
-from tilewright.compute.nodes import Dim
+from tilewright.compute.nodes import Computation, Dim
 from tilewright.schedule import Schedule
 from tilewright.schedule.space.choices import Choices
 from tilewright.schedule.space.nest import place, register_vectors, written_out
@@ -32,6 +32,8 @@ from tilewright.targets.cpu.sketches.register_tile_model import (
 from tilewright.targets.cpu.sketches.roles import TilePlan, plan
 from tilewright.targets.cpu.sketches.rows import in_rows, streams
 from tilewright.targets.cpu.sketches.tiled_reduction import (
+    convert_made,
+    convert_rows,
     pack_columns,
     reduce_in_registers,
     results,
@@ -42,15 +44,20 @@ BLOCKS = (8, 16, 32, 64, 128, 256)  # rows of a block that may be tried
 
 @dataclass(frozen=True, slots=True)
 class AttentionProduct:
-    """One of the two products: name, accumulators, the loops that use them by dimension, plan.
+    """One of the two products: its reduction, its accumulators, the loops that use them, its plan.
 
-    dot: the plan to sum it by dot products, if it is."""
+    loops: by dimension. dot: the plan to sum it by dot products, if it is."""
 
-    name: str
+    reduction: Computation
     target: str
     loops: dict[Dim, str]
     plan: TilePlan
     dot: Dot | None
+
+    @property
+    def name(self) -> str:
+        """Of the reduction."""
+        return self.reduction.name
 
 
 def attention(
@@ -84,6 +91,8 @@ def attention(
     s.reorder(*batch, anchor, row, column)
     into(s, output.target, anchor, at.costs.stack)
     probabilities = middle.computations[-1].outputs[0].tensor.name
+    if output.dot is None:
+        convert_made(s, probabilities, choose)
     into(s, probabilities, anchor, at.costs.stack)
     in_rows(s, middle.computations, at, choose, near=True)
     before = pattern.computations.index(middle.computations[0])
@@ -165,7 +174,7 @@ def product(
     """A product whose results have a separate nest from its accumulators."""
     assert pattern.reduction is not None
     planned = summed(pattern, at, choose)
-    return AttentionProduct(pattern.reduction.name, *results(s, pattern), *planned)
+    return AttentionProduct(pattern.reduction, *results(s, pattern), *planned)
 
 
 def summed(
@@ -234,5 +243,6 @@ def contract(
         return
     reduce_in_registers(s, p.plan, p.target, loops)
     pack_columns(s, p.plan, [*outer, *around], loops, at, choose)
+    convert_rows(s, p.reduction, p.plan, [*outer, *around], loops, at, choose)
     sums = [loops[d] for d in p.plan.reduction]
     written_out(s, sums, choose, p.name)

@@ -44,7 +44,7 @@ from tilewright.targets.cpu.sketches.context import Context
 from tilewright.targets.cpu.sketches.key_dots import key_dots
 from tilewright.targets.cpu.sketches.roles import TilePlan, plan
 from tilewright.targets.cpu.sketches.rows import in_rows
-from tilewright.targets.cpu.sketches.tiled_reduction import results
+from tilewright.targets.cpu.sketches.tiled_reduction import convert_made, results
 
 
 def streaming_attention(
@@ -71,8 +71,11 @@ def streaming_attention(
     worth = at.costs.worth_sharing(work(first, at.costs))
     shared = at.threads(choose, name, worth)
     part, key_block = _online(s, pattern, outer, shared, at, choose)
+    if dots is None:
+        weights = pattern.parts[1].computations[-1].outputs[0].tensor.name
+        convert_made(s, weights, choose)
     into(s, second.computations[0].outputs[0].tensor.name, key_block, at.costs.stack)
-    output = AttentionProduct(name, *results(s, second), tiles, dots)
+    output = AttentionProduct(second.computations[0], *results(s, second), tiles, dots)
     _rows(s, pattern, key_block, at, choose)
     inside = [*outer, *part, key_block]
     if few_queries(first, at.costs):

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import takewhile
 
-from tilewright.base.dtypes import float32
+from tilewright.base.dtypes import DType, float32
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.contraction import is_contraction
 from tilewright.compute.nodes import Computation, Dim
@@ -145,6 +146,7 @@ def _by_vectors(
     reduce_in_registers(s, p, target, loops)
     pack_columns(s, p, outer, loops, at, choose)
     pack_rows(s, r, p, outer, loops, at, choose)
+    convert_rows(s, r, p, [*at.around, *outer], loops, at, choose)
     sums = [loops[x] for x in p.reduction]
     if not at.exact:
         sums = _in_parts(s, r, target, sums, p.tile.lanes)
@@ -236,6 +238,8 @@ def _stage_padding(
             continue  # a guard on something else than the border: the reads keep it
         s = trial
         copies.append(new)
+        if buffer not in {a.buffer for a in p.columns}:
+            convert_made(s, new, choose)
         rank = len(buffer.shape)
         axis = axis_of(guarded[buffer], p.vector)
         if axis is not None and axis != rank - 1:
@@ -429,6 +433,62 @@ def pack_rows(
         if not gathered:
             rows = [loops[d] for d in p.rows]
             _pack(s, a, order, rows, _is_scattered(a, r, p, at), at, choose)
+
+
+def convert_rows(
+    s: Schedule,
+    r: Computation,
+    p: TilePlan,
+    outer: Sequence[str],
+    loops: dict[Dim, str],
+    at: Context,
+    choose: Choices,
+) -> None:
+    """Row operands of 16 bits as the numbers that the arithmetic converts them to.
+
+    A tile broadcasts each element of its rows, so that it converts them one by one, and again for
+    each tile of columns; a copy, or what wrote them, does so in vectors. requires, else they stay:
+    the nest does nothing else with them, and a copy has no element twice, as of windows.
+
+    parameter: `convert.<buffer>`, whether they are.
+    """
+    for a in {a.buffer: a for a in r.accesses if a not in p.columns}.values():
+        gathered = any(isinstance(n, Load) for i in a.index for n in postorder(i))
+        used = [d for d in r.dims if any(uses(i, d.var) for i in a.index)]
+        read = math.prod(d.extent for d in used)
+        tensor = a.buffer.name
+        there, made = find_buffer(s.kernel, tensor, "convert")
+        if not _is_narrow(there.dtype) or gathered or read > a.buffer.size:
+            continue
+        order = [*outer, *(loops[d] for d in (*p.rows, *p.reduction))]
+        names = indexing(s, tensor, existing(s, order))
+        if not names or not choose(f"convert.{tensor}", (True, False), True):
+            continue
+        new = s.pack(tensor, *names)
+        try:
+            s.convert(new)
+        except ScheduleError:
+            s.undo()  # arithmetic on what is read as it is
+            continue
+        nest = [f"{new}.r{n}" for n in range(len(names))]
+        copy_fast(s, nest[:-1], f"convert.{tensor}", a.buffer, at, choose, made is None)
+        vectorize_inner(s, nest[-1], p.tile.lanes)
+
+
+def convert_made(s: Schedule, name: str, choose: Choices) -> None:
+    """Row operands of 16 bits that the kernel makes, likewise.
+
+    parameter: `convert.<buffer>`, whether they are.
+    """
+    made, _ = find_buffer(s.kernel, name, "convert")
+    if _is_narrow(made.dtype) and choose(f"convert.{name}", (True, False), True):
+        with suppress(ScheduleError):  # not converted where they are read
+            s.convert(name)
+
+
+def _is_narrow(dtype: DType) -> bool:
+    """Whether numbers of a dtype are converted for arithmetic: floats of 16 bits or fewer."""
+    return dtype.is_float and dtype.itemsize < float32.itemsize
 
 
 def _pack(
