@@ -271,7 +271,7 @@ def test_a_model_on_another_gpu_takes_tensors_there_and_no_others(monkeypatch):
     monkeypatch.setattr(devices, "_makers", make)
     devices.find.cache_clear()
     exe = Executable(model("product"), device=1)
-    x = torch.from_numpy(X)
+    x = torch.from_numpy(X).clone()
     there = exe(OnGpu(made, x, device=(2, 1)))
     assert there.__dlpack_device__() == (2, 1)
     np.testing.assert_allclose(read(there), WANT, rtol=1e-5, atol=1e-6)
