@@ -11,7 +11,7 @@ import pytest
 import tilewright as tw
 from tests.targets.cuda.fake import Fake, RunningFake
 from tests.targets.opencl.running import pocl
-from tilewright.base.errors import ArtifactError, MemoryLimitError
+from tilewright.base.errors import ArgumentError, ArtifactError, MemoryLimitError
 from tilewright.runtime import devices
 from tilewright.runtime.executable import Executable
 from tilewright.targets.cuda.device import CudaDevice
@@ -110,7 +110,7 @@ def test_an_architecture_that_there_is_none_of(command, perceptron):
 # -- what a device lacks
 
 
-@pytest.mark.parametrize(("spare", "fits"), [(-1, False), (0, True)])
+@pytest.mark.parametrize(("spare", "fits"), [(-1, False), (8, True)])
 def test_memory_of_a_gpu_is_planned_before_anything_is_allocated(
     perceptron, device, spare, fits
 ):
@@ -135,6 +135,85 @@ def test_memory_of_a_gpu_is_planned_before_anything_is_allocated(
     assert said in str(caught.value) and "device cuda, which has" in str(caught.value)
     assert caught.value.code == "TW-DEVICE-MEMORY" and caught.value.hint
     assert api.calls.count("MemAllocAsync") == 1  # what every device has for itself
+
+
+def plenty(perceptron):
+    """A model, and the bytes that it needs on a GPU."""
+    model = tw.compile(str(perceptron), target="cuda", cache=False).model
+    slots = [a for s in model.launches for a in s.arguments if a.kind == "constant"]
+    fixed = sum({a.at: a.tensor.nbytes for a in slots}.values())
+    return model, fixed + model.devices["cuda"]
+
+
+@pytest.mark.parametrize(("spare", "fits"), [(-1, False), (0, True)])
+def test_memory_that_other_programs_have_counts(perceptron, device, spare, fits):
+    """What the driver says is free, less what each device has for itself."""
+    model, needed = plenty(perceptron)
+    api = RunningFake(total=1 << 20, others=(1 << 20) - needed - spare - 8)
+    device("cuda", lambda: CudaDevice(api))
+    given = np.ones((2, 8), np.float32)
+    if fits:
+        assert Executable(model)(given).shape == (2, 4)
+        return
+    with pytest.raises(MemoryLimitError) as caught:
+        Executable(model)(given)
+    said = f"which has {needed - 1:,} of {1 << 20:,} left: "
+    assert said in str(caught.value) and "end what else" in caught.value.hint
+    assert caught.value.code == "TW-DEVICE-MEMORY" and not api.launches
+    assert api.calls.count("MemAllocAsync") == 1
+
+
+def test_memory_that_our_pool_keeps_is_free(perceptron, device):
+    model, needed = plenty(perceptron)
+    api = RunningFake(total=1 << 20, others=(1 << 20) - needed - 8)
+    api.pooled = needed
+    device("cuda", lambda: CudaDevice(api))
+    assert Executable(model)(np.ones((2, 8), np.float32)).shape == (2, 4)
+
+
+# -- several GPUs
+
+
+def several(device, count):
+    api = RunningFake(count=count)
+    device("cuda", lambda index=0: CudaDevice(api, index))
+    return api
+
+
+def test_a_model_runs_on_the_gpu_of_a_number(perceptron, device, tmp_path):
+    """Its memory belongs to that GPU, as does what its kernels touch."""
+    api = several(device, 2)
+    made = tw.compile(str(perceptron), target="cuda", cache=False)
+    made.save(tmp_path / "m.tw")
+    given = np.ones((2, 8), np.float32)
+    first, second = tw.load(tmp_path / "m.tw"), tw.load(tmp_path / "m.tw", device=1)
+    np.testing.assert_array_equal(first(given), second(given))
+    np.testing.assert_array_equal(first(given), second(given))
+    assert {"context 0", "context 1"} == set(api.owners.values())
+    assert devices.find("cuda", 1).dlpack == (2, 1)
+
+
+@pytest.mark.parametrize(("count", "known"), [(1, "device 0"), (3, "devices 0 to 2")])
+def test_a_gpu_of_an_unknown_number_is_refused(perceptron, device, count, known):
+    several(device, count)
+    model = tw.compile(str(perceptron), target="cuda", cache=False).model
+    with pytest.raises(ArtifactError, match="no NVIDIA GPU of the number 3") as caught:
+        Executable(model, device=3)
+    assert caught.value.code == "TW-DEVICE" and known in caught.value.hint
+
+
+def test_a_device_that_has_no_others_refuses_a_number(perceptron, device):
+    device("cuda", lambda: CudaDevice(RunningFake()))
+    model = tw.compile(str(perceptron), target="cuda", cache=False).model
+    with pytest.raises(ArtifactError, match="only one device 'cuda', but device=1"):
+        Executable(model, device=1)
+
+
+@pytest.mark.parametrize("wrong", [-1, 1.0, True, "1"])
+def test_a_number_that_is_none_is_refused(perceptron, tmp_path, wrong):
+    tw.compile(str(perceptron), target="cpu").save(tmp_path / "m.tw")
+    with pytest.raises(ArgumentError, match="device"):
+        tw.load(tmp_path / "m.tw", device=wrong)
 
 
 def test_a_model_that_an_opencl_device_has_no_memory_for(command, perceptron, device):

@@ -131,8 +131,9 @@ def test_what_tvm_calls_local_is_registers() -> None:
 # -- Halide
 
 
-def blur(image: Array, tile: bool, memory: Any = None) -> hl.Func:
-    """A blur of 3 by 3, the rows first: on a GPU a block's rows are in its shared memory."""
+def blur(image: Array, tile: bool, memory: Any = None, at: hl.Var = xo) -> hl.Func:
+    """A blur of 3 by 3, the rows first: on a GPU a block's rows are in its shared memory; or, at
+    xi, a thread's in its own."""
     given = hl.ImageParam(hl.Float(32), 2, "image")
     given.set(hl.Buffer(image))
     rows, out = hl.Func("rows"), hl.Func("out")
@@ -140,7 +141,9 @@ def blur(image: Array, tile: bool, memory: Any = None) -> hl.Func:
     out[x, y] = rows[x, y] + rows[x, y + 1] + rows[x, y + 2]
     if tile:
         out.gpu_tile(x, y, xo, yo, xi, yi, 16, 8)
-        rows.compute_at(out, xo).gpu_threads(x, y)
+        rows.compute_at(out, at)
+        if at is xo:
+            rows.gpu_threads(x, y)
         if memory is not None:
             rows.store_in(memory)
     return out
@@ -253,6 +256,63 @@ def test_the_innermost_loop_of_a_group_is_on_x() -> None:
     assert kinds(ramp().gpu_single_thread(), [8, 8]) == []
 
 
+VERBS = {
+    "gpu_tile": lambda f: f.gpu_tile(x, y, xi, yi, 4, 2),
+    "gpu_blocks, gpu_threads": lambda f: f.gpu_blocks(y).gpu_threads(x),
+    "gpu": lambda f: f.gpu(y, x),
+    "gpu_lanes": lambda f: f.gpu_threads(y).gpu_lanes(x),
+    "gpu_single_thread": lambda f: f.gpu_single_thread(),
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_each_verb_of_halide_runs(verb: str) -> None:
+    f = hl.Func("f")
+    f[x, y] = 3 * x + 10 * y
+    got = np.asarray(VERBS[verb](f).realize([8, 6], "opencl"))
+    np.testing.assert_array_equal(got, 3 * np.arange(8) + 10 * np.arange(6)[:, None])
+
+
+@pytest.mark.parametrize(
+    ("memory", "shared", "device"),
+    [
+        (hl.MemoryType.Auto, ["rows"], []),
+        (hl.MemoryType.Stack, ["rows"], []),
+        (hl.MemoryType.Heap, [], ["rows"]),
+    ],
+)
+def test_each_memory_of_a_block_runs(
+    memory: Any, shared: list[str], device: list[str]
+) -> None:
+    """A block's intermediate is in its shared memory, or, where asked for, in the device's."""
+    image = random(37, 61)
+    want = np.asarray(blur(image, tile=False).realize([59, 35]))
+    f = blur(image, tile=True, memory=memory)
+    np.testing.assert_array_equal(np.asarray(f.realize([59, 35], "opencl")), want)
+    program = to_launches(f.compile_jit([59, 35], "opencl").functions[0].kernel)
+    assert [b.name for x in program.launches for b in x.shared] == shared
+    assert [b.name for b in program.workspace] == device
+
+
+@pytest.mark.parametrize("memory", [hl.MemoryType.Register, hl.MemoryType.Stack])
+def test_a_thread_s_own_memory_runs(memory: Any) -> None:
+    image = random(37, 61)
+    want = np.asarray(blur(image, tile=False).realize([59, 35]))
+    f = blur(image, tile=True, memory=memory, at=xi)
+    np.testing.assert_array_equal(np.asarray(f.realize([59, 35], "opencl")), want)
+    program = to_launches(f.compile_jit([59, 35], "opencl").functions[0].kernel)
+    assert not program.workspace and not program.launches[0].shared
+
+
+def test_memory_that_a_block_cannot_have_there_is_refused() -> None:
+    """Registers that other threads would read, and what this machine has not."""
+    image = random(37, 61)
+    with pytest.raises(ScheduleError, match="in the registers of another thread"):
+        blur(image, True, hl.MemoryType.Register).realize([59, 35], "opencl")
+    with pytest.raises(UnsupportedError, match=r"no MemoryType\.GPUTexture"):
+        blur(image, True, hl.MemoryType.GPUTexture).realize([59, 35], "opencl")
+
+
 def test_wrong_verbs_for_gpus_are_refused() -> None:
     f = hl.Func("f")
     f[x, y] = x + y
@@ -286,6 +346,11 @@ PATTERNS = {
     ">> toGlobal(MapLcl(ReduceSeq(add, 0.0))) >> Join)",
     "neighbors": "A | MapWrg(toLocal(MapLcl(relu)) >> Slide(3, 1) "
     ">> toGlobal(MapLcl(ReduceSeq(add, 0.0))) >> Join)",
+    "unrolled": "A | MapGlb(ReduceSeqUnroll(add, 0.0)) | Join",
+    "prefixes": "A | MapGlb(ScanSeq(add, 0.0))",
+    "a rotating window": "A | MapGlb(MapSeqSlide(ReduceSeq(add, 0.0), 3, 1) >> Join)",
+    "two dimensions": "A | Split(3) | MapWrg(Transpose >> Split(4) "
+    ">> MapWrg(Transpose >> MapLcl(MapLcl(relu, 0), 1), 0), 1)",
 }
 
 
@@ -476,6 +541,20 @@ def test_mdhs_mask_of_bert() -> None:
     mdh.build(out @ f @ view, target="opencl")(p, q, got)
     want = ((1 - p * q) * -10000)[:, None]
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-2)
+
+
+def test_mdhs_batched_product() -> None:
+    """With two batch dimensions, as in BERT's attention, small."""
+    out = words.out_view[words.float32](C=[lambda a, b, i, j, k: (a, b, i, j)])
+    cc, add = words.cc, words.pw(words.add)
+    f = words.md_hom[2, 3, 20, 12, 16](lambda u, v: u * v, (cc, cc, cc, cc, add))
+    view = words.inp_view[words.float32, words.float32](
+        A=[lambda a, b, i, j, k: (a, b, i, k)], B=[lambda a, b, i, j, k: (a, b, k, j)]
+    )
+    p, q = random(2, 3, 20, 16), random(2, 3, 16, 12)
+    got = np.zeros((2, 3, 20, 12), np.float32)
+    mdh.build(out @ f @ view, target="opencl")(p, q, got)
+    np.testing.assert_allclose(got, p @ q, rtol=1e-4, atol=1e-5)
 
 
 def test_mdhs_bias_gradient() -> None:

@@ -273,6 +273,60 @@ def test_the_driver_fills_the_array_before_each_run() -> None:
     assert calls.index("MemcpyDtoDAsync") < calls.index("LaunchKernel")
 
 
+class _Runs:
+    """Runs of filters on a GPU."""
+
+    def __init__(self) -> None:
+        self.api = RunningFake()
+        program = filters()
+        made = code_of(program, ptx(program, machine("sm_80")), machine("sm_80"))
+        self.device = CudaDevice(self.api)
+        self.loaded, self.queue = (
+            self.device.load(made.to_bytes()),
+            self.device.queue(),
+        )
+        self.x, self.y = (self.written(a, False) for a in (X, np.zeros_like(Y)))
+
+    def written(self, array: Any, is_fixed: bool) -> MemoryRange:
+        """The place of an array on the GPU."""
+        memory = self.device.allocate(array.nbytes)
+        place = MemoryRange(memory, 0, array.nbytes, is_fixed)
+        self.queue.write(place, array.reshape(-1).view(np.uint8)).wait()
+        return place
+
+    def fills(self, weights: MemoryRange, factor: int) -> int:
+        """How often a run, whose results are right, fills the array."""
+        before = self.api.filled
+        self.queue.launch(self.loaded, [self.x, weights, self.y])
+        found = np.zeros(Y.nbytes, np.uint8)
+        self.queue.read(found, self.y).wait()
+        assert np.array_equal(found.view(np.float32).reshape(Y.shape), Y * factor)
+        return self.api.filled - before
+
+
+def test_weights_that_stay_are_copied_once() -> None:
+    """Also of runs that are recorded as a graph."""
+    runs = _Runs()
+    weights = runs.written(W, True)
+    assert [runs.fills(weights, 1) for _ in range(5)] == [1, 0, 0, 0, 0]
+    assert runs.api.calls.count("GraphLaunch") >= 2
+
+
+def test_weights_that_may_change_are_copied_for_each_run() -> None:
+    runs = _Runs()
+    weights = runs.written(W, False)
+    assert [runs.fills(weights, 1) for _ in range(4)] == [1, 1, 1, 1]
+
+
+def test_kernels_that_share_code_copy_weights_of_their_own() -> None:
+    """A graph that was recorded while there was one of them does not run any more."""
+    runs = _Runs()
+    one, two = runs.written(W, True), runs.written(2 * W, True)
+    assert [runs.fills(one, 1) for _ in range(4)] == [1, 0, 0, 0]
+    for _ in range(3):
+        assert [runs.fills(two, 2), runs.fills(one, 1)] == [1, 1]
+
+
 def test_calls_of_several_threads_do_not_share_what_is_in_the_array(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

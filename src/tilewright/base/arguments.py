@@ -115,6 +115,7 @@ ARGUMENTS: Final[Mapping[str, ArgumentKind]] = {
     "path": PATH,
     "header": PATH.optional,
     "verify": SWITCH,
+    "device": at_least(0),
     # of tuning and of searches
     "trials": COUNT.optional,
     "seconds": POSITIVE.optional,

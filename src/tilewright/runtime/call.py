@@ -317,7 +317,7 @@ class CallPlan:
     """A model prepared for running: functions and kernels found, constants aligned.
 
     image: the native code of the functions, which lives as long as the plan does. lazy: devices are
-    opened when they are first used.
+    opened when they are first used. device: which of several of one name.
     """
 
     def __init__(
@@ -328,6 +328,7 @@ class CallPlan:
         threads: int,
         image: CodeImage | None,
         lazy: bool = False,
+        device: int = 0,
     ) -> None:
         self.image: Final = image
         self.model: Final = model
@@ -335,6 +336,7 @@ class CallPlan:
         self.threads: Final = threads
         self.constants: Final = _aligned(model.constants)
         self.sizes: Final = np.array(model.sizes, np.int64)
+        self.device: Final = device
         if not lazy:
             self.devices  # noqa: B018 - raises if something is missing
         self.steps: Final[list[PreparedStep]] = []
@@ -357,7 +359,7 @@ class CallPlan:
     @cached_property
     def devices(self) -> dict[str, OpenDevice]:
         """The devices, with what the model needs there. Raises as `open_devices`."""
-        return open_devices(self.model, self.constants)
+        return open_devices(self.model, self.constants, self.device)
 
     def prepare(self) -> None:
         """Have the worker threads, which a fork may have taken away."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,11 +32,15 @@ HOST: Final = "host"
 
 @dataclass(frozen=True, slots=True)
 class MemoryRange:
-    """Bytes `offset` to `offset + nbytes` of an allocation."""
+    """Bytes `offset` to `offset + nbytes` of an allocation.
+
+    is_fixed: whether they are written once only, before any launch reads them.
+    """
 
     memory: Memory
     offset: int
     nbytes: int
+    is_fixed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +103,15 @@ class Device(Protocol):
 
     def queue(self, timed: bool = False) -> Queue:
         """A new queue; timed: its events know how long their commands took."""
+        ...
+
+
+@runtime_checkable
+class MeasuredDevice(Device, Protocol):
+    """A device that knows how much of its memory is free now, whoever uses the rest."""
+
+    def free_bytes(self) -> int:
+        """Bytes that can be allocated now."""
         ...
 
 

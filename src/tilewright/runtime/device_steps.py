@@ -21,6 +21,7 @@ from tilewright.runtime.device import (
     Device,
     DeviceEvent,
     Duration,
+    MeasuredDevice,
     MemoryRange,
     Program,
     Queue,
@@ -55,13 +56,19 @@ class OpenDevice:
         return DeviceMemory(self, arena)
 
 
-def open_devices(model: CompiledModel, constants: Bytes) -> dict[str, OpenDevice]:
-    """The devices of a model, with its programs loaded and its constants copied there.
+def open_devices(
+    model: CompiledModel, constants: Bytes, number: int = 0
+) -> dict[str, OpenDevice]:
+    """The devices of a model, with its programs loaded and its constants copied there. number: of
+    several devices of one name.
 
     Raises ArtifactError for a device that is not there, and for code that is not the device's;
     MemoryLimitError, before anything is allocated, for a device that has too little memory.
     """
-    found = {n: OpenDevice(devices.find(n), size) for n, size in model.devices.items()}
+    found = {
+        name: OpenDevice(devices.numbered(name, number), size)
+        for name, size in model.devices.items()
+    }
     for opened in found.values():
         _check_fits(opened, model)
     for step in model.launches:
@@ -77,7 +84,8 @@ def open_devices(model: CompiledModel, constants: Bytes) -> dict[str, OpenDevice
 
 def _check_fits(opened: OpenDevice, model: CompiledModel) -> None:
     """Raise MemoryLimitError (TW-DEVICE-MEMORY) for a model whose constants, and what one call has
-    between the kernels, are more than all memory of the device."""
+    between the kernels, are more than all memory of the device, or, where it tells, than is free.
+    """
     device, between = opened.device, opened.arena_bytes
     launches = [step for step in model.launches if step.device == device.name]
     sizes = {
@@ -87,13 +95,24 @@ def _check_fits(opened: OpenDevice, model: CompiledModel) -> None:
         if s.kind == "constant"
     }
     fixed = sum(sizes.values())
-    if device.capacity is not None and fixed + between > device.capacity:
-        raise MemoryLimitError(
-            f"the model needs {fixed + between:,} bytes on device {device.name}, which has "
-            f"{device.capacity:,}: {fixed:,} for constants, {between:,} between the kernels",
-            code="TW-DEVICE-MEMORY",
-            hint="take a smaller batch, or a device with more memory",
-        )
+    needed = fixed + between
+    if device.capacity is None:
+        return
+    free = device.free_bytes() if isinstance(device, MeasuredDevice) else None
+    if needed > device.capacity:
+        has = f"has {device.capacity:,}"
+        hint = "take a smaller batch, or a device with more memory"
+    elif free is not None and needed > free:
+        has = f"has {free:,} of {device.capacity:,} left"
+        hint = "end what else uses the device, or take a smaller batch"
+    else:
+        return
+    raise MemoryLimitError(
+        f"the model needs {needed:,} bytes on device {device.name}, which {has}: {fixed:,} for "
+        f"constants, {between:,} between the kernels",
+        code="TW-DEVICE-MEMORY",
+        hint=hint,
+    )
 
 
 def _upload(opened: OpenDevice, slots: Iterable[ValueSlot], constants: Bytes) -> None:
@@ -104,7 +123,8 @@ def _upload(opened: OpenDevice, slots: Iterable[ValueSlot], constants: Bytes) ->
         if key in opened.constants:
             continue
         with placed(f"constant {slot.tensor.name} on device {opened.device.name}"):
-            place = MemoryRange(opened.device.allocate(key[1]), 0, key[1])
+            memory = opened.device.allocate(key[1])
+            place = MemoryRange(memory, 0, key[1], is_fixed=True)
         queue.write(place, constants[slot.at : slot.at + key[1]]).wait()
         opened.constants[key] = place
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 from functools import cache
+from inspect import signature
 from typing import Any, Final
 
 from tilewright.base.errors import ArtifactError, TilewrightError
@@ -38,18 +39,31 @@ def register(name: str, make: Make) -> None:
 
 
 @cache
-def find(name: str) -> Device:
-    """The device of that name, the same one each time.
+def find(name: str, number: int = 0) -> Device:
+    """The device of that name, the same one each time. number: of several alike, from 0 on.
 
     Raises ArtifactError (TW-DEVICE) for one that is unknown or cannot be made.
     """
     try:
-        made = _maker(name)
-        return made()
+        made: Callable[..., Device] = _maker(name)
+        if not number:
+            return made()
+        if not signature(made).parameters:
+            raise ArtifactError(
+                f"there is only one device {name!r}, but device={number} asks for another one",
+                code="TW-DEVICE",
+                hint="leave device= out",
+            )
+        return made(number)
     except ImportError as error:
         raise ArtifactError(
             f"the device {name!r} cannot be imported: {error}", code="TW-DEVICE"
         ) from error
+
+
+def numbered(name: str, number: int) -> Device:
+    """As `find`, of which 0 is the one that has no number: a device is there once."""
+    return find(name, number) if number else find(name)
 
 
 def is_simulated(name: str) -> bool:

@@ -43,8 +43,9 @@ class Executable:
 
     `threads` is as for `runtime.threads.thread_count`, with the model's `meta`. code: an
     executable with the same code, which differs in sizes only. lazy: open devices at the first
-    call, so that a model can be saved on a machine without them. Raises ArtifactError if the model
-    is inconsistent or this machine cannot run it.
+    call, so that a model can be saved on a machine without them. device: the number of the GPU, if
+    there are several. Raises ArtifactError if the model is inconsistent or this machine cannot run
+    it.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Executable:
         threads: int | None = None,
         code: Executable | None = None,
         lazy: bool = False,
+        device: int = 0,
     ) -> None:
         check(model)
         if model.abi != abi.ABI_VERSION:
@@ -73,7 +75,7 @@ class Executable:
         self._asked: Final = threads
         self.threads: Final = thread_count(threads, model.meta) if self._pool else 1
         self._plan: Final[CallPlan] = CallPlan(
-            model, functions, self._pool, self.threads, image, lazy
+            model, functions, self._pool, self.threads, image, lazy, device
         )
         self._frames: Final[list[CallFrame]] = []
         self.overrides: Final = Overrides.of(model.meta)

@@ -27,7 +27,9 @@ KEPT: Final = 64
 class RangedExecutable(ShapeDispatch):
     """Runs a RangedModel; the interface of `Executable`. Raises ArtifactError as that does."""
 
-    def __init__(self, model: RangedModel, *, threads: int | None = None) -> None:
+    def __init__(
+        self, model: RangedModel, *, threads: int | None = None, device: int = 0
+    ) -> None:
         super().__init__(
             model.inputs,
             model.outputs,
@@ -46,7 +48,7 @@ class RangedExecutable(ShapeDispatch):
             threads = thread_count(None, model.meta)
         self._threads: Final = threads
         self._single = {
-            key: Executable(m, threads=threads, lazy=True)
+            key: Executable(m, threads=threads, lazy=True, device=device)
             for key, m in model.single.items()
         }
         self._first = [
@@ -145,18 +147,23 @@ class RangedExecutable(ShapeDispatch):
 
 
 def load(
-    path: str | os.PathLike[str], *, threads: int | None = None, verify: bool = False
+    path: str | os.PathLike[str],
+    *,
+    threads: int | None = None,
+    verify: bool = False,
+    device: int = 0,
 ) -> Executable | RangedExecutable:
     """The artifact at `path`, ready to run, without any compiler; of ranges of shapes too.
 
     threads: if None, those that it was compiled for, if `compile` was given a number.
-    verify: check the constants' checksum even where they are large. Raises ArtifactError.
+    verify: check the constants' checksum even where they are large. device: the number of the GPU
+    that it runs on, if there are several. Raises ArtifactError.
     """
     from tilewright.base.arguments import expect
     from tilewright.runtime import ranged_bundle
 
-    expect(threads=threads, verify=verify)
+    expect(threads=threads, verify=verify, device=device)
     found = ranged_bundle.load(path, verify=verify)
     if isinstance(found, RangedModel):
-        return RangedExecutable(found, threads=threads)
-    return Executable(found, threads=threads)
+        return RangedExecutable(found, threads=threads, device=device)
+    return Executable(found, threads=threads, device=device)

@@ -40,13 +40,16 @@ OF = {
 
 
 class Fake:
-    """fails: the error of each call by its name. total: bytes of memory. has: attributes that
-    differ. Memory is bytes of the host, so that copies can be told."""
+    """fails: the error of each call by its name. total: bytes of memory, of which others have some.
+    count: of GPUs. has: attributes that differ. Memory is bytes of the host, so that copies can be
+    told; it belongs to the GPU whose context is current."""
 
     def __init__(
         self,
         fails: dict[str, CUresult] | None = None,
         total: int = 80 << 30,
+        others: int = 0,
+        count: int = 1,
         **has: int,
     ) -> None:
         self.calls: list[str] = []
@@ -57,7 +60,14 @@ class Fake:
         self.freed_on: list[Any] = []  # the stream of each
         self.capturing = False
         attributes = {f"CU_DEVICE_ATTRIBUTE_{k}": v for k, v in {**OF, **has}.items()}
-        self.total = total
+        self.total, self.others, self.count = total, others, count
+        self.filled = 0  # copies on the GPU
+        self.pooled = 0  # bytes that our pool keeps although they are free
+        self.current: Any = None
+        self.owners: dict[int, Any] = {}
+        pool = ("RESERVED_MEM_CURRENT", "USED_MEM_CURRENT")
+        named = {f"CU_MEMPOOL_ATTR_{name}": name for name in pool}
+        self.CUmemPool_attribute = SimpleNamespace(**named)
         self.CUdevice_attribute = SimpleNamespace(**attributes)
         most = "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES"
         self.CUfunction_attribute = SimpleNamespace(**{most: most})
@@ -86,7 +96,17 @@ class Fake:
         return (STREAM,)
 
     def _DeviceGetCount(self) -> tuple[int]:
-        return (1,)
+        return (self.count,)
+
+    def _DeviceGet(self, index: int) -> tuple[int]:
+        return (index,)
+
+    def _DevicePrimaryCtxRetain(self, device: int) -> tuple[Any]:
+        return (f"context {device}",)
+
+    def _CtxSetCurrent(self, context: Any) -> tuple[()]:
+        self.current = context
+        return ()
 
     def _DeviceGetName(self, length: int, device: Any) -> tuple[bytes]:
         return (b"NVIDIA H100".ljust(length, b"\0"),)
@@ -97,11 +117,24 @@ class Fake:
     def _DeviceTotalMem(self, device: Any) -> tuple[int]:
         return (self.total,)
 
+    def _used(self) -> int:
+        freed = set(self.freed)
+        mine = (len(m) for at, m in self.memory.items() if at not in freed)
+        return sum(mine)
+
+    def _MemGetInfo(self) -> tuple[int, int]:
+        return self.total - self.others - self._used() - self.pooled, self.total
+
+    def _MemPoolGetAttribute(self, pool: Any, name: str) -> tuple[int]:
+        kept = self.pooled if name.startswith("RESERVED") else 0
+        return (self._used() + kept,)
+
     def _MemAllocAsync(self, nbytes: int, stream: Any) -> tuple[int]:
         whole = ctypes.create_string_buffer(nbytes + ALIGNED)
         shift = -ctypes.addressof(whole) % ALIGNED
         held = (ctypes.c_char * nbytes).from_buffer(whole, shift)
         self.memory[ctypes.addressof(held)] = held
+        self.owners[ctypes.addressof(held)] = self.current
         return (ctypes.addressof(held),)
 
     def _MemFreeAsync(self, address: int, stream: Any) -> tuple[()]:
@@ -193,6 +226,7 @@ class RunningFake(Fake):
         if self.capturing:
             self.captured.append((self._MemcpyDtoDAsync, arguments))
             return ()
+        self.filled += 1
         return self._MemcpyHtoDAsync(*arguments)
 
     def _StreamBeginCapture(self, stream: Any, mode: Any) -> tuple[()]:
@@ -222,6 +256,7 @@ class RunningFake(Fake):
         assert all((n in maps) == (kind is None) for n, kind in enumerate(kinds))
         addresses = [v.address if isinstance(v, EncodedMap) else v for v in values]
         bases = [max(m for m in self.memory if m <= at) for at in addresses]
+        assert {self.owners.get(m, self.current) for m in bases} <= {self.current}
         blocks = list(dict.fromkeys(bases))
         arrays = [np.frombuffer(self.memory[m], np.uint8) for m in blocks]
         held = CallerMemory(arrays)

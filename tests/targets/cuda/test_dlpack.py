@@ -264,6 +264,25 @@ def test_what_kernels_cannot_use_as_it_is_is_refused(api, name):
     assert not api.launches
 
 
+def test_a_model_on_another_gpu_takes_tensors_there_and_no_others(monkeypatch):
+    """Copies only come from the host."""
+    made = RunningFake(count=2)
+    make = {"cuda": lambda index=0: CudaDevice(made, index)}
+    monkeypatch.setattr(devices, "_makers", make)
+    devices.find.cache_clear()
+    exe = Executable(model("product"), device=1)
+    x = torch.from_numpy(X).clone()
+    there = exe(OnGpu(made, x, device=(2, 1)))
+    assert there.__dlpack_device__() == (2, 1)
+    np.testing.assert_allclose(read(there), WANT, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(exe(X), WANT, rtol=1e-5, atol=1e-6)
+    with pytest.raises(
+        InputError, match="it is on cuda:0, but the model runs on cuda:1"
+    ):
+        exe(OnGpu(made, x))
+    devices.find.cache_clear()
+
+
 def test_results_that_cannot_be_written_are_refused(api):
     exe = compiled("by columns")
     x = OnGpu(api, torch.tensor(WANT))

@@ -172,7 +172,7 @@ def test_a_large_total_takes_two_passes():
 
 def test_few_columns_have_several_threads_each():
     found = default(column_sum(300, 40))
-    assert found.launches[0].threads == (32, 8, 1)
+    assert found.launches[0].threads == (8, 32, 1)
 
 
 def test_rows_of_a_transposed_tile_are_apart():

@@ -486,19 +486,39 @@ def chosen(
         for n in needs
     }
     left = sorted(distinct.values(), key=_outermost, reverse=True)
+    found = _serving(left, ends)
+    if not ends:  # what is decided by groups of products stays
+        others = _serving(sorted(left, key=_choice), ends)
+        found = min(found, others, key=_depths)
+    return _scopes(left, found)
+
+
+def _serving(needs: Sequence[NeededBarrier], ends: Collection[Gap]) -> list[Gap]:
+    """Gaps that serve all dependences, in this order each that is open yet; none is needless."""
     found: dict[Gap, None] = {}
-    for need in left:
+    for need in needs:
         if need.gaps.isdisjoint(found):
             fewest = _outermost(need)
-            open_ = [n for n in left if n.gaps.isdisjoint(found)]
+            open_ = [n for n in needs if n.gaps.isdisjoint(found)]
             choice = [gap for gap in need.gaps if gap.depth == fewest]
             worth = {gap: _worth(gap, open_, ends) for gap in choice}
             found[max(choice, key=worth.__getitem__)] = None
     for gap in sorted(found, key=lambda gap: gap.depth, reverse=True):
         rest = found.keys() - {gap}
-        if not any(need.gaps.isdisjoint(rest) for need in left):
+        if not any(need.gaps.isdisjoint(rest) for need in needs):
             del found[gap]
-    return _scopes(left, found)
+    return list(found)
+
+
+def _choice(need: NeededBarrier) -> tuple[int, int]:
+    """Dependences in inner loops come first, and of such those with the least choice."""
+    fewest = _outermost(need)
+    return -fewest, sum(gap.depth == fewest for gap in need.gaps)
+
+
+def _depths(gaps: Sequence[Gap]) -> list[int]:
+    """The loops around each, the most first: fewer barriers in inner loops count more."""
+    return sorted((gap.depth for gap in gaps), reverse=True)
 
 
 def _waits(needs: Sequence[NeededBarrier], scopes: Mapping[Gap, str]) -> set[Gap]:

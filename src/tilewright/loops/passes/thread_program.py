@@ -204,6 +204,16 @@ def _has_steps(s: Stmt) -> bool:
     return False
 
 
+def _element_by_element(s: Stmt) -> bool:
+    """Whether neither vector loops nor copies nor units, which take neighbors, are in a
+    statement."""
+    nodes = (at.stmt for at in walk(s))
+    wide = ("vector", *COPY_KINDS)
+    return not any(
+        isinstance(n, Unit) or (isinstance(n, For) and n.kind in wide) for n in nodes
+    )
+
+
 Axes = frozenset[str]
 _NONE: Final[Axes] = frozenset()
 
@@ -315,7 +325,8 @@ class _Block:
         b = s.buffer
         spans = _has_phases(s)
         if b.scope == "shared" or (spans and b.scope not in ("register", "warp")):
-            self.of_block(b, bound)
+            apart = not b.swizzle and _element_by_element(s.body)
+            self.of_block(b, bound, apart)
             return self.merge(s.body, bound, guards)
         if not spans:
             return self.single(s, bound, guards)
@@ -330,14 +341,20 @@ class _Block:
         self,
         b: Buffer,
         bound: Axes,
+        apart: bool,
     ) -> None:
         """A buffer that threads of a block share: in its own memory, or in a part of the device's.
 
-        Where it is allocated inside thread loops, each of their iterations has one.
+        Where it is allocated inside thread loops, each of their iterations has one. apart: whether
+        the elements of one need not be neighbors: then neighboring threads' are, in other banks.
         """
-        around = [axis for axis in THREAD_AXES if axis in bound]
-        extents = (*(self.threads[axis] for axis in around), *b.extents)
-        numbers: tuple[Expr, ...] = tuple(AXIS[axis] for axis in around)
+        around = [axis for axis in reversed(THREAD_AXES) if axis in bound]
+        last = [axis for axis in around if apart and axis == THREAD_AXES[0]]
+        first = [axis for axis in around if axis not in last]
+        before, after = (tuple(self.threads[a] for a in axes) for axes in (first, last))
+        extents = (*before, *b.extents, *after)
+        numbers: tuple[Expr, ...] = tuple(AXIS[axis] for axis in first)
+        behind = tuple(AXIS[axis] for axis in last)
         scope = "shared"
         if b.scope == "global":
             extents = (*self.grid.values(), *extents)
@@ -348,7 +365,7 @@ class _Block:
             self.workspace.append(mine)
         else:
             self.shared[b] = mine
-        self.moves[b] = lambda index: (mine, (*numbers, *index))
+        self.moves[b] = lambda index: (mine, (*numbers, *index, *behind))
 
     def single(
         self,

@@ -41,6 +41,7 @@ CUDA: Final = 2  # in DLPack
 LEGACY: Final = 1  # the default stream, in DLPack and in the driver
 _GRAPHS: Final = 16  # sequences that are kept as graphs
 _PREFIX: Final = "CU_DEVICE_ATTRIBUTE_"
+_POOL: Final = "CU_MEMPOOL_ATTR_"
 # Queried of the GPU: limits that code can exceed, and features that the driver must have.
 _ATTRIBUTES: Final = {
     "major": "COMPUTE_CAPABILITY_MAJOR",
@@ -70,11 +71,29 @@ class LoadedKernels:
     """A program on the GPU: its kernels in the order of its launches.
 
     constants: of each buffer in constant memory, by its number, the address and bytes there.
+    sources: from where each is to be filled, None where that changes. filled: those that have been.
     """
 
     code: DeviceProgram
     kernels: list[Any]
     constants: dict[int, tuple[int, int]]
+    sources: dict[int, set[int | None]] = field(default_factory=dict)
+    filled: set[int] = field(default_factory=set)
+
+    def declare(self, places: Sequence[MemoryRange]) -> None:
+        """A run is to come, whose buffers these are: before it is decided what is filled."""
+        for n in self.constants:
+            place = places[n]
+            source = _address(place) if place.is_fixed else None
+            self.sources.setdefault(n, set()).add(source)
+
+    @property
+    def to_fill(self) -> tuple[int, ...]:
+        """The buffers in constant memory that a run has to fill: all but those that have been, and
+        always from one place whose bytes stay."""
+        stay = (n for n in self.filled if len(self.sources[n] - {None}) == 1)
+        kept = {n for n in stay if None not in self.sources[n]}
+        return tuple(n for n in self.constants if n not in kept)
 
 
 @dataclass(eq=False, slots=True)
@@ -86,25 +105,30 @@ class PendingRun:
     arguments: tuple[MemoryRange, ...]
 
 
-# What a recorded graph runs: programs, and the addresses of their buffers.
-_Sequence = tuple[tuple[LoadedKernels, tuple[int, ...]], ...]
+# What a recorded graph runs: programs, the addresses of their buffers, and the buffers in constant
+# memory that it fills.
+_Sequence = tuple[tuple[LoadedKernels, tuple[int, ...], tuple[int, ...]], ...]
+
+
+def _address(place: MemoryRange) -> int:
+    return int(place.memory.address + place.offset)
 
 
 class CudaDevice:
-    """The first GPU; `api` is NVIDIA's bindings, or an object with the same behavior.
+    """A GPU; `api` is NVIDIA's bindings, or an object with the same behavior.
 
-    Raises ArtifactError without a GPU, or with a driver that does not support memory pools.
+    index: its number among those that the driver shows. Raises ArtifactError without such a GPU, or
+    with a driver that does not support memory pools.
     """
 
     name: Final = NAME
-    dlpack: Final = (CUDA, 0)
 
-    def __init__(self, api: Any) -> None:
+    def __init__(self, api: Any, index: int = 0) -> None:
         self.driver: Final = Driver(api)
+        self.dlpack: Final = (CUDA, index)
         self.driver("Init", 0)
-        if self.driver("DeviceGetCount") < 1:
-            raise ArtifactError("there is no NVIDIA GPU", code="TW-DEVICE")
-        number = self.driver("DeviceGet", 0)
+        _check_there(int(self.driver("DeviceGetCount")), index)
+        number = self.driver("DeviceGet", index)
         kinds = api.CUdevice_attribute
         self.has: Final = {
             key: int(
@@ -121,6 +145,7 @@ class CudaDevice:
                 hint="update the driver: memory pools need CUDA 11.2",
             )
         self.capacity: Final = int(self.driver("DeviceTotalMem", number))
+        self._pool: Final = self.driver("DeviceGetDefaultMemPool", number)
         self._context = self.driver("DevicePrimaryCtxRetain", number)
         self.enter()
         self.stream: Final = self.driver("StreamCreate", 1)  # not ordered with stream 0
@@ -139,6 +164,17 @@ class CudaDevice:
     def enter(self) -> None:
         """Make the context current in this thread."""
         self.driver("CtxSetCurrent", self._context)
+
+    def free_bytes(self) -> int:
+        """Bytes that can be allocated now: what nobody has, and what is free in our pool."""
+        self.enter()
+        free, _ = self.driver("MemGetInfo")
+        kinds = self.driver.api.CUmemPool_attribute
+        reserved, used = (
+            int(self.driver("MemPoolGetAttribute", self._pool, getattr(kinds, name)))
+            for name in (f"{_POOL}RESERVED_MEM_CURRENT", f"{_POOL}USED_MEM_CURRENT")
+        )
+        return int(free) + reserved - used
 
     def allocate(self, nbytes: int) -> Allocation:
         """Memory that is freed, in stream order, when it is no longer referenced."""
@@ -225,6 +261,19 @@ class CudaDevice:
     def queue(self, timed: bool = False) -> CudaQueue:
         """A queue on the stream."""
         return CudaQueue(self, timed)
+
+
+def _check_there(count: int, index: int) -> None:
+    """Raise ArtifactError if there is no GPU of this number."""
+    if count < 1:
+        raise ArtifactError("there is no NVIDIA GPU", code="TW-DEVICE")
+    if not 0 <= index < count:
+        known = "device 0" if count == 1 else f"devices 0 to {count - 1}"
+        raise ArtifactError(
+            f"there is no NVIDIA GPU of the number {index}",
+            code="TW-DEVICE",
+            hint=f"the driver shows {known}",
+        )
 
 
 def _free(device: CudaDevice, address: int, readers: set[int]) -> None:
@@ -342,14 +391,16 @@ class CudaQueue:
         self, program: LoadedKernels, arguments: Sequence[MemoryRange]
     ) -> CudaEvent:
         """Run a program; immediately if the queue is timed."""
-        addresses = tuple(a.memory.address + a.offset for a in arguments)
+        addresses = tuple(map(_address, arguments))
         found = PendingRun(program, addresses, tuple(arguments))
         if not self.timed:
             self._pending.append(found)
             return CudaEvent(self, None, None)
         with self.device.submitting:
             begin = self._begin()
+            program.declare(arguments)
             self._run((found,))
+            program.filled.update(program.constants)
             return CudaEvent(self, begin, self._mark())
 
     def clear(self) -> None:
@@ -371,13 +422,17 @@ class CudaQueue:
             self._submit(found)
 
     def _submit(self, found: tuple[PendingRun, ...]) -> None:
-        key = tuple((p.program, p.addresses) for p in found)
+        for p in found:
+            p.program.declare(p.arguments)
+        key = tuple((p.program, p.addresses, p.program.to_fill) for p in found)
         known = key in self._graphs
         graph = self._graphs.pop(key, None)
         if known and graph is None:
             graph = self._recorded(found)
         if graph is None:
             self._run(found)
+            for p in found:
+                p.program.filled.update(p.program.constants)
         else:
             self._driver("GraphLaunch", graph, self._stream)
         self._graphs[key] = graph
@@ -401,7 +456,8 @@ class CudaQueue:
     def _run(self, found: Sequence[PendingRun]) -> None:
         for pending in found:
             program = pending.program
-            for n, (address, nbytes) in program.constants.items():
+            for n in program.to_fill:
+                address, nbytes = program.constants[n]
                 source = pending.addresses[n]
                 self._driver("MemcpyDtoDAsync", address, source, nbytes, self._stream)
             calls = zip(program.code.launches, program.kernels, strict=True)
@@ -448,6 +504,6 @@ class CudaQueue:
         return event
 
 
-def make() -> CudaDevice:
+def make(index: int = 0) -> CudaDevice:
     """The device, for `runtime.devices`. Raises ArtifactError (TW-DEVICE) if there is none."""
-    return CudaDevice(bindings())
+    return CudaDevice(bindings(), index)

@@ -42,6 +42,7 @@ from tilewright.targets.simt.attention_cost import (
 from tilewright.targets.simt.binding import bind_blocks, fetch_together
 from tilewright.targets.simt.machine import SimtMachine
 
+AT_ONCE: Final = 256  # elements of a tile that a block loads before it stores them
 # Of the last Computations, the product with the values first, whether they are maps.
 _KINDS: Final = (False, True, False, True)
 
@@ -335,7 +336,8 @@ class _SimtWork(AttentionWork):
             name = s.cache_read(read.buffer.name, loop, "shared", pad=True)
             rank = self.apart(name, room)
             loops = existing(s, [f"{name}.r{n}" for n in range(rank)])
-            fetch_together(s, loops, self.threads)
+            each = max(1, AT_ONCE // self.tile.threads)
+            fetch_together(s, loops, self.threads, unrolled=each)
 
     def apart(self, name: str, room: int) -> int:
         """Put room between the rows of a tile; the tile's dimensions."""

@@ -104,8 +104,8 @@ def _fits(a: AttentionShape, tile: AttentionTile, machine: SimtMachine) -> bool:
 
 
 def registers(a: AttentionShape, tile: AttentionTile) -> int:
-    """Registers of a thread: scores and their exponentials, four per result, four per row."""
-    columns = 2 * tile.columns(a.keys) + 4 * tile.columns(a.columns) + 4
+    """Registers of a thread: scores and their exponentials, three per result, two per row."""
+    columns = 2 * tile.columns(a.keys) + 3 * tile.columns(a.columns) + 2
     return tile.each * columns * (a.itemsize // WORD) + OWN_REGISTERS
 
 

@@ -153,12 +153,17 @@ def over_threads(
 
 
 def fetch_together(
-    s: Schedule, loops: Sequence[str], threads: Mapping[str, int], width: int = 1
+    s: Schedule,
+    loops: Sequence[str],
+    threads: Mapping[str, int],
+    width: int = 1,
+    unrolled: int | None = None,
 ) -> None:
     """Distribute nested copy loops over all threads of a block: neighbors copy neighbors.
 
     threads: by axis, the fastest first. width: elements that a thread copies at once; divides the
-    extent of the last loop.
+    extent of the last loop. unrolled: the most rounds of a thread that are written out, so that no
+    more elements wait for one another in its registers; None: all of them.
     """
     around, lanes = list(loops), ""
     if width > 1:
@@ -176,6 +181,8 @@ def fetch_together(
     bound.append((mine, axes[-1][0]))
     s.reorder(*(own for own, _ in reversed(bound)), turns)
     if count > whole:
+        if unrolled and extents(s.kernel)[turns] > unrolled:
+            _, turns = s.split(turns, unrolled, "guard")
         s.unroll(turns)
     for own, axis in bound:
         s.bind(own, axis)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from tilewright.base.errors import ScheduleError
 from tilewright.base.numbers import ceil_div
@@ -28,6 +28,8 @@ from tilewright.schedule.space.nest import existing, extents
 from tilewright.schedule.space.patterns import classify, free_dims, reduction_dims
 from tilewright.schedule.tree import find_loop
 from tilewright.targets.simt.binding import bind_elements, over_threads
+from tilewright.targets.simt.column_cost import Columns, column_ns, columns_of
+from tilewright.targets.simt.cost import GAIN
 from tilewright.targets.simt.machine import SimtMachine
 from tilewright.targets.simt.row_cost import LANES, TREE_BYTES, part_counts
 from tilewright.targets.simt.rows import suits
@@ -70,13 +72,12 @@ def by_columns(
         s, rest = inlined(s, rest, choose)
     s = s.fork()
     most = min(machine.block_threads, machine.shared // TREE_BYTES)
-    possible = [n for n in LANES if n <= most]
-    usual = max(n for n in possible if n <= COLUMNS)
-    columns = choose("columns", possible, usual)
-    possible = [n for n in LANES if n * columns <= most]
-    usual = max(n for n in possible if n * columns <= max(columns, THREADS))
-    parts = choose("parts", possible, usual)
     first = rest[0]
+    of = columns_of(first, rest[-1])
+    possible = [n for n in LANES if n <= most]
+    columns = choose("columns", possible, _usual(of, machine, possible).columns)
+    possible = [n for n in LANES if n * columns <= most]
+    parts = choose("parts", possible, _usual(of, machine, [columns]).parts)
     along = existing(s, [f"{first.name}.{d.var.name}" for d in reduction_dims(first)])
     loops = existing(s, [f"{rest[-1].name}.{d.var.name}" for d in free_dims(rest[-1])])
     if len(rest) == 1 and atomic_works(first, machine):
@@ -93,6 +94,32 @@ def by_columns(
         s.set_scope(c.outputs[0].tensor.name, "register")
     over_threads(s, along, parts, 1, "threadIdx.y")
     return s
+
+
+class _Shape(NamedTuple):
+    """Threads of a block across columns, and for each."""
+
+    columns: int
+    parts: int
+
+
+def _usual(of: Columns, machine: SimtMachine, columns: Sequence[int]) -> _Shape:
+    """A block of THREADS threads, COLUMNS across, unless another one is expected to be faster.
+
+    columns: how many it may have.
+    """
+    most = min(machine.block_threads, machine.shared // TREE_BYTES)
+    few = [n for n in columns if n <= COLUMNS] or columns
+    counts = {c: [p for p in LANES if p * c <= min(most, max(c, THREADS))] for c in few}
+    usual = _Shape(max(few), max(counts[max(few)]))
+    others = (_Shape(c, p) for c in few for p in counts[c])
+
+    def time(x: _Shape) -> float:
+        return column_ns(of, x.columns, x.parts, machine)
+
+    best = min(others, key=lambda x: (time(x), [-n for n in x]))
+    gains = time(best) * GAIN < time(usual)
+    return best if gains else usual
 
 
 def _shared_by_blocks(

@@ -8,6 +8,7 @@ which is wrong by the same factor for every number of threads.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from itertools import dropwhile
 from math import ceil
 from typing import NamedTuple
 
@@ -73,15 +74,22 @@ def phase_ns(work: PhaseWork, m: SimtMachine, threads: int) -> float:
     switch = 0.0 if m.shared_pays else SWITCH_NS * threads
     meet = (BARRIER_NS + switch) if threads > 1 else 0.0
     steps = work.alone * 1.0
-    waits = 0
     for p in work.phases:
         steps += p.times * ceil(p.iterations / threads) * p.steps
-        waits += p.times
     if threads == 1:
         at_once = m.units * m.usual_threads
     else:
         at_once = m.units * max(1, min(m.unit_blocks, m.unit_threads // threads))
-    return ceil(work.rows / at_once) * (steps * STEP_NS + waits * meet)
+    return ceil(work.rows / at_once) * (steps * STEP_NS + meetings(work) * meet)
+
+
+def meetings(work: PhaseWork) -> int:
+    """How often the threads of a block meet: in front of each phase, but for the first ones, which
+    are in no loop: what these write is there when threads meet in front of the next one."""
+    rest = list(dropwhile(lambda p: p.times == 1, work.phases))
+    if not rest:
+        return max(len(work.phases) - 1, 0)
+    return sum(p.times for p in rest)
 
 
 def best_ns(work: PhaseWork, m: SimtMachine) -> float:

@@ -81,6 +81,11 @@ def _pieces(s: Schedule, machine: SimtMachine, choose: Choices) -> Iterator[str]
         yield from (f.var.name for f in inner)
 
 
+def work_together(s: Schedule, name: str) -> PhaseWork:
+    """What one block does of the nest, or of the allocation, of this name."""
+    return _Nest(s, name).work
+
+
 class _Nest:
     """A nest, or all of an allocation, while it is scheduled.
 

@@ -14,7 +14,7 @@ computed twice; the order of the values is kept.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil, log2, prod
+from math import prod
 from typing import Final
 
 from tilewright.base.errors import ScheduleError
@@ -28,15 +28,9 @@ from tilewright.schedule.space.patterns import address, classify, free_dims, str
 from tilewright.schedule.tree import find_buffer, find_loop
 from tilewright.targets.simt.binding import over_threads, run_at_once
 from tilewright.targets.simt.machine import SimtMachine
-from tilewright.targets.simt.row_cost import (
-    BARRIER_NS,
-    LANES,
-    STEP_NS,
-    SWITCH_NS,
-    part_counts,
-)
+from tilewright.targets.simt.row_cost import LANES, part_counts
+from tilewright.targets.simt.scan_cost import COLUMNS, Scans, part_size, scan_ns
 
-COLUMNS: Final = 32  # neighboring scans that access whole lines of memory together
 THREADS: Final = 256  # of a block that shares a long row with others
 UNROLLED: Final = 4  # rounds of a copy that are written out
 HELD: Final = (
@@ -134,8 +128,7 @@ def _in_parts(
 ) -> None:
     """A scan's loop by the threads of a block. odd: parts have an odd number of elements."""
     length = extents(s.kernel)[along]
-    size = -(-length // parts)
-    size += odd and size % 2 == 0
+    size = part_size(length, parts, odd)
     outer = along if size == 1 else s.split(along, size, "guard")[0]
     loops = s.split_scan(outer, "shared", levels=True)
     _sum_in_registers(s, loops[0])
@@ -202,21 +195,21 @@ def _columns(c: Computation) -> int:
 
 def _parts(c: Computation, m: SimtMachine) -> tuple[int, list[int]]:
     """The number of threads of a scan that is expected to be fastest, and all possible ones."""
-    columns, rows = _columns(c), prod(d.extent for d in free_dims(c))
-    (length,) = (d.extent for d in c.dims if d.combine == PS)
-    most = min(m.block_threads, m.shared // HELD) // columns
-    possible = [n for n in LANES if n <= min(most, length)] or [1]
-    usual = min(possible, key=lambda n: (_scan_ns(rows, length, n, columns, m), n))
+    of = _scans(c, m)
+    most = min(m.block_threads, m.shared // HELD) // _columns(c)
+    possible = [n for n in LANES if n <= min(most, of.length)] or [1]
+    usual = min(possible, key=lambda n: (scan_ns(of, n, m), n))
     return usual, [n for n in possible if n > 1] or [1]
 
 
-def _scan_ns(rows: int, length: int, parts: int, columns: int, m: SimtMachine) -> float:
-    """Nanoseconds of all scans with `parts` threads each; with 1, of a thread each."""
-    if parts == 1:
-        return ceil(rows / (m.units * m.usual_threads)) * length * STEP_NS
-    threads = parts * columns
-    meet = BARRIER_NS + (0.0 if m.shared_pays else SWITCH_NS * threads)
-    levels = ceil(log2(parts)) + 2
-    block = 2 * ceil(length / parts) * STEP_NS + levels * meet
-    at_once = m.units * max(1, min(m.unit_blocks, m.unit_threads // threads))
-    return ceil(ceil(rows / columns) / at_once) * block
+def _scans(c: Computation, m: SimtMachine) -> Scans:
+    """What the cost depends on: rows go through shared memory as far as they fit."""
+    beside, rows = _beside(c), prod(d.extent for d in free_dims(c))
+    (length,) = (d.extent for d in c.dims if d.combine == PS)
+    size = c.outputs[0].tensor.dtype.itemsize
+    left = m.shared - HELD * min(m.block_threads, length)
+    many = m.shared_pays and beside is None and rows > 1
+    columns = 0 if beside is None else beside.extent
+    row = length * size
+    staged = many and row <= left, many and 2 * row <= left
+    return Scans(rows // max(1, columns), length, columns, size, staged)

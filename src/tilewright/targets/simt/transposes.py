@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.nodes import Computation, Dim
+from tilewright.expr.affine import Affine
 from tilewright.expr.nodes import Load
 from tilewright.loops.passes.shared_room import room_for
 from tilewright.schedule import Schedule
@@ -23,8 +24,10 @@ from tilewright.schedule.space.nest import existing, extents, fuse_all
 from tilewright.schedule.space.patterns import address, free_dims, stride, uses
 from tilewright.schedule.tree import find_buffer
 from tilewright.targets.simt.binding import over_threads, run_at_once
+from tilewright.targets.simt.cost import GAIN
 from tilewright.targets.simt.machine import SimtMachine
 from tilewright.targets.simt.rows import suits
+from tilewright.targets.simt.transpose_cost import TransposeShape, transpose_ns
 
 TILES: Final = (32, 16, 8)  # elements of a side
 ROWS: Final = (8, 4, 16, 2, 1)  # of a tile that the threads of a block do at once
@@ -87,10 +90,16 @@ def by_tiles(
         raise ScheduleError("the rest after inlining is not a single transpose")
     s = s.fork()
     sides = _sides(found, machine)
-    side = choose("tile", sides, sides[0])
-    counts = [n for n in ROWS if n <= side and n * side <= machine.block_threads]
-    rows = choose("rows", counts, counts[0])
     c = rest[0]
+    shape = _shape(c, found)
+    times = {
+        n: transpose_ns(shape, n, _row_counts(n, machine)[0], machine) for n in sides
+    }
+    best = min(sides, key=times.__getitem__)
+    gains = times[best] * GAIN < times[sides[0]]
+    side = choose("tile", sides, best if gains else sides[0])
+    counts = _row_counts(side, machine)
+    rows = choose("rows", counts, counts[0])
     along, across = (f"{c.name}.{d.var.name}" for d in (found.along, found.across))
     loops = existing(s, [f"{c.name}.{d.var.name}" for d in c.dims])
     for loop in loops:
@@ -114,6 +123,28 @@ def by_tiles(
     if grid is not None:
         s.bind(grid, "blockIdx.x")
     return s
+
+
+def _row_counts(side: int, machine: SimtMachine) -> list[int]:
+    return [n for n in ROWS if n <= side and n * side <= machine.block_threads]
+
+
+def _shape(c: Computation, found: _Turned) -> TransposeShape:
+    """What the cost depends on."""
+    out = c.outputs[0]
+    others = [d for d in free_dims(c) if d not in (found.along, found.across)]
+
+    def steps(form: Affine, first: Dim) -> tuple[int, ...]:
+        return tuple(stride(form, d.var) or 0 for d in (first, *others))
+
+    return TransposeShape(
+        found.along.extent,
+        found.across.extent,
+        tuple(d.extent for d in others),
+        steps(address(found.read), found.across),
+        steps(address(out.tensor[out.index]), found.along),
+        (found.read.dtype.itemsize, out.tensor.dtype.itemsize),
+    )
 
 
 def _axis(a: Load, d: Dim) -> int:

@@ -168,6 +168,9 @@ class _Grid(ThreadInstructions):
             if (arrived > enough).any():
                 raise RuntimeError(f"{self.kernel.name}: a barrier is for {enough}")
             self.waiting &= ~(here & (arrived == enough)[self.block])
+            if self.traffic is not None:
+                met = (arrived == enough)[np.unique(self.block[here])]
+                self.traffic.meetings += int(met.sum())
             if self.boxes is not None and not counts:
                 for block in np.flatnonzero(arrived == enough).tolist():
                     self.boxes.meet(block)

@@ -203,8 +203,8 @@ class ThreadState:
             return
         space = int(at[0] // np.uint64(_SPACE))
         first = at % np.uint64(_SPACE)
-        warps = self.warps(who)
-        self.traffic.note(space, writes, first, width, warps)
+        lanes = self.thread[who] % WARP
+        self.traffic.note(space, writes, first, width, (self.warps(who), lanes))
 
     def map_at(self, place: str, who: Array) -> EncodedMap:
         """The description of a box whose address is an operand."""

@@ -3,7 +3,8 @@
 A request is one instruction of one warp. In device memory it takes one transaction per sector of 32
 bytes that its threads touch. In shared memory it takes as many as the largest number of distinct
 words in one bank: a word is read once for all threads. Threads that access 8 or 16 bytes each are
-served by half or quarter warps, one after another.
+served by half or quarter warps, one after another; threads that access nothing have their places
+there, too.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class WarpTraffic:
     """By kind of access: requests of warps, transactions, and bytes that threads touch.
 
     products, group_products: instructions of tensor cores, of warps and of four in a row. boxes:
-    bytes of the device's memory that copies of boxes read.
+    bytes of the device's memory that copies of boxes read. meetings: of all threads of a block.
     """
 
     requests: Counter[AccessKind] = field(default_factory=Counter)
@@ -46,18 +47,27 @@ class WarpTraffic:
     products: int = 0
     group_products: int = 0
     boxes: int = 0
+    meetings: int = 0
 
     def note(
-        self, space: int, writes: bool, at: Array, size: int, warps: Array
+        self,
+        space: int,
+        writes: bool,
+        at: Array,
+        size: int,
+        threads: tuple[Array, Array],
     ) -> None:
-        """An instruction of some threads. at: the first of `size` bytes of each; warps: theirs."""
+        """An instruction of some threads. at: the first of `size` bytes of each; threads: their
+        warps, and their numbers there."""
+        warps, lanes = threads
         kind = AccessKind(_MEMORIES[space], writes)
         self.nbytes[kind] += size * at.size
         turns_of = _TURNS[kind.memory]
         for warp in np.unique(warps).tolist():
-            own = at[warps == warp].astype(np.int64)
+            here = warps == warp
+            own = at[here].astype(np.int64)
             self.requests[kind] += 1
-            self.turns[kind] += turns_of(own, size)
+            self.turns[kind] += turns_of(own, size, lanes[here])
 
 
 def _words(at: Array, size: int) -> Array:
@@ -68,26 +78,25 @@ def _words(at: Array, size: int) -> Array:
     return touched.reshape(-1)
 
 
-def _sectors(at: Array, size: int) -> int:
+def _sectors(at: Array, size: int, _: Array) -> int:
     places = _words(at, size)
     sectors = np.unique(places // SECTOR)
     return int(sectors.size)
 
 
-def _bank_turns(at: Array, size: int) -> int:
+def _bank_turns(at: Array, size: int, lanes: Array) -> int:
     """Of threads in groups that want at most as much as all banks have."""
-    group = BANKS * WORD // max(size, WORD)
+    groups = lanes // (BANKS * WORD // max(size, WORD))
     turns = 0
-    for start in range(0, at.size, group):
-        end = start + group
-        places = _words(at[start:end], size)
+    for group in np.unique(groups).tolist():
+        places = _words(at[groups == group], size)
         words = np.unique(places // WORD)
         of_banks = np.bincount(words % BANKS)
         turns += int(of_banks.max())
     return turns
 
 
-def _places(at: Array, size: int) -> int:
+def _places(at: Array, size: int, _: Array) -> int:
     """One for each of the places that threads read: a warp is given one at a time."""
     return int(np.unique(at).size)
 
