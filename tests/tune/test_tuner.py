@@ -471,6 +471,33 @@ def test_the_time_of_a_schedule_is_that_of_the_searches_of_its_task() -> None:
     assert accounts.overhead < 0.1
 
 
+@pytest.mark.parametrize(("searched", "first"), [(0, 2), (1.6, 2), (1.7, 1), (80, 1)])
+def test_a_first_search_makes_fewer_schedules_where_others_took_their_share(
+    searched: float, first: int
+) -> None:
+    """What the run measured, with the default of this task, took 33.9 s: 5% are 1.695 s."""
+    now = [0.0]
+
+    class Slow(TableRunner):
+        def _measurement(self, candidate: Candidate) -> Measurement:
+            now[0] += 2.0
+            return super()._measurement(candidate)
+
+    accounts = TimeAccounts(lambda: now[0])
+    with accounts.part().spending(MEASURE):
+        now[0] += 31.9
+    with accounts.part().spending("search"):
+        now[0] += searched
+    land = Landscape((10,) * 8, bowl)
+    tools = TuningTools(Slow(land), model=KnowingModel(land))
+    tuning = Tuning(land.task(), tools, accounts=accounts)
+    tuning.step(1)
+    before = tuning.programs.made
+    tuning.step(16)
+    assert tuning._strategy.effort == first
+    assert 16 <= tuning.programs.made - before <= 16 * first + 4
+
+
 @pytest.mark.parametrize(("effort", "fits"), [(None, [16, 96]), (8, [16] * 8)])
 def test_fitting_waits_until_it_took_little_of_the_time(
     effort: int | None, fits: list[int]

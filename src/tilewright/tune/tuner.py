@@ -180,8 +180,11 @@ class Tuning:
         row were refused. If the round is interrupted, the trials finished so far are already
         recorded.
         """
-        if self._adapts and self._strategy.rounds:
-            self._strategy.effort = self._affordable(count)
+        if self._adapts:
+            searched = self._strategy.rounds
+            self._strategy.effort = (
+                self._affordable(count) if searched else self._first()
+            )
         with self._thinking("search"):
             batch = self._strategy.propose(count)
         if not batch or self._refused >= REFUSALS:
@@ -208,6 +211,13 @@ class Tuning:
         """
         with self._own.spending(on), collector.paused():
             yield
+
+    def _first(self) -> int:
+        """The schedules per trial of a task's first search: FIRST_EFFORT, unless the searches of
+        the whole run took more than SHARE of its time for building and measuring."""
+        spent = self.accounts.seconds
+        over = spent.get("search", 0.0) > SHARE * spent.get(MEASURE, 0.0)
+        return 1 if over else FIRST_EFFORT
 
     def _affordable(self, count: int) -> int:
         """The schedules per trial after which this task's search will have taken SHARE of its time
