@@ -141,12 +141,13 @@ def _codes(recorded: Sequence[Candidate]) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """An operator's recorded programs. seconds: by candidates' keys. drawn: from the space."""
+    """An operator's recorded programs. seconds: by candidates' keys. default: None if its program
+    was not measured. drawn: from the space."""
 
     space: RecordedSpace
     programs: ProgramMaker
     seconds: Mapping[str, float]
-    default: Candidate
+    default: Candidate | None
     drawn: Sequence[Candidate]
 
     @property
@@ -162,7 +163,8 @@ class Recording:
 def recording(task: Task, store: MeasuredStore, filled: int) -> Recording:
     """What a store records of a task.
 
-    filled: the count that `fill` had. Raises InputError if its candidates are missing.
+    Left out are candidates of which this version makes another program than was measured.
+    filled: the count that `fill` had. Raises InputError if most of its draws are missing.
     """
     recorded: dict[str, Candidate] = {}
     points: dict[str, Point] = {}
@@ -170,11 +172,13 @@ def recording(task: Task, store: MeasuredStore, filled: int) -> Recording:
     programs = ProgramMaker(replace(task, schedule=lambda c: points[c.key]))
     for digest, candidate in store.candidates.items():
         try:
-            points[candidate.key] = point = task.schedule(candidate)
+            point = task.schedule(candidate)
         except ScheduleError:
             continue  # recorded by a version with another space
-        recorded[program_of(task, point)] = candidate
-        seconds[candidate.key] = store.times[digest]
+        if program_of(task, point) == digest:
+            points[candidate.key] = point
+            recorded[digest] = candidate
+            seconds[candidate.key] = store.times[digest]
 
     def found(candidate: Candidate) -> Candidate | None:
         try:
@@ -185,7 +189,7 @@ def recording(task: Task, store: MeasuredStore, filled: int) -> Recording:
     default = found(task.space.default())
     random = [c for c, drawn in candidates(task, filled).items() if drawn]
     drawn = [c for c in map(found, random) if c is not None]
-    if default is None or len(drawn) < len(random) // 2:
+    if len(drawn) < len(random) // 2:
         raise InputError(
             f"{len(drawn)} of {len(random)} draws were measured",
             where=str(store.path),
@@ -206,7 +210,7 @@ def stored(path: Path, task: Task, rounds: int) -> MeasuredStore:
 def trials(found: Recording, method: str, seed: int, asked: Asked) -> float:
     """The trials of one search until one is near the best; infinite if none is."""
     by, model = METHODS[method]
-    first = Random(seed).choice(found.drawn) if asked.random else found.default
+    first = Random(seed).choice(found.drawn) if asked.random else _default(found)
     made = None if model is None else make(model, FACTS, seed)
     foresight = None if made is None else ConfidenceBounds(found.programs, made)
     space = found.space.starting(first)
@@ -230,6 +234,15 @@ def trials(found: Recording, method: str, seed: int, asked: Asked) -> float:
     return inf
 
 
+def _default(found: Recording) -> Candidate:
+    if found.default is None:
+        raise InputError(
+            "the default's program was not measured",
+            hint="fill the store again, or take --start random",
+        )
+    return found.default
+
+
 def _trial(candidate: Candidate, seconds: float) -> Trial:
     status = Status.CRASH if seconds == inf else Status.OK
     return Trial(candidate, Measurement(status, (seconds,)))
@@ -243,13 +256,14 @@ def _sample(found: Recording, trial: Trial) -> Sample:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """An operator. default: how near the best it is. draws: how many, and the share of them that
-    are near the best. trials: by method, the medians over seeds; infinite if not reached."""
+    """An operator. default: how near the best it is; None if unknown. draws: how many, and the
+    share of them that are near the best. trials: by method, the medians over seeds; infinite if not
+    reached."""
 
     operator: str
     best: float
     programs: int
-    default: float
+    default: float | None
     draws: int
     near: float
     trials: dict[str, float]
@@ -264,8 +278,9 @@ def compared(name: str, found: Recording, asked: Asked) -> Row:
         for method in asked.methods
     }
     near = statistics.mean(found.near(c) >= NEAR for c in found.drawn)
-    programs, default = len(found.seconds), found.near(found.default)
-    return Row(name, found.best, programs, default, len(found.drawn), near, needed)
+    default = None if found.default is None else found.near(found.default)
+    drawn, programs = len(found.drawn), len(found.seconds)
+    return Row(name, found.best, programs, default, drawn, near, needed)
 
 
 def halved(rows: Sequence[Row], method: str, other: str) -> int:
@@ -280,8 +295,9 @@ def show(row: Row) -> None:
     shown = " ".join(
         f"{'-' if t == inf else f'{t:.0f}':>12}" for t in row.trials.values()
     )
+    default = "-" if row.default is None else f"{row.default:.2f}"
     print(
-        f"{row.operator:16} {row.best * 1e6:8.1f} {row.programs:8} {row.default:7.2f} "
+        f"{row.operator:16} {row.best * 1e6:8.1f} {row.programs:8} {default:>7} "
         f"{row.draws:5} {row.near:5.0%} {shown}",
         flush=True,
     )

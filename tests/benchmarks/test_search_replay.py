@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from math import inf
@@ -19,6 +20,7 @@ from benchmarks.search_replay import (
     compared,
     halved,
     recording,
+    show,
     stored,
     trials,
 )
@@ -67,6 +69,7 @@ def test_neighbors_differ_least_and_children_are_others() -> None:
 def test_draws_and_the_default_are_found_again(
     task: Task, recorded: Recording, tmp_path: Path
 ) -> None:
+    assert recorded.default is not None
     assert recorded.near(recorded.default) == 1.0  # it was measured first
     assert recorded.best == 1.0 and len(recorded.seconds) > 8
     assert recorded.default not in recorded.drawn and len(recorded.drawn) >= 8
@@ -74,6 +77,31 @@ def test_draws_and_the_default_are_found_again(
     fill(MeasuredStore(path, measure), task, 2)
     with pytest.raises(InputError, match="draws were measured"):
         recording(task, stored(path, task, 0), FILLED)
+
+
+def test_times_of_other_programs_do_not_count(
+    task: Task, recorded: Recording, tmp_path: Path
+) -> None:
+    """As of a version whose sketches made other programs of some choices: of every fifth one."""
+    path = tmp_path / "older.jsonl"
+    store = MeasuredStore(path, measure)
+    fill(store, task, FILLED)
+    lines = path.read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    for row in rows[::5]:
+        row["program"] = row["program"][::-1]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    older = recording(task, stored(path, task, 0), FILLED)
+    gone = {row["key"] for row in rows[::5]}
+    assert older.seconds.keys() == recorded.seconds.keys() - gone
+    assert older.default is None  # it was measured first
+    assert set(older.drawn) < set(recorded.drawn)
+    asked = Asked(("random",), seeds=1, trials=64, effort=2, random=True)
+    row = compared("x", older, asked)
+    assert row.default is None and row.trials["random"] < inf
+    show(row)
+    with pytest.raises(InputError, match="default's program was not measured"):
+        trials(older, "random", 0, replace(asked, random=False))
 
 
 def test_trials_are_counted_from_the_first(recorded: Recording) -> None:
@@ -87,6 +115,7 @@ def test_trials_are_counted_from_the_first(recorded: Recording) -> None:
     assert compared("x", far, asked).trials == {"random": median(needed)}
     assert trials(far, "random", 0, replace(asked, trials=1)) == inf
     here = [trials(far, "random", s, replace(asked, random=True)) for s in range(9)]
+    assert recorded.default is not None
     hidden = dict.fromkeys(seconds, 9.0) | {recorded.default.key: 1.0}
     unlucky = replace(recorded, seconds=hidden)
     assert trials(unlucky, "random", 0, replace(asked, random=True)) == inf

@@ -14,6 +14,8 @@ from tilewright.base.errors import ScheduleError
 from tilewright.loops.lower import lower
 from tilewright.operators import Buffer, map_
 from tilewright.schedule import Schedule, Trace
+from tilewright.schedule.registry import PRIMITIVES
+from tilewright.schedule.step_cache import StepCache
 
 
 def schedule() -> Schedule:
@@ -89,3 +91,39 @@ def test_integers_of_numpy_are_integers() -> None:
     assert Trace.from_json(s.trace.to_json()) == s.trace
     with pytest.raises(ScheduleError, match="there is no loop None"):
         s.loop(None)  # type: ignore[arg-type]
+
+
+def test_exact_arguments_are_recorded_as_they_are_by_name() -> None:
+    """A trace has the same of arguments by place, which need not be bound, and of the last one by
+    name; options are recorded by name, wherever they were given."""
+    several = 0
+    for name, primitive in PRIMITIVES.items():
+        count = primitive._exact
+        if not count:
+            continue
+        several += count > 1
+        args = tuple(f"m.{n}" for n in range(count))
+        last = list(signature(primitive._rewrite).parameters)[count]
+        by_name = primitive._recorded(args[:-1], {last: args[-1]})
+        assert primitive._recorded(args, {}) == by_name == (args, {}), name
+    assert several > 10
+    split = PRIMITIVES["split"]
+    assert split._recorded(("i", 4, "guard"), {}) == (("i", 4), {"tail": "guard"})
+
+
+def test_a_default_among_the_arguments_is_recorded() -> None:
+    """So that all of what a step was asked to do is seen; also where nothing is left out."""
+    s = schedule()
+    s.cache_read("a", "m.i")
+    assert s.trace.steps[0].args == ("a", "m.i", "stack")
+    s = schedule()
+    s.cache_read("a", "m.i", "stack")
+    assert s.trace.steps[0].args == ("a", "m.i", "stack")
+
+
+def test_a_wrong_argument_is_refused_where_steps_are_cached() -> None:
+    for _ in range(2):
+        with StepCache().used():
+            schedule().split("m.i", 4)
+            with pytest.raises(ScheduleError, match=r"factor is 4\.0, not an integer"):
+                schedule().split("m.i", 4.0)  # type: ignore[arg-type]

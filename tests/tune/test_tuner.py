@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from math import inf
@@ -470,11 +471,38 @@ def test_the_time_of_a_schedule_is_that_of_the_searches_of_its_task() -> None:
     assert accounts.overhead < 0.1
 
 
-@pytest.mark.parametrize(("effort", "fits"), [(None, [16, 48, 48]), (8, [16] * 8)])
+@pytest.mark.parametrize(("searched", "first"), [(0, 2), (1.6, 2), (1.7, 1), (80, 1)])
+def test_a_first_search_makes_fewer_schedules_where_others_took_their_share(
+    searched: float, first: int
+) -> None:
+    """What the run measured, with the default of this task, took 33.9 s: 5% are 1.695 s."""
+    now = [0.0]
+
+    class Slow(TableRunner):
+        def _measurement(self, candidate: Candidate) -> Measurement:
+            now[0] += 2.0
+            return super()._measurement(candidate)
+
+    accounts = TimeAccounts(lambda: now[0])
+    with accounts.part().spending(MEASURE):
+        now[0] += 31.9
+    with accounts.part().spending("search"):
+        now[0] += searched
+    land = Landscape((10,) * 8, bowl)
+    tools = TuningTools(Slow(land), model=KnowingModel(land))
+    tuning = Tuning(land.task(), tools, accounts=accounts)
+    tuning.step(1)
+    before = tuning.programs.made
+    tuning.step(16)
+    assert tuning._strategy.effort == first
+    assert 16 <= tuning.programs.made - before <= 16 * first + 4
+
+
+@pytest.mark.parametrize(("effort", "fits"), [(None, [16, 96]), (8, [16] * 8)])
 def test_fitting_waits_until_it_took_little_of_the_time(
     effort: int | None, fits: list[int]
 ) -> None:
-    """A fit takes 3 s, a trial 2 s: 3% of the time of 50 trials is 3 s, of 100 trials 6 s."""
+    """A fit takes 3 s, a trial 2 s: 3% of the time of 100 trials is that of two fits."""
     now, learned = [0.0], list[int]()
 
     def spend(seconds: float) -> None:
@@ -497,6 +525,32 @@ def test_fitting_waits_until_it_took_little_of_the_time(
     for _ in range(8):
         tuning.step(16)
     assert learned == fits
+
+
+def test_nothing_is_collected_while_programs_are_made() -> None:
+    """Neither in a search nor in learning; what measures is left alone."""
+    seen: dict[str, set[bool]] = {"predict": set(), "update": set(), "measure": set()}
+
+    class Watched(TableRunner):
+        def _measurement(self, candidate: Candidate) -> Measurement:
+            seen["measure"].add(gc.isenabled())
+            return super()._measurement(candidate)
+
+    class Watching(KnowingModel):
+        def predict(self, task: str, kernels: Any) -> Any:
+            seen["predict"].add(gc.isenabled())
+            return super().predict(task, kernels)
+
+        def update(self, samples: Any) -> None:
+            seen["update"].add(gc.isenabled())
+
+    land = Landscape((10,) * 8, bowl)
+    tools = TuningTools(Watched(land), model=Watching(land))
+    tuning = Tuning(land.task(), tools, effort=8)
+    for _ in range(2):
+        tuning.step(16)
+    assert seen == {"predict": {False}, "update": {False}, "measure": {True}}
+    assert gc.isenabled()
 
 
 def test_what_is_known_before_any_measurement_is_learned_at_once() -> None:

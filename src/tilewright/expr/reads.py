@@ -161,7 +161,7 @@ def variables(e: Expr) -> Iterator[Var]:
     return (n for n in postorder(e) if isinstance(n, Var))
 
 
-@lru_cache(maxsize=1 << 10)
+@lru_cache(maxsize=1 << 12)
 def loads(e: Expr) -> tuple[Load, ...]:
     """The distinct loads in an expression, those in indices included."""
     return tuple([n for n in postorder(e) if isinstance(n, Load)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Set
 from functools import lru_cache
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from tilewright.base.dataclass import dataclass
 from tilewright.expr.nodes import Buffer, Const, Load, Overlap, Var
@@ -167,6 +167,9 @@ def _summary(s: Stmt) -> Summary:
     )
 
 
+_WITHOUT_READS: Final = (Stmt, Var, Const)
+
+
 def _own(
     s: Stmt,
 ) -> tuple[frozenset[Buffer], frozenset[Buffer], frozenset[Var]]:
@@ -174,7 +177,7 @@ def _own(
     reads: frozenset[Buffer] = frozenset()
     tiles: frozenset[Var] = frozenset()
     for child in s.children():
-        if not isinstance(child, Stmt | Var | Const):
+        if not isinstance(child, _WITHOUT_READS):
             read, tiled = _of_expression(child)
             reads = _joined(reads, read)
             tiles = _joined(tiles, tiled)
@@ -196,7 +199,7 @@ def _joined(first: frozenset[_T], *others: frozenset[_T]) -> frozenset[_T]:
     return found
 
 
-@lru_cache(maxsize=1 << 10)
+@lru_cache(maxsize=1 << 12)
 def _of_expression(e: Node) -> tuple[frozenset[Buffer], frozenset[Var]]:
     """The buffers that an expression or operand reads, and the variables in starts of tiles."""
     reads: set[Buffer] = set()
@@ -234,7 +237,11 @@ def place_of(root: Stmt, loop: For) -> StatementPlace:
     at = root
     while at is not loop:
         above.append(at)
-        at = next(s for s in below(at) if s is loop or loop in s.fact.loops)  # type: ignore[attr-defined]
+        parts = below(at)
+        if len(parts) == 1:
+            (at,) = parts
+        else:
+            at = next(s for s in parts if s is loop or loop in s.fact.loops)  # type: ignore[attr-defined]
     return StatementPlace(at, tuple(above))
 
 

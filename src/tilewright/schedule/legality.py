@@ -73,12 +73,11 @@ def check_kinds(
     kernel: Kernel, loops: Iterable[str], primitive: str, hint: str
 ) -> None:
     """Raise ScheduleError if a loop's kind promises what its iterations do not keep."""
-    env = environment(kernel.body)
     for name in loops:
         f, place = find_loop(kernel, name, primitive, sizes=True)
         if not f.together:
             continue
-        covered = covered_in(f.body, env, once=True)
+        covered = covered_in(f.body, environment(kernel.body), once=True)
         is_noted = ATOMICS in kernel.notes.get(name, ())
         may_reduce = f.kind in MAY_REDUCE or is_noted
         verdict = can_parallelize(

@@ -58,6 +58,7 @@ class Primitive(Generic[_P, _T]):
             k for k, p in parameters.items() if p.kind is Parameter.KEYWORD_ONLY
         )
         self._options = (*options, *keywords)
+        self._exact = None if as_text else _count(parameters, self._options)
 
     def __call__(
         self, kernel: Kernel, *args: _P.args, **options: _P.kwargs
@@ -94,6 +95,8 @@ class Primitive(Generic[_P, _T]):
         self, args: tuple[Any, ...], options: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments as a trace has them: options only where they differ from their default."""
+        if len(args) == self._exact and not options:
+            return args, options
         try:
             bound = self._signature.bind(None, *args, **options)
         except TypeError:
@@ -105,6 +108,13 @@ class Primitive(Generic[_P, _T]):
         named = {name: bound.arguments.pop(name) for name in self._options}
         given = {k: v for k, v in named.items() if v != parameters[k].default}
         return bound.args[1:], given
+
+
+def _count(parameters: Mapping[str, Parameter], options: Collection[str]) -> int | None:
+    """How many arguments after the kernel, options aside, a trace has; None if that differs."""
+    _, *plain = (p for p in parameters.values() if p.name not in options)
+    fixed = all(p.kind is Parameter.POSITIONAL_OR_KEYWORD for p in plain)
+    return len(plain) if fixed else None
 
 
 PRIMITIVES: dict[str, Primitive[..., Any]] = {}

@@ -15,7 +15,7 @@ from tilewright.loops.nodes import Kernel
 from tilewright.runtime import schema
 from tilewright.schedule import step_cache
 from tilewright.schedule.arguments import check_arguments
-from tilewright.schedule.registry import PRIMITIVES
+from tilewright.schedule.registry import PRIMITIVES, Primitive
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +71,16 @@ def apply(kernel: Kernel, step: Step) -> tuple[Kernel, Any]:
             where=kernel.name,
             hint=f"known: {', '.join(sorted(PRIMITIVES))}",
         )
-    check_arguments(rewrite, kernel.name, step.args, step.options)
+    make = partial(_made, rewrite, kernel, step)
     cache = step_cache.active()
-    if cache is None:
-        return rewrite(kernel, *step.args, **step.options)
-    make = partial(rewrite, kernel, *step.args, **step.options)
-    return cache.made(kernel, str(step), make)
+    return make() if cache is None else cache.made(kernel, str(step), make)
+
+
+def _made(
+    rewrite: Primitive[..., Any], kernel: Kernel, step: Step
+) -> tuple[Kernel, Any]:
+    check_arguments(rewrite, kernel.name, step.args, step.options)
+    return rewrite(kernel, *step.args, **step.options)
 
 
 def replay(kernel: Kernel, trace: Trace | Sequence[Step]) -> Kernel:

@@ -12,13 +12,17 @@ Clock = Callable[[], float]
 
 
 class TimeAccounts:
-    """Seconds per activity. Everything except MEASURE, which includes building, is overhead."""
+    """Seconds per activity. Everything except MEASURE, which includes building, is overhead.
+
+    longest: the most seconds that each activity took at once.
+    """
 
     def __init__(
         self, clock: Clock = time.monotonic, whole: TimeAccounts | None = None
     ) -> None:
         """whole: accounts that are charged as well."""
         self.seconds: dict[str, float] = {}
+        self.longest: dict[str, float] = {}
         self._clock: Final = clock
         self._whole: Final = whole
 
@@ -37,6 +41,7 @@ class TimeAccounts:
 
     def _charge(self, on: str, seconds: float) -> None:
         self.seconds[on] = self.seconds.get(on, 0.0) + seconds
+        self.longest[on] = max(seconds, self.longest.get(on, 0.0))
         if self._whole is not None:
             self._whole._charge(on, seconds)
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from math import inf
 from typing import Final
 
-from tilewright.base import events
+from tilewright.base import collector, events
 from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import InputError, ScheduleError
 from tilewright.loops.nodes import Kernel
@@ -179,9 +180,12 @@ class Tuning:
         row were refused. If the round is interrupted, the trials finished so far are already
         recorded.
         """
-        if self._adapts and self._strategy.rounds:
-            self._strategy.effort = self._affordable(count)
-        with self._own.spending("search"):
+        if self._adapts:
+            searched = self._strategy.rounds
+            self._strategy.effort = (
+                self._affordable(count) if searched else self._first()
+            )
+        with self._thinking("search"):
             batch = self._strategy.propose(count)
         if not batch or self._refused >= REFUSALS:
             self.through = True
@@ -197,6 +201,23 @@ class Tuning:
         self._learn(trials)
         self.bests.append(self.seconds)
         return trials
+
+    @contextmanager
+    def _thinking(self, on: str) -> Iterator[None]:
+        """Charge the time to an activity that makes many objects and little garbage.
+
+        Programs have no cycles, so that a collection finds nothing: under a collector that runs, a
+        third of the time of a search is collections.
+        """
+        with self._own.spending(on), collector.paused():
+            yield
+
+    def _first(self) -> int:
+        """The schedules per trial of a task's first search: FIRST_EFFORT, unless the searches of
+        the whole run took more than SHARE of its time for building and measuring."""
+        spent = self.accounts.seconds
+        over = spent.get("search", 0.0) > SHARE * spent.get(MEASURE, 0.0)
+        return 1 if over else FIRST_EFFORT
 
     def _affordable(self, count: int) -> int:
         """The schedules per trial after which this task's search will have taken SHARE of its time
@@ -222,7 +243,7 @@ class Tuning:
                 made[number] = before
                 continue
             try:
-                with self._own.spending("schedule"):
+                with self._thinking("schedule"):
                     point = self.programs.point(candidate)
             except ScheduleError as error:
                 refused = Measurement(Status.REFUSED, reason=str(error))
@@ -282,7 +303,7 @@ class Tuning:
         predicted = self._strategy.setup.foresight
         expected = None
         if predicted is not None and measurement.status is not Status.REFUSED:
-            with self._own.spending("search"):
+            with self._thinking("search"):
                 expected = predicted.predicted(candidate)
         trial = Trial(candidate, measurement, expected, self._strategy.name)
         with self._own.spending("record"):
@@ -313,12 +334,12 @@ class Tuning:
 
     def _learn(self, trials: Sequence[Trial]) -> None:
         if self._tools.model is not None:
-            with self._own.spending("learn"):
+            with self._thinking("learn"):
                 self._unlearned += self._samples(trials)
         # A single sample, such as the default, cannot rank anything: fitting would be wasted.
         if len(self._unlearned) > 1 and self._may_learn():
             self._fit()
-        with self._own.spending("learn"):
+        with self._thinking("learn"):
             self._strategy.tell(trials)
 
     def _fit(self) -> None:
@@ -326,18 +347,20 @@ class Tuning:
         assert model is not None
         with self._own.spending("import"):
             self._tools.prepare()
-        with self._own.spending("learn"):
+        with self._thinking("learn"):
             model.update(self._unlearned)
         self._unlearned = []
 
     def _may_learn(self) -> bool:
-        """Whether fitting has taken little time so far; otherwise samples wait. What is known
-        before the first measurement is always learned."""
+        """Whether fitting will have taken little time, if it takes as long as it did at most so
+        far; otherwise samples wait. What is known before the first measurement is always learned.
+        """
         if not self._adapts:
             return True
-        spent = self.accounts.seconds
-        measuring = spent.get(MEASURE, 0.0)
-        return not measuring or spent.get("learn", 0.0) <= LEARNING * measuring
+        accounts = self.accounts
+        measuring = accounts.seconds.get(MEASURE, 0.0)
+        learning = accounts.seconds.get("learn", 0.0) + accounts.longest.get("learn", 0)
+        return not measuring or learning <= LEARNING * measuring
 
     def _samples(self, trials: Iterable[Trial]) -> Iterator[Sample]:
         """The training samples of trials; candidates without a program or a build are left out."""

@@ -242,7 +242,7 @@ def stored_once(a: Access) -> bool:
 
     False where the lemmas leave it open.
     """
-    loops = {f.var for f in a.loops}
+    loops = frozenset([f.var for f in a.loops])
     return agreeing(a, a, loops) == loops
 
 

@@ -32,7 +32,9 @@ gives is its bounds. Bounds are those of each access (`Access.ranges`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import chain
 from typing import NamedTuple
 
 from tilewright.base.dataclass import dataclass
@@ -50,7 +52,7 @@ _UNBOUNDED = 1 << 64
 
 def agreeing(
     a: Access, b: Access, band: Collection[Var], without_overlap: bool = False
-) -> set[Var] | None:
+) -> frozenset[Var] | None:
     """The variables of `band` that agree wherever `a` and `b` touch one element; None: nowhere.
 
     without_overlap: read overlapping tiles as if they did not overlap, if they are the same tiles
@@ -58,14 +60,51 @@ def agreeing(
     """
     if _apart(a, b):
         return None
-    varying = frozenset(band) | _inner(a, band) | _inner(b, band)
-    system = _System(a.ranges, b.ranges, varying)
-    agreed: set[Expr] = {v for v in band if _fixed(a.ranges, v) and _fixed(b.ranges, v)}
-    for forms in _readings(a, b, band, without_overlap):
+    inner = _inner(a, band) | _inner(b, band)
+    asked = _Asked(a.index, b.index, tuple(band), inner, without_overlap)
+    if not all(type(known) is Var for known in chain(a.ranges, b.ranges)):
+        return _agreeing(asked, a.ranges, b.ranges)
+    used = frozenset(band).union(*map(variables, chain(a.index, b.index)))
+    return _kept(asked, _of_these(a.ranges, used), _of_these(b.ranges, used))
+
+
+class _Asked(NamedTuple):
+    """What `agreeing` is asked, but for the bounds. inner: the variables inside the band."""
+
+    one: tuple[Expr, ...]
+    two: tuple[Expr, ...]
+    band: tuple[Var, ...]
+    inner: frozenset[Var]
+    without_overlap: bool
+
+
+_Ranges = frozenset[tuple[Expr, Interval]]
+
+
+def _of_these(ranges: Env, used: Iterable[Expr]) -> _Ranges:
+    return frozenset([(v, ranges[v]) for v in used if v in ranges])
+
+
+@lru_cache(maxsize=1 << 12)
+def _kept(asked: _Asked, one: _Ranges, two: _Ranges) -> frozenset[Var] | None:
+    """As `_agreeing`, cached: the schedules of a search ask the same of many programs.
+
+    Precondition: nothing is known but bounds of variables. Those of the variables in the indices
+    and of the band then decide: a condition on a sum or a quotient would be looked up by another
+    key.
+    """
+    return _agreeing(asked, dict(one), dict(two))
+
+
+def _agreeing(asked: _Asked, one: Env, two: Env) -> frozenset[Var] | None:
+    band = asked.band
+    system = _System(one, two, asked.inner.union(band))
+    agreed: set[Expr] = {v for v in band if _fixed(one, v) and _fixed(two, v)}
+    for forms in _readings(asked):
         equations = [system.equation(i, j) for i, j in forms]
         if not system.settle(equations, agreed):
             return None
-    return {v for v in band if v in agreed}
+    return frozenset([v for v in band if v in agreed])
 
 
 def _apart(a: Access, b: Access) -> bool:
@@ -91,13 +130,12 @@ def _fixed(ranges: Env, v: Var) -> bool:
     return ranges.get(v) == (0, 0)
 
 
-def _readings(
-    a: Access, b: Access, band: Collection[Var], without_overlap: bool
-) -> Iterator[list[tuple[Affine, Affine]]]:
-    forms = [(affine(i), affine(j)) for i, j in zip(a.index, b.index, strict=True)]
+def _readings(asked: _Asked) -> Iterator[list[tuple[Affine, Affine]]]:
+    pairs = zip(asked.one, asked.two, strict=True)
+    forms = [(affine(i), affine(j)) for i, j in pairs]
     yield forms
-    if without_overlap:
-        yield idealized(forms, band)
+    if asked.without_overlap:
+        yield idealized(forms, asked.band)
 
 
 def idealized(

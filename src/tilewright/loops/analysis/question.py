@@ -113,7 +113,7 @@ class Question:
         tiled = any(clamps(i, vary) or is_taken_apart(i, vary) for i in forms)
         return tiled and self.ideal(a, b)
 
-    def _rules_out(self, same: set[Var] | None) -> bool:
+    def _rules_out(self, same: Collection[Var] | None) -> bool:
         if same is None:
             return True
         if self.settled is not None:

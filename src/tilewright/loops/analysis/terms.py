@@ -11,7 +11,7 @@ from tilewright.ir.node import postorder
 __all__ = ["is_zero", "loads", "quotients", "variables"]
 
 
-@lru_cache(maxsize=1 << 10)
+@lru_cache(maxsize=1 << 12)
 def variables(e: Expr) -> frozenset[Expr]:
     """The variables an expression depends on; a load in it counts as one (contents may change)."""
     return frozenset([n for n in postorder(e) if isinstance(n, Var | Load)])

@@ -109,7 +109,7 @@ def _check_one_to_one(
     buffer: Buffer, vars_: Sequence[Var], index: tuple[Expr, ...], env: Env
 ) -> None:
     (at,) = accesses(Store(buffer, index, const(0, buffer.dtype)), env)
-    if agreeing(at, at, vars_) == set(vars_):
+    if agreeing(at, at, vars_) == frozenset(vars_):
         return
     domain = Domain()
     points = [IslTranslator(domain, {}, env) for _ in range(2)]

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from tilewright.base import events
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import Expr, Load, Var
+from tilewright.expr.reads import loads
 from tilewright.ir.node import postorder
 from tilewright.loops.nodes import PREFETCH, Kernel, Update
-from tilewright.loops.walk import loops_of
+from tilewright.loops.walk import loops_of, walk
 from tilewright.schedule import Schedule
 from tilewright.schedule.primitives.split import Tail
 from tilewright.schedule.space.choices import Choices
@@ -200,12 +201,12 @@ def indexing(
 def reads(s: Schedule, buffer: str) -> set[Load]:
     """The different reads of a buffer by the kernel's statements."""
     return {
-        n
-        for node in postorder(s.kernel.body)
-        if isinstance(node, Update)
-        for value in node.values
-        for n in postorder(value)
-        if isinstance(n, Load) and n.buffer.name == buffer
+        load
+        for place in walk(s.kernel.body)
+        if isinstance(place.stmt, Update)
+        for value in place.stmt.values
+        for load in loads(value)
+        if load.buffer.name == buffer
     }
 
 

@@ -33,6 +33,7 @@ from tilewright.compute.reducer import is_sum
 from tilewright.expr.affine import Affine, affine
 from tilewright.expr.nodes import Buffer, Call, Cast, Expr, Load, Mul, Var
 from tilewright.ir.node import postorder
+from tilewright.loops.analysis.terms import variables
 
 CLOSE = 4  # elements apart: a vector of them is a few loads and shuffles
 
@@ -67,7 +68,7 @@ def address(load: Load) -> Affine:
 def stride(form: Affine, v: Var) -> int | None:
     """Elements moved per step of `v`; None where the address is not linear in `v`."""
     for atom, _ in form.terms:
-        if atom is not v and any(n is v for n in postorder(atom)):
+        if atom is not v and v in variables(atom):
             return None
     return form.coefficient(v)
 
@@ -80,7 +81,7 @@ def arguments(c: Computation) -> set[Load]:
 
 def uses(e: Expr, v: Var) -> bool:
     """Whether `v` occurs in `e`."""
-    return any(n is v for n in postorder(e))
+    return v in variables(e)
 
 
 def free_dims(computation: Computation) -> list[Dim]:

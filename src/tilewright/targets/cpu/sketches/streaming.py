@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilewright.expr.nodes import Buffer, Load
-from tilewright.ir.node import postorder
-from tilewright.loops.nodes import STREAM, Kernel, Store, Update
-from tilewright.loops.walk import walk
+from tilewright.expr.nodes import Buffer
+from tilewright.loops.nodes import STREAM, Kernel, Store
+from tilewright.loops.walk import summary, walk
 from tilewright.schedule import Schedule
 from tilewright.schedule.space.choices import Choices
 from tilewright.targets.cpu.sketches.context import Context
@@ -26,7 +25,7 @@ def streamed(s: Schedule, at: Context, choose: Choices) -> Schedule:
     results = [b for b in s.kernel.outputs if b.static]
     sizes = {b: b.size * b.dtype.itemsize for b in results}
     large = [b for b, n in sizes.items() if n > machine.l1]
-    read = _read(s.kernel) if large else set()
+    read = summary(s.kernel.body).reads
     for buffer in large:
         if buffer in read:
             continue
@@ -40,17 +39,6 @@ def streamed(s: Schedule, at: Context, choose: Choices) -> Schedule:
             noted = s.kernel.notes.get(loop, {}).get(STREAM)
             s.annotate(loop, STREAM, f"{noted},{buffer.name}" if noted else buffer.name)
     return s
-
-
-def _read(kernel: Kernel) -> set[Buffer]:
-    """Buffers that the kernel reads, updates included."""
-    found: set[Buffer] = set()
-    for node in postorder(kernel.body):
-        if isinstance(node, Load):
-            found.add(node.buffer)
-        elif isinstance(node, Update):
-            found |= set(node.buffers)
-    return found
 
 
 def _nests(kernel: Kernel, buffer: Buffer) -> Iterator[str]:
