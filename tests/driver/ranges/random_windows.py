@@ -63,6 +63,10 @@ class Network:
         }
         if self.r.random() < 0.15:
             found["auto_pad"] = self.r.choice(("SAME_UPPER", "SAME_LOWER", "VALID"))
+            # Windows that do not touch have negative borders, which ONNX Runtime refuses and ONNX's
+            # reference takes in another way.
+            pairs = zip(kernel, found["strides"], strict=True)
+            found["strides"] = [min(pair) for pair in pairs]
         elif self.r.random() < 0.7:
             found["pads"] = [k // 2 for k in kernel] * 2
         else:

@@ -16,6 +16,7 @@ from tilewright.driver.ranges.block_counts import (
 )
 from tilewright.expr.interp import evaluate
 from tilewright.expr.nodes import INDEX, Buffer, Var
+from tilewright.targets.cpu.cost import cost_model
 from tilewright.targets.registry import target
 
 N = Var("n", INDEX)
@@ -83,6 +84,18 @@ def test_a_block_reads_all_constants_but_those_of_its_own_part() -> None:
     assert rereading([made, made], {w, table}, costs) == 64.0
     assert rereading([made], {w, table}, replace(costs, kept=31)) == 96.0
     assert rereading([made], {table}, costs) == 0.0
+
+
+def test_weights_are_read_again_from_the_last_cache() -> None:
+    """Blocks of one kernel follow one another: memory is read for the first of them alone."""
+    machine = target("cpu", "x86-64-v4").machine
+
+    def waited(**measured: float) -> float:
+        known = replace(machine, measured=tuple(measured.items()))
+        return cost_model(known).open.far_ns
+
+    assert waited(third_bytes=16.0) == 1 / (16.0 * machine.clock)
+    assert waited(far_bytes=80.0) == waited(far_bytes=5.0)
 
 
 def test_blocks_run_as_often_at_most_as_the_bound_says() -> None:

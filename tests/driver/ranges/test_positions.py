@@ -538,6 +538,17 @@ def test_each_rectangle_begins_as_a_kernel_does(
     assert few > many
 
 
+def test_numbers_of_positions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Powers of two and those between; a rectangle has several along each dimension."""
+    maker, _ = rectangle_of_stem(monkeypatch)
+    assert maker.counts(4096) == [64, 48, 32, 24, 16, 12, 8, 4]
+    assert maker.counts(13) == [16, 12, 8, 4]
+    assert all(min(maker.grid(n)) > 1 for n in maker.counts(4096))
+    fits = replace(maker.target.open_costs, gathered=maker.gathered(32))
+    monkeypatch.setattr(CostModel, "open", property(lambda _: fits))
+    assert maker.counts(4096) == [32, 24, 16, 12, 8, 4]
+
+
 def test_what_it_takes_to_move_a_rectangle(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of 17 and 8 elements as whole pieces of 16, and bytes beyond the first cache."""
     maker, _ = rectangle_of_stem(monkeypatch)

@@ -56,6 +56,9 @@ from tilewright.plan.positions import (
 from tilewright.targets.base import Target
 
 SIZES: Final = 8  # of each dimension, at which rectangles are compared
+FEWEST: Final = (
+    8  # positions of a block, at least, that it pays to have half as many more of
+)
 
 
 def by_positions(
@@ -251,7 +254,7 @@ class PositionKernels:
         self,
         most: int,
     ) -> list[int]:
-        """Possible numbers of positions of a block, descending.
+        """Possible numbers of positions of a block, descending: powers of two, and those between.
 
         At most as many as a cache keeps the windows of. Where a position has several points along
         each dimension, it is a tile of a method that needs several tiles along each.
@@ -265,7 +268,8 @@ class PositionKernels:
             and self.gathered(2 * found[-1]) <= costs.gathered
         ):
             found.append(2 * found[-1])
-        return found[::-1]
+        between = [n + n // 2 for n in found[:-1] if n >= FEWEST]
+        return sorted((*found, *between), reverse=True)
 
     def chosen(
         self,

@@ -321,8 +321,8 @@ class CostModel(KernelCosts):
 
     @property
     def far_ns(self) -> float:
-        """Nanoseconds that are left to wait for a byte from beyond the second cache."""
-        return self.exposed_traffic / (self.far_bytes * self.machine.clock)
+        """Nanoseconds to wait for a byte of weights from the last cache: no arithmetic hides it."""
+        return 1 / (self.third_bytes * self.machine.clock)
 
     @property
     def cores(self) -> int:
