@@ -1,11 +1,12 @@
 """Whether other planning decisions would make a network faster: changes one pass at a time.
 
     python -m benchmarks.plan_choices --networks mobilenet_v2,resnet18
-    python -m benchmarks.plan_choices --networks resnet18 --forms [--mcpu x86-64-v3] [--math fast]
+    python -m benchmarks.plan_choices --networks resnet18 --sites [--mcpu x86-64-v3] [--math fast]
 
 A decision omits a pass of the plan's pipeline, or changes one of its numbers. The resulting network
 is compared with the default one, interleaved as in `tune` (`driver.in_network`), on one thread.
-`--forms`: instead, the forms of each convolution, each alone, as `tune` measures them.
+`--sites`: instead, the alternatives of each decision that `tune` makes (`plan.decisions`), of each
+site alone, as `tune` measures them.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import click
 import tilewright as tw
 from benchmarks import harness, models
 from tilewright.driver import planning
-from tilewright.driver.form_tasks import form_tasks
+from tilewright.driver.decision_tasks import decision_tasks
 from tilewright.driver.in_network import compared, seconds_of
 from tilewright.driver.options import Options
 from tilewright.driver.same_results import expect_equal
@@ -128,11 +129,11 @@ def rows(name: str) -> Iterator[str]:
         yield f"{name}, {label}: {times}, {found.gain:.3f} times as fast, {sure}"
 
 
-def forms(name: str, mcpu: str, math: str) -> Iterator[str]:
-    """A line for each convolution: its calls, and the microseconds of each form, best first."""
+def sites(name: str, mcpu: str, math: str) -> Iterator[str]:
+    """A line for each site: its calls, and the microseconds of each alternative, best first."""
     path, _ = harness.prepare(name, models.default_directory())
     options: Any = {"threads": 1, "mcpu": mcpu, "math": math, "records": False}
-    found = form_tasks(str(path), **options)
+    found = decision_tasks(str(path), **options)
     how = How("exhaustive", "black-box", realtime=True)
     timing = Timing("network", compiled(str(path), None).peak_bytes)
     with tempfile.TemporaryDirectory() as folder:
@@ -147,7 +148,7 @@ def forms(name: str, mcpu: str, math: str) -> Iterator[str]:
 
 
 def _times(o: TaskOutcome, session: Session) -> str:
-    """The forms of a convolution with their times."""
+    """The alternatives of a site with their times."""
     (tuning,) = (t for t in session.tunings if t.task is o.task)
     order = sorted(tuning.trials, key=lambda t: t.measurement.seconds)
     default = o.task.space.default()
@@ -166,13 +167,13 @@ def code(exe: Executable) -> list[bytes]:
 
 @click.command(epilog="Example: python -m benchmarks.plan_choices --networks lenet")
 @harness.networks_option
-@click.option("--forms", "of_forms", is_flag=True, help="The forms of convolutions.")
-@click.option("--mcpu", default="native", help="The processor, with --forms.")
-@click.option("--math", default="default", help="The arithmetic, with --forms.")
-def main(networks: list[str], of_forms: bool, mcpu: str, math: str) -> None:
+@click.option("--sites", "of_sites", is_flag=True, help="What `tune` decides.")
+@click.option("--mcpu", default="native", help="The processor, with --sites.")
+@click.option("--math", default="default", help="The arithmetic, with --sites.")
+def main(networks: list[str], of_sites: bool, mcpu: str, math: str) -> None:
     """Compare other decisions about the plans of networks with the usual ones."""
     for name in networks:
-        for row in forms(name, mcpu, math) if of_forms else rows(name):
+        for row in sites(name, mcpu, math) if of_sites else rows(name):
             click.echo(row)
 
 

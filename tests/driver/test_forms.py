@@ -18,7 +18,7 @@ import tilewright as tw
 from tilewright.base import events
 from tilewright.base.errors import ScheduleError, TilewrightWarning
 from tilewright.driver import schedules, tuning
-from tilewright.driver.form_tasks import form_tasks
+from tilewright.driver.decision_tasks import decision_tasks
 from tilewright.driver.in_network import NetworkTimes
 from tilewright.driver.tasks import tasks
 from tilewright.driver.tuning import How
@@ -72,7 +72,9 @@ def model(
 
 
 def found(source: bytes = model(), **options: Any) -> list[Task]:
-    return form_tasks(source, records=False, cache=False, **{**PROCESSOR, **options})
+    return decision_tasks(
+        source, records=False, cache=False, **{**PROCESSOR, **options}
+    )
 
 
 def names(task: Task) -> list[str]:
@@ -103,7 +105,7 @@ def kernels(source: bytes, path: Path, **options: Any) -> list[str]:
 def is_used(source: bytes, path: Path, **options: Any) -> bool:
     with events.record() as log:
         kernels(source, path, **options)
-    return any(e.kind == "form-used" for e in log)
+    return any(e.kind == "decision-used" for e in log)
 
 
 def test_a_convolution_has_its_forms_the_default_first() -> None:
@@ -168,13 +170,13 @@ def test_a_record_decides_and_is_said(path: Path, form: str) -> None:
     given: Any = {"threads": 1, "cache": False}
     with events.record() as log:
         exe = tw.compile(model(relu=True), records=path, **given)
-    (said,) = (e.fields for e in log if e.kind == "form-used")
-    assert (said["form"], said["gain"]) == (form, 1.5)
+    (said,) = (e.fields for e in log if e.kind == "decision-used")
+    assert (said["alternative"], said["gain"]) == (form, 1.5)
     made = [e.fields["name"] for e in log if e.kind == "kernel-ready"]
     assert any("F(2,3)" in name for name in made) == (form == "F(2)")
     assert any(" at 8" in name for name in made) == (form == "windows")
     (used,) = exe.model.meta["tuned"]
-    assert (used["form"], used["gain"]) == (form, 1.5)
+    assert (used["alternative"], used["gain"]) == (form, 1.5)
     x = rng.standard_normal((1, 16, 16, 16)).astype(np.float32)
     plain = tw.compile(model(relu=True), records=False, **given)
     np.testing.assert_allclose(exe(x), plain(x), rtol=1e-4, atol=1e-4)

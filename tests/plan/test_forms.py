@@ -11,7 +11,7 @@ from tilewright.base.dtypes import float32
 from tilewright.compute.build import map_, padded, reduce_
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer, Expr
-from tilewright.plan.forms import DIRECT, WINDOWS, has_window, may_differ
+from tilewright.plan.decisions import DIRECT, WINDOWS, has_window, may_differ
 from tilewright.plan.nodes import FusionGroup, Step
 from tilewright.plan.passes.split_windows import split_windows
 from tilewright.plan.passes.winograd import WinogradForms, transform_convolutions

@@ -329,10 +329,13 @@ def used_line(meta: Mapping[str, Any]) -> str:
     most = f"{max(gains):.2f}x of default"
     gain = most if min(gains) == max(gains) else f"{min(gains):.2f}x to {most}"
     latest = _day(max(u["time"] for u in used))
-    forms = sum("form" in u for u in used)
-    kernels = len(used) - forms
+    decisions = sum("decision" in u for u in used)
+    kernels = len(used) - decisions
     counts = [plural(kernels, "kernel")] if kernels else []
-    counts += [plural(forms, "convolution's form", "convolutions' forms")] * bool(forms)
+    if decisions:
+        counts.append(
+            plural(decisions, "decision of the plan", "decisions of the plan")
+        )
     what = " and ".join(counts)
     return f"tuned: {what} by records up to {latest}, {gain}"
 

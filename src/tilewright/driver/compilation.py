@@ -12,7 +12,7 @@ from tilewright.base.dtypes import bfloat16, float8_e4m3fn, float32, int8, int32
 from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.base.modes import UNSEARCHED, WEIGHTS
 from tilewright.base.store import FileStore
-from tilewright.driver.chosen_forms import ChosenForms
+from tilewright.driver.chosen_decisions import ChosenDecisions
 from tilewright.driver.options import Options
 from tilewright.driver.planning import Lowered, Observer, make_plan, questions
 from tilewright.driver.remembered import RecordedAnswers
@@ -21,7 +21,7 @@ from tilewright.graph.nodes import Graph
 from tilewright.graph.passes.simplify import Merged
 from tilewright.graph.pipeline import FoldBatchnorm, LowerPrecision, graph_pipeline
 from tilewright.ir.passes import Pass
-from tilewright.plan.forms import FormChoice
+from tilewright.plan.decisions import PlanChoice
 from tilewright.plan.nodes import Plan
 from tilewright.plan.questions import Questions
 from tilewright.runtime.device import HOST
@@ -89,17 +89,19 @@ class Compilation:
         observe: Observer | None = None,
         asked: Questions | None = None,
         lowered: Lowered | None = None,
-        forms: FormChoice | None = None,
+        choice: PlanChoice | None = None,
     ) -> Plan:
         """The plan of an optimized graph, partitioned over the host and the target's device.
 
         observe, lowered: as for `make_plan`. asked: answers to use instead of the host's, all of
-        them; by default, each of the host's is computed once, and `forms` names the forms of
-        convolutions, by default those of the options' records.
+        them; by default, each of the host's is computed once, and `choice` decides at
+        some sites, by default as the options' records say.
         """
         if asked is None:
             asked = RecordedAnswers(self.host).questions
-            asked = replace(asked, forms=forms or ChosenForms(self.host, self.options))
+            asked = replace(
+                asked, choice=choice or ChosenDecisions(self.host, self.options)
+            )
         refuses, fused = {}, {}
         if self.device is not None:
             refuses[self.target.device] = self.device.refuses

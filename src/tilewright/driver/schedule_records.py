@@ -242,7 +242,7 @@ PARTS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
 SHARED: Final = ("units", "positions", "rows", "not-parted", "kept-whole", "kept-apart")
 
 
-_FUSIONS: Final = ("fuse", "form-used", "not-fused")
+_FUSIONS: Final = ("fuse", "decision-used", "not-fused")
 
 
 def without_priced(log: Sequence[events.Event]) -> list[events.Event]:
@@ -263,23 +263,28 @@ def _fusions(group: FusionGroup, planning: Sequence[events.Event]) -> tuple[str,
 
 
 def _is_of(event: events.Event, group: FusionGroup) -> bool:
-    """Whether the event reports a fusion into this group, or why another group did not join it."""
+    """Whether the event reports a fusion into this group, why another group did not join it, or a
+    decision about it."""
     sources = {*event.fields.get("sources", ())}
     match event.kind:
-        case "fuse" | "form-used":
+        case "fuse":
             return bool(sources) and sources <= {*group.sources}
+        case "decision-used":  # of one group, or of several that stay apart
+            own = {*group.sources}
+            return bool(sources and own) and (sources <= own or own <= sources)
         case "not-fused":
             return not sources.isdisjoint(group.sources)
     return False
 
 
 def _fusion(event: events.Event) -> str:
-    """`fused: relu into conv (epilogue)`, or `not fused: ...` with the reason; the form of a
-    convolution that a record decides."""
+    """`fused: relu into conv (epilogue)`, or `not fused: ...` with the reason; a
+    decision that a record makes."""
     said = event.fields
-    if event.kind == "form-used":
+    if event.kind == "decision-used":
         return (
-            f"form: {said['form']}, by a tuning record, {said['gain']:.2f}x of default"
+            f"{said['decision']}: {said['alternative']}, by a tuning record, "
+            f"{said['gain']:.2f}x of default"
         )
     into = said["into"] if isinstance(said["into"], str) else ", ".join(said["into"])
     rule = said["rule"].strip("_").replace("_", " ")

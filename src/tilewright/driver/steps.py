@@ -12,7 +12,7 @@ from tilewright.base.errors import InputError, TilewrightWarning, UnsupportedErr
 from tilewright.base.text import listing, plural
 from tilewright.driver.aliases import aliased_buffers, check_aliases
 from tilewright.driver.assemble import Assembler
-from tilewright.driver.chosen_forms import ChosenForms
+from tilewright.driver.chosen_decisions import ChosenDecisions
 from tilewright.driver.chosen_schedules import chosen_schedules, for_kernel
 from tilewright.driver.compilation import (
     Compilation,
@@ -45,7 +45,7 @@ from tilewright.graph.nodes import Graph, Operation
 from tilewright.graph.ops.open_extents import TRIM
 from tilewright.graph.specialize import InferredTypes, specialize, typing_at
 from tilewright.loops.nodes import Kernel
-from tilewright.plan.forms import BY_ESTIMATE
+from tilewright.plan.decisions import BY_ESTIMATE
 from tilewright.plan.nodes import HOST, Plan
 from tilewright.plan.own_results import own_results
 from tilewright.plan.pipeline import WINOGRAD
@@ -175,7 +175,7 @@ def ranged(graph: Graph, allowed: Allowed, options: Options) -> RangedModel:
         sized = specialized(extents)
         fixed = optimize(sized, options, compiling.host, merged=merged)
         # Records are of one size, and plans of several sizes must be alike.
-        return own_results(compiling.planned(fixed, None, asked, forms=BY_ESTIMATE))
+        return own_results(compiling.planned(fixed, None, asked, choice=BY_ESTIMATE))
 
     @limits.separate_constants()
     def types(extents: Mapping[str, int]) -> InferredTypes:
@@ -230,8 +230,8 @@ def build(
     observe = _plan_dumps()
     host = compiling.host
     with early_kernels(early_jobs(compiling)) as early:
-        forms = ChosenForms(host, options)
-        plan = compiling.planned(graph, observe, lowered=early.begin, forms=forms)
+        decisions = ChosenDecisions(host, options)
+        plan = compiling.planned(graph, observe, lowered=early.begin, choice=decisions)
         _report_reference_kernels(plan, options)
         if target.name == "cpu":
             warn_of_emulation(graph, target)
@@ -251,7 +251,7 @@ def build(
             early,
         )
     check_aliases(plan, steps, aliases)
-    known["tuned"] = [*choose.used, *forms.used]
+    known["tuned"] = [*choose.used, *decisions.used]
     if compiling.device is not None:
         known["tuned"] += compiling.device.choose.used
     plan = place_buffers(plan, steps, observe)

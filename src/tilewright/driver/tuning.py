@@ -1,9 +1,9 @@
 """`tune()`: searches for faster schedules of a model's kernels, and records what it measures.
 
-The steps: all forms of each convolution are measured, and those that make the model faster are
-chosen. The kernels that the model then has become tasks. Rounds of trials go to the tasks from
-which the model gains most. The best schedule of each kernel is measured again, against its default.
-Those that also make the model faster are chosen, and `compile` uses them from then on.
+The steps: all alternatives of the plan's decisions are measured, and those that make the model
+faster are chosen. The kernels that the model then has become tasks. Rounds of trials go to the
+tasks from which the model gains most. The best schedule of each kernel is measured again, against
+its default. Those that also make the model faster are chosen, and `compile` uses them from then on.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tilewright.base.arguments import expect, shown
 from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import ArgumentError, InputError
 from tilewright.base.text import listing
-from tilewright.driver.form_tasks import form_tasks
+from tilewright.driver.decision_tasks import decision_tasks
 from tilewright.driver.in_network import (
     NetworkTimes,
     choices_file,
@@ -53,8 +53,8 @@ __all__ = ["How", "feeds_of", "tune"]
 
 # The speedup that a model must have with high confidence for its schedules to be chosen.
 WORTHWHILE: Final = 1.005
-# Of a run, at most, for the forms of convolutions. They decide which kernels there are.
-FORMS_SHARE: Final = 0.25
+# Of a run, at most, for the plan's decisions. They decide which kernels there are.
+DECISIONS_SHARE: Final = 0.25
 
 
 def tune(
@@ -109,12 +109,14 @@ def tune(
     # In a run of the model, as many bytes are touched between two calls of a kernel.
     timing = Timing("network", default.peak_bytes)
     run = _ModelRun(title, path, how, Options.of(plain), timing, until, compiled, given)
-    forms = [] if kernels else form_tasks(source, example_inputs, dims=dims, **plain)
-    first = run.forms(forms, budget)
+    decisions = (
+        [] if kernels else decision_tasks(source, example_inputs, dims=dims, **plain)
+    )
+    first = run.decisions(decisions, budget)
     if first is not None and first.used:
         with choices_file(first.used) as file:
-            formed: CompileOptions = {**plain, "records": file}
-            found = tasks(source, example_inputs, dims=dims, **formed)
+            decided: CompileOptions = {**plain, "records": file}
+            found = tasks(source, example_inputs, dims=dims, **decided)
     return run.kernels(found, budget, first)
 
 
@@ -126,8 +128,8 @@ def _how(given: Any) -> How:
 
 
 @dataclass(frozen=True, slots=True)
-class _Formed:
-    """What was found about the forms of convolutions.
+class _Decided:
+    """What was found about the plan's decisions.
 
     used: the choices that `compile` uses. runs: to be ended with the whole run. spent: of the
     budget's trials and seconds.
@@ -141,7 +143,7 @@ class _Formed:
 
 @dataclass(frozen=True)
 class _ModelRun:
-    """A run of `tune`: first about the forms of convolutions, then about the schedules of the
+    """A run of `tune`: first about the plan's decisions, then about the schedules of the
     kernels that the model has with these."""
 
     title: str
@@ -154,8 +156,8 @@ class _ModelRun:
     feeds: Mapping[str, Array]
     accounts: TimeAccounts = field(default_factory=TimeAccounts)
 
-    def forms(self, found: Sequence[Task], whole: Budget) -> _Formed | None:
-        """All forms of each convolution, with their default schedules, as far as a part of the
+    def decisions(self, found: Sequence[Task], whole: Budget) -> _Decided | None:
+        """All alternatives of each site, with their default schedules, as far as a part of the
         whole budget goes; None if there are none, or no trial for any."""
         budget = _part(whole)
         if not found or budget.trials == 0:
@@ -170,13 +172,14 @@ class _ModelRun:
             session.choose(chosen)
             made = session.result(ending, outcomes, chosen, compared)
             kernels = [
-                _with_forms(k, o) for k, o in zip(made.kernels, outcomes, strict=True)
+                _with_alternatives(k, o)
+                for k, o in zip(made.kernels, outcomes, strict=True)
             ]
             made = replace(made, kernels=kernels)
-            return _Formed(made, session.used(), session.runs, spent)
+            return _Decided(made, session.used(), session.runs, spent)
 
     def kernels(
-        self, found: Sequence[Task], whole: Budget, first: _Formed | None
+        self, found: Sequence[Task], whole: Budget, first: _Decided | None
     ) -> TunedModel:
         """The schedules of all kernels, and the result of the whole run."""
         budget = whole if first is None else _rest(whole, first.spent)
@@ -216,11 +219,11 @@ class _ModelRun:
 
 
 def _part(whole: Budget) -> Budget:
-    """The part of a budget that the forms of convolutions may take."""
+    """The part of a budget that the plan's decisions may take."""
     trials, seconds = whole.trials, whole.seconds
     return Budget(
-        None if trials is None else int(FORMS_SHARE * trials),
-        None if seconds is None else FORMS_SHARE * seconds,
+        None if trials is None else int(DECISIONS_SHARE * trials),
+        None if seconds is None else DECISIONS_SHARE * seconds,
         whole.expected_gain,
     )
 
@@ -231,12 +234,12 @@ def _rest(whole: Budget, spent: tuple[int, float]) -> Budget:
     if trials is not None:
         trials -= spent[0]
     if seconds is not None:
-        seconds = max(seconds - spent[1], (1 - FORMS_SHARE) * seconds)
+        seconds = max(seconds - spent[1], (1 - DECISIONS_SHARE) * seconds)
     return Budget(trials, seconds, whole.expected_gain)
 
 
-def _with_forms(found: KernelTuned, o: TaskOutcome) -> KernelTuned:
-    """The result for the form of a convolution, with the names of the forms. Its time is that of
+def _with_alternatives(found: KernelTuned, o: TaskOutcome) -> KernelTuned:
+    """The result for a site, with the names of its alternatives. Its time is that of
     kernels that have results of their own, and it moves no bytes besides theirs."""
     default = o.task.space.default().sketch
     best = default if o.best is None else o.best.candidate.sketch
@@ -245,16 +248,16 @@ def _with_forms(found: KernelTuned, o: TaskOutcome) -> KernelTuned:
     return replace(found, used=used, operations=0, bytes_moved=0, bound="")
 
 
-def _joined(forms: TunedModel, kernels: TunedModel) -> TunedModel:
+def _joined(decisions: TunedModel, kernels: TunedModel) -> TunedModel:
     """The result of a whole run; the times of the model are those of its last comparison."""
-    failed = Counter(forms.failed)
+    failed = Counter(decisions.failed)
     failed.update(kernels.failed)
     return replace(
         kernels,
-        kernels=[*forms.kernels, *kernels.kernels],
-        trials=forms.trials + kernels.trials,
+        kernels=[*decisions.kernels, *kernels.kernels],
+        trials=decisions.trials + kernels.trials,
         failed=failed,
-        seconds=forms.seconds + kernels.seconds,
+        seconds=decisions.seconds + kernels.seconds,
     )
 
 

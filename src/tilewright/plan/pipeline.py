@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -14,8 +14,19 @@ from tilewright.base.dataclass import dataclass
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.ir.passes import Pass, Pipeline
-from tilewright.plan.forms import BY_ESTIMATE, FormChoice
-from tilewright.plan.nodes import HOST, Plan, Step
+from tilewright.plan.decisions import (
+    BY_ESTIMATE,
+    FORM,
+    HALO,
+    POOLING,
+    SIBLINGS,
+    PlanChoice,
+    Refused,
+    chooses,
+    may_differ,
+    site_of,
+)
+from tilewright.plan.nodes import HOST, FusionGroup, Plan, Step
 from tilewright.plan.passes.compensate import compensate
 from tilewright.plan.passes.concat_in_place import concat_in_place
 from tilewright.plan.passes.fuse import fuse, inline_views
@@ -166,23 +177,29 @@ class MergeSiblings(Pass[Plan]):
 
     cost: Cost = field(repr=False)
     costs: PlanCosts = field(repr=False)
+    choice: PlanChoice = field(default=BY_ESTIMATE, repr=False)
+    decides: ClassVar = SIBLINGS
 
     def run(self, program: Plan) -> Plan:
         data, cost, costs = program.data, self.cost, self.costs
-        return _on_host(program, lambda steps: merge_siblings(steps, data, cost, costs))
+        choose = chooses(self.choice, SIBLINGS, program)
+        return _on_host(
+            program, lambda steps: merge_siblings(steps, data, cost, costs, choose)
+        )
 
 
 @dataclass(frozen=True)
 class Winograd(Pass[Plan]):
     """Use Winograd's method, with tiles of `tiles` results per axis, where profitable.
 
-    choice: see `plan.forms`, also for SplitWindows.
+    choice: see `plan.decisions`, as for other passes.
     """
 
     cost: Cost = field(repr=False)
     costs: PlanCosts = field(repr=False)
     tiles: tuple[int, ...] = (2,)
-    choice: FormChoice = field(default=BY_ESTIMATE, repr=False)
+    choice: PlanChoice = field(default=BY_ESTIMATE, repr=False)
+    decides: ClassVar = FORM
 
     def run(self, program: Plan) -> Plan:
         costs = self.costs
@@ -190,7 +207,7 @@ class Winograd(Pass[Plan]):
             self.tiles, self.cost, costs.moved_ns, costs.near, costs.group_ns
         )
         data, kept = program.data, program.kept
-        named, refused = self.choice.named(program), self.choice.refused
+        named, refused = _forms(self.choice, program)
         return _on_host(
             program,
             lambda steps: transform_convolutions(
@@ -205,11 +222,12 @@ class SplitWindows(Pass[Plan]):
 
     cost: Cost = field(repr=False)
     gain: float
-    choice: FormChoice = field(default=BY_ESTIMATE, repr=False)
+    choice: PlanChoice = field(default=BY_ESTIMATE, repr=False)
+    decides: ClassVar = FORM
 
     def run(self, program: Plan) -> Plan:
         data, cost, gain = program.data, self.cost, self.gain
-        named, refused = self.choice.named(program), self.choice.refused
+        named, refused = _forms(self.choice, program)
         return _on_host(
             program,
             lambda steps: split_windows(steps, data, cost, gain, named, refused),
@@ -262,10 +280,15 @@ class PoolInBlocks(Pass[Plan]):
     """Merge convolutions with the pooling of their results if no cache holds these."""
 
     cost: Cost = field(repr=False)
+    choice: PlanChoice = field(default=BY_ESTIMATE, repr=False)
+    decides: ClassVar = POOLING
 
     def run(self, program: Plan) -> Plan:
         kept, data, cost = program.kept, program.data, self.cost
-        return _on_host(program, lambda steps: pool_in_blocks(steps, kept, data, cost))
+        choose = chooses(self.choice, POOLING, program)
+        return _on_host(
+            program, lambda steps: pool_in_blocks(steps, kept, data, cost, choose)
+        )
 
 
 @dataclass(frozen=True)
@@ -283,11 +306,16 @@ class AddHalos(Pass[Plan]):
 
     halo: float
     decided: Decided | None = field(default=None, repr=False)
+    choice: PlanChoice = field(default=BY_ESTIMATE, repr=False)
+    decides: ClassVar = HALO
 
     def run(self, program: Plan) -> Plan:
         fixed = _fixed(program)
         most, decided = self.halo, self.decided
-        return _on_host(program, lambda steps: add_halos(steps, fixed, most, decided))
+        choose = chooses(self.choice, HALO, program)
+        return _on_host(
+            program, lambda steps: add_halos(steps, fixed, most, decided, choose)
+        )
 
 
 def _split(asked: Questions, device: str) -> SplitDeepSums:
@@ -298,6 +326,17 @@ def _split(asked: Questions, device: str) -> SplitDeepSums:
         costs.launch_ns,
         device,
         weights_only=not asked.in_parts,
+    )
+
+
+def _forms(choice: PlanChoice, plan: Plan) -> tuple[dict[FusionGroup, str], Refused]:
+    """The forms that are named for groups of the host, and who is told that one is refused."""
+    groups = filter(may_differ, plan.groups_on(HOST)) if choice.asks else ()
+    sites = {g: site_of(plan, (g,)) for g in groups}
+    named = {g: choice.named(FORM, site) for g, site in sites.items()}
+    return (
+        {g: form for g, form in named.items() if form is not None},
+        lambda group, form: choice.refused(FORM, sites[group], form),
     )
 
 
@@ -344,22 +383,22 @@ def plan_pipeline(
         passes.append(StreamAttention(ask))
     passes.append(SplitGroups(ask.is_profitable))
     if fusion:
-        passes.append(MergeSiblings(ask.estimated_cost, costs))
+        passes.append(MergeSiblings(ask.estimated_cost, costs, ask.choice))
     if not exact and ask.in_parts:
         tiles = WINOGRAD[math]
         passes += [
-            Winograd(ask.estimated_cost, costs, tiles, ask.forms),
-            SplitWindows(ask.estimated_cost, costs.window_gain, ask.forms),
+            Winograd(ask.estimated_cost, costs, tiles, ask.choice),
+            SplitWindows(ask.estimated_cost, costs.window_gain, ask.choice),
         ]
     if not exact:
         passes.append(_split(ask, HOST))
     if ask.in_parts:
         passes.append(SeparateWindows(ask.estimated_cost, exact))
     if fusion and ask.in_parts:  # after Winograd: its convolutions read whole tensors
-        passes.append(PoolInBlocks(ask.estimated_cost))
+        passes.append(PoolInBlocks(ask.estimated_cost, ask.choice))
     if fusion:
         passes.append(MergeProducts(ask.estimated_cost))
-    passes += [SplitPositions(), AddHalos(costs.halo, ask.decided)]
+    passes += [SplitPositions(), AddHalos(costs.halo, ask.decided, ask.choice)]
     if limit is not None:
         passes.append(Recompute(ask.estimated_cost, limit))
     checked: set[Computation] = (

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from tilewright.base.dataclass import dataclass
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
-from tilewright.plan.forms import BY_ESTIMATE, FormChoice
+from tilewright.plan.decisions import BY_ESTIMATE, PlanChoice
 
 _SAME: Final = 1e-9  # relative tolerance of times: sums in another order differ by less
 
@@ -154,7 +154,8 @@ class Questions:
     plan. None for any other plan. in_parts: whether windows may be
     computed in parts, whose numbers are other functions of a size than the rest of a plan: in
     Winograd's tiles, along one axis after another, or in blocks of rows; and sums over axes that
-    are not those of weights. forms: names the forms of some convolutions.
+    are not those of weights. choice: who decides at some sites
+    instead of the estimates.
     """
 
     estimated_cost: Cost
@@ -163,4 +164,4 @@ class Questions:
     decided: Decided | None = None
     merged: Callable[[str, str], bool] | None = None
     in_parts: bool = True
-    forms: FormChoice = BY_ESTIMATE
+    choice: PlanChoice = BY_ESTIMATE

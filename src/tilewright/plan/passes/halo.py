@@ -32,6 +32,7 @@ from tilewright.expr.nodes import (
 )
 from tilewright.expr.simplify import simplify
 from tilewright.ir.node import Node, unseen
+from tilewright.plan.decisions import GUARDED, STORED, Choose, estimated
 from tilewright.plan.nodes import DefUse, FusionGroup, Step
 from tilewright.plan.questions import Decided
 
@@ -43,11 +44,12 @@ def add_halos(
     keep: Collection[Buffer],
     most: float,
     decided: Decided | None = None,
+    choose: Choose = estimated,
 ) -> list[Step]:
     """The groups with halos where they pay; buffers in `keep` are unchanged.
 
     most: limit for the size of a tensor with its border, relative to its own size. decided: as in
-    `Questions`.
+    `Questions`. choose: who decides instead of the size; see `plan.decisions`.
 
     A tensor t gets a border if it is not in `keep`, only Computations write and read it, and none
     looks up a place in t: with a border, a place outside of t would be inside the buffer. A read
@@ -68,7 +70,9 @@ def add_halos(
         halo = _wanted(tensor, [c for s in readers for c in s.computations])
         if halo is None:
             continue
-        pays = _size(tensor, halo) <= most * tensor.size
+        usual = STORED if _size(tensor, halo) <= most * tensor.size else GUARDED
+        groups = tuple(dict.fromkeys((*writers, *readers)))
+        pays = choose(groups, usual) == STORED
         if pays if decided is None else decided(f"{tensor.name}.halo", pays):
             found[tensor] = halo
     padded = {

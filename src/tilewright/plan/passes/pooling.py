@@ -12,6 +12,7 @@ from typing import Any
 from tilewright.base import events
 from tilewright.compute.contraction import is_contraction
 from tilewright.expr.nodes import Buffer
+from tilewright.plan.decisions import Choose, estimated, reason_now
 from tilewright.plan.nodes import DefUse, FusionGroup, Step, merge
 from tilewright.plan.questions import Cost, dearer
 
@@ -21,11 +22,13 @@ def pool_in_blocks(
     keep: Collection[Buffer],
     data: Collection[Buffer],
     cost: Cost,
+    choose: Choose = estimated,
 ) -> list[Step]:
     """The steps with convolutions and the pooling of their results merged where profitable.
 
     keep: buffers that must exist. data: the constants. cost: the target's estimate of Computations
-    as one kernel in nanoseconds, None if it cannot handle them well.
+    as one kernel in nanoseconds, None if it cannot handle them well. choose: who decides instead
+    of the estimate; see `plan.decisions`.
 
     requires of the pooling
         it consists of Computations; the first is a reduction that reads only the convolution's
@@ -46,7 +49,10 @@ def pool_in_blocks(
             continue
         both = (*before.computations, *step.computations)
         parts = [cost(g.computations, data) for g in (before, step)]
-        reason = dearer(cost(both, data), parts)
+        expected = cost(both, data)
+        reason = dearer(expected, parts)
+        if expected is not None:
+            reason = reason_now(choose, (before, step), reason)
         said: dict[str, Any] = {"rule": "pooling"}
         said |= {"producer": before.name, "into": step.name}
         sources = (*before.sources, *step.sources)

@@ -24,6 +24,7 @@ from tilewright.compute.transforms import inline, map_outputs
 from tilewright.expr.nodes import Buffer, Const, Expr, Mul, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.ir.node import postorder, substitute
+from tilewright.plan.decisions import Choose, estimated, reason_now
 from tilewright.plan.nodes import FusionGroup, Step, merge
 from tilewright.plan.passes.fuse import is_small
 from tilewright.plan.questions import Cost, PlanCosts, dearer
@@ -41,12 +42,14 @@ def merge_siblings(
     constants: Collection[Buffer],
     cost: Cost,
     costs: PlanCosts,
+    choose: Choose = estimated,
 ) -> list[Step]:
     """The steps with pairs of groups merged if both read a tensor, or one reads the other's result.
 
     cost: the target's estimate of Computations as one kernel in nanoseconds, None if it cannot
     handle them well. costs: limits for the results of a kernel. constants: known at compile time;
-    reading these twice is no reason to merge.
+    reading these twice is no reason to merge. choose: who decides instead of the estimate; see
+    `plan.decisions`.
 
     requires of two groups, of which the second moves up to the first:
         both consist of Computations
@@ -57,7 +60,7 @@ def merge_siblings(
 
     out: list[Step] = []
     for step in steps:
-        found = _merged(out, step, constants, cost, costs)
+        found = _merged(out, step, constants, cost, costs, choose)
         if found is None:
             out.append(step)
         else:
@@ -72,6 +75,7 @@ def _merged(
     constants: Collection[Buffer],
     cost: Cost,
     costs: PlanCosts,
+    choose: Choose,
 ) -> tuple[int, FusionGroup] | None:
     """The position of the nearest earlier group to merge with, and the merged group."""
     if not isinstance(second, FusionGroup) or second.kernel is not None:
@@ -81,7 +85,7 @@ def _merged(
         first = out[place]
         if isinstance(first, FusionGroup) and first.kernel is None:
             shared = reads.intersection((*first.reads, *first.writes)) - {*constants}
-            group = _one(first, second, cost, costs) if shared else None
+            group = _one(first, second, cost, costs, choose) if shared else None
             if group is not None:
                 return place, group
         if not reads.isdisjoint(first.writes):
@@ -94,6 +98,7 @@ def _one(
     second: FusionGroup,
     cost: Cost,
     costs: PlanCosts,
+    choose: Choose,
 ) -> FusionGroup | None:
     """Both as one group in a profitable form, or None."""
     a, b = first.computations, second.computations
@@ -103,7 +108,10 @@ def _one(
             continue
         said: dict[str, Any] = {"rule": form.__name__.strip("_")}
         said |= {"producer": first.name, "into": second.name}
-        reason = dearer(cost(made), [cost(a), cost(b)])
+        expected = cost(made)
+        reason = dearer(expected, [cost(a), cost(b)])
+        if expected is not None:
+            reason = reason_now(choose, (first, second), reason)
         if reason:
             sources = (*first.sources, *second.sources)
             events.emit("not-fused", **said, sources=sources, reason=reason)

@@ -7,7 +7,7 @@ adds these up. What follows the convolution stays with that map.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -18,7 +18,7 @@ from tilewright.base import events
 from tilewright.compute.contraction import is_contraction
 from tilewright.compute.split_window import WindowParts, split_window
 from tilewright.expr.nodes import Buffer
-from tilewright.plan.forms import BY_ESTIMATE, WINDOWS
+from tilewright.plan.decisions import WINDOWS, Refused, ignored
 from tilewright.plan.nodes import FusionGroup, Step
 from tilewright.plan.questions import Cost
 
@@ -31,14 +31,14 @@ def split_windows(
     cost: Cost,
     gain: float,
     named: Mapping[FusionGroup, str] = MappingProxyType({}),
-    refused: Callable[[FusionGroup, str], None] = BY_ESTIMATE.refused,
+    refused: Refused = ignored,
 ) -> list[Step]:
     """The steps, with convolutions split by the law of `compute/split_window.py` where profitable.
 
     data: the constants. cost: the target's estimate of Computations with constants as one kernel in
     nanoseconds, None if another form is better. gain: part of a convolution's time that its
     positions and their total may take, at most. named: groups whose form is named, whatever it
-    costs; see `plan.forms`. refused: called for those that cannot be split, and stay whole.
+    costs; see `plan.decisions`. refused: called for those that cannot be split, and stay whole.
 
     requires: the factors of the padding are finite constants; what follows the sum reads the
     positions only through their total, which holds because their tensors are new.

@@ -10,7 +10,7 @@ group before and one after the layer move the data, if that pays.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field, replace
 from functools import reduce
 from operator import mul
@@ -26,7 +26,14 @@ from tilewright.compute.transforms import identity_dims, inline, order_dims, rel
 from tilewright.compute.winograd import WINDOW, winograd
 from tilewright.expr.nodes import Buffer, Expr, Extent, Load, Var
 from tilewright.ir.node import postorder
-from tilewright.plan.forms import BY_ESTIMATE, DIRECT, WINDOWS, has_window, of_tile
+from tilewright.plan.decisions import (
+    DIRECT,
+    WINDOWS,
+    Refused,
+    has_window,
+    ignored,
+    of_tile,
+)
 from tilewright.plan.nodes import DefUse, FusionGroup, Step
 from tilewright.plan.offsets import in_second_place
 from tilewright.plan.questions import Cost
@@ -62,11 +69,11 @@ def transform_convolutions(
     constants: Collection[Buffer],
     keep: Collection[Buffer] = (),
     named: Mapping[FusionGroup, str] = MappingProxyType({}),
-    refused: Callable[[FusionGroup, str], None] = BY_ESTIMATE.refused,
+    refused: Refused = ignored,
 ) -> list[Step]:
     """The steps with Winograd convolutions where profitable. keep: outputs of the model.
 
-    named: groups whose form is named, whatever it costs; see `plan.forms`. refused: called for
+    named: groups whose form is named, whatever it costs; see `plan.decisions`. refused: called for
     those that Winograd's method cannot compute as named; the cost decides about them.
     """
     around = _Around(set(constants), set(keep), DefUse(steps))

@@ -19,6 +19,7 @@ from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer, Expr, Load, Var
 from tilewright.expr.printer import show
 from tilewright.ir.node import postorder
+from tilewright.plan.decisions import Decision
 from tilewright.plan.identity import structure
 from tilewright.plan.normalize import KernelSignature
 from tilewright.runtime.device import HOST
@@ -28,9 +29,6 @@ from tilewright.targets.base import Target
 # Increase this when the schedule that a parameter value stands for changes, so that older records
 # are ignored. Adding parameters or sketches does not change it.
 SCHEDULES: Final = 1
-
-# As SCHEDULES, for what the names of the forms of a convolution stand for.
-FORMS: Final = 1
 
 _DIGEST: Final = 32  # characters
 _LONGEST: Final = 160  # characters of a part for display
@@ -137,11 +135,12 @@ def key_of(
     )
 
 
-def of_forms(key: Key) -> Key:
-    """The key for the form of a convolution. key: that of the convolution as a kernel, whose own
-    records are of its schedules and have another digest."""
-    whole = hashlib.sha256(f"forms {FORMS}\n{key.operator}".encode())
-    family = _short(f"form of {key.family}")
+def of_decision(key: Key, decision: Decision, groups: Sequence[int]) -> Key:
+    """The key for a decision about a site of a plan. key: that of the site as one kernel, whose own
+    records are of its schedules and have another digest. groups: how many Computations each has."""
+    about = f"{decision.name} {decision.version} {[*groups]}"
+    whole = hashlib.sha256(f"{about}\n{key.operator}".encode())
+    family = _short(f"{decision.name} of {key.family}")
     return replace(key, operator=whole.hexdigest()[:_DIGEST], family=family)
 
 
