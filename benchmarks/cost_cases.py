@@ -36,6 +36,8 @@ MODELS: Final[Mapping[str, str]] = {
         { y = MatMul(x, v) }""",
     "product_few_rows": """(float[8,512] x, float[512,1024] v) => (float[8,1024] y)
         { y = MatMul(x, v) }""",
+    "product_results": """(float[196,512] x, float[512,1024] w) => (float[196,1024] y)
+        { y = MatMul(x, w) }""",
     "product_inputs": """(float[1024,512] x, float[512,520] v) => (float[1024,520] y)
         { y = MatMul(x, v) }""",
     "weights_first": """(float[64,512] w, float[512,2048] x) => (float[64,2048] y)
@@ -283,6 +285,7 @@ CASES: Final[Mapping[str, Case]] = {
     "broadcast": Case("product"),
     "far_broadcast": Case("convolution_dilated"),
     "lost_line": Case("product_few_rows"),
+    "lost_result": Case("product_results", "znver5"),
     "lost_piece": Case("depthwise_pitched"),
     "beside": Case("convolution_small"),
     "column_vector": Case("product"),

@@ -33,7 +33,7 @@ def _least(values: Sequence[Expr]) -> Expr:
     return Min(_least(values[:half]), _least(values[half:]))
 
 
-class Selection:
+class KeySelection:
     """The places of the first k elements of a row in the order of their keys; it is stable.
 
     An element is a candidate if its key is at most `limit`, which all are at first. Where there is
@@ -44,7 +44,13 @@ class Selection:
     key: the type of keys, unsigned. extent: the number of elements that a row has at most.
     """
 
-    def __init__(self, k: int, extent: int, key: DType, nests: LoopNests) -> None:
+    def __init__(
+        self,
+        k: int,
+        extent: int,
+        key: DType,
+        nests: LoopNests,
+    ) -> None:
         self.k = k
         self.extent = extent
         self.key = key
@@ -57,8 +63,10 @@ class Selection:
         self._piece = Buffer("piece", (TIMES, LANES), key)
         self._least = Buffer("least", (LANES,), key)
         self._counts = Buffer("leading", (1 << LEADING,), INDEX)
-        self._at, self._found = CounterCell("at"), CounterCell("found")
-        self._seen, self._kept = CounterCell("seen"), CounterCell("kept")
+        self._at = CounterCell("at")
+        self._found = CounterCell("found")
+        self._seen = CounterCell("seen")
+        self._kept = CounterCell("kept")
         self._bucket = CounterCell("bucket")
 
     @property
@@ -72,7 +80,11 @@ class Selection:
         buffers = (self._limit, self._piece, self._least, self._counts)
         return self.sorter.around(allocated((*cells, *buffers), body))
 
-    def select(self, key: Key, count: Expr) -> Stmt:
+    def select(
+        self,
+        key: Key,
+        count: Expr,
+    ) -> Stmt:
         """The statement that selects. key: of a place below `count`. requires: k <= count."""
         at = self._at
         offer = block(self._offer(key(at.value), at.value), at.add())
@@ -86,9 +98,15 @@ class Selection:
             self.sorter.sort(self._found.value),
         )
 
-    def _pieces(self, key: Key, count: Expr) -> Stmt:
+    def _pieces(
+        self,
+        key: Key,
+        count: Expr,
+    ) -> Stmt:
         """Offer the elements of whole pieces, and leave room for one piece more."""
-        at, piece, least = self._at, self._piece, self._least
+        at = self._at
+        piece = self._piece
+        least = self._least
         nests = self.nests
         # `at`, in a form that shows that the piece is inside of the row.
         start = Max(Min(at.value, const(self.extent - PIECE)), const(0))
@@ -112,7 +130,11 @@ class Selection:
         )
         return While(at.value + PIECE <= count, step)
 
-    def _offer(self, key: Expr, place: Expr) -> Stmt:
+    def _offer(
+        self,
+        key: Expr,
+        place: Expr,
+    ) -> Stmt:
         """Add an element to the candidates if it is one; without a branch."""
         to = self._found
         passes = Select(key <= self._limit[0], const(1), const(0))
@@ -136,8 +158,13 @@ class Selection:
 
     def _drop(self) -> Stmt:
         """Keep the candidates whose leading bits are at most those of the k-th."""
-        found, seen, kept, bucket = self._found, self._seen, self._kept, self._bucket
-        keys, places, counts = self.sorter.keys, self.sorter.places, self._counts
+        found = self._found
+        seen = self._seen
+        kept = self._kept
+        bucket = self._bucket
+        keys = self.sorter.keys
+        places = self.sorter.places
+        counts = self._counts
         shift = const(self.key.bits - LEADING, self.key)
         own = keys[seen.value]
         leading = Cast(own >> shift, INDEX)

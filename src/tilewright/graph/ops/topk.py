@@ -43,7 +43,7 @@ from tilewright.graph.ops.open_extents import DOMAIN
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
 from tilewright.loops.nests import LoopNests, kernel
 from tilewright.loops.nodes import Alloc, If, Kernel, Stmt, Store, While, block
-from tilewright.loops.selection import Selection
+from tilewright.loops.selection import KeySelection
 from tilewright.loops.sorting import CounterCell, ShuffleSort, allocated
 
 Buffers = Sequence[Buffer]
@@ -327,10 +327,10 @@ def _top_k(
     """Blocks of threads sort; else rows on threads, each by insertion or by selection."""
     rows = _Rows(op, inputs)
     nests = LoopNests()
-    found: _Sorted | Selection = _Sorted(rows)
+    found: _Sorted | KeySelection = _Sorted(rows)
     read = rows.element
     if rows.k > MANY or rows.extent > LONG:
-        found = Selection(rows.k, rows.extent, _key_type(rows.x.dtype), nests)
+        found = KeySelection(rows.k, rows.extent, _key_type(rows.x.dtype), nests)
         read = rows.key
 
     def row(*i: Expr) -> Stmt:

@@ -226,6 +226,12 @@ class CostModel(KernelCosts):
         "cycles",
         "a line that is fetched ahead and displaced before it is read, not hidden",
     )
+    # The default keeps the choices that were timed on a Zen 4.
+    lost_result: float = _constant(
+        0.1,
+        "cycles",
+        "a line of results that other cores read, if others displace it, not hidden",
+    )
     # Of depthwise convolutions of 1024 channels in tiles of one, two and four vectors: 5.5, 7 and 4
     # cycles a piece on a Zen 4. Set by code for x86-64-v3 on a Zen 5.
     lost_piece: float = _constant(

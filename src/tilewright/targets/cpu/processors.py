@@ -85,6 +85,7 @@ KNOWN: Final[tuple[CoreKind, ...]] = (
             "rows_above": 7,
             "results_above": 16,
             "lost_line": 4.0,
+            "lost_result": 90.0,
             "lost_piece": 14.0,
         },
     ),

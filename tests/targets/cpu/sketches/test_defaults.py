@@ -23,7 +23,7 @@ from tilewright.schedule import replay
 from tilewright.schedule.space.patterns import classify
 from tilewright.targets.cpu.cost import cost_model
 from tilewright.targets.cpu.machine import machine
-from tilewright.targets.cpu.sketches import Context, default
+from tilewright.targets.cpu.sketches import Context, default, sketches
 from tilewright.targets.cpu.sketches.register_tile_model import (
     RowData,
     Window,
@@ -248,6 +248,34 @@ def test_rows_that_displace_one_another_make_smaller_tiles() -> None:
     assert small.resident_rows(3072) == 32
     apart = choose([1024], 1024, 16, WIDE, RowData(resident=8))
     assert apart.rows[0] <= 8 < choose([1024], 1024, 16, WIDE).rows[0]
+
+
+@pytest.mark.parametrize(
+    ("cores", "pitch", "expected"),
+    [
+        (2, 4096, (6, 4)),
+        (2, 12288, (6, 4)),
+        (1, 4096, (14, 2)),  # no other core has read them
+        (2, 4224, (14, 2)),  # all rows have places of their own
+    ],
+)
+def test_results_that_displace_one_another_make_smaller_tiles(
+    cores: int, pitch: int, expected: tuple[int, ...]
+) -> None:
+    """Of a product that is 512 deep, by a first cache of 12 ways."""
+    costs = cost_model(replace(machine("znver5"), cores=cores))
+    data = RowData(column=2048, kept=costs.resident_rows(pitch))
+    assert choose([196], 1024, 16, costs, data).value == expected
+
+
+@pytest.mark.parametrize(("n", "smaller"), [(1024, True), (1056, False)])
+def test_the_rows_of_a_products_results_are_seen(n: int, smaller: bool) -> None:
+    """Results 4 KiB and 4224 bytes apart, by the sketch."""
+    group, inputs, out, weights = matmul(196, n, 512)
+    m = replace(machine("znver5"), cores=2)
+    plain = lower("k", group, [*inputs, out], [out])
+    s = sketches(plain, group, Context(m, set(weights)))[0].default()
+    assert (s.values["mm.tile"][0] <= 7) is smaller
 
 
 def test_tiles_of_dot_products_waste_no_columns() -> None:

@@ -137,19 +137,21 @@ class RowData:
     resident: how many rows the first cache holds at a time; rows a multiple of its way apart
     displace one another. evicted: cycles per step for lines of a row that other steps displace.
     stored: cycles per step of a store of results; crossed: whether they leave the tile transposed;
-    line: then, cycles per step of each line where a column starts. window: what streamed rows
-    share, in registers; above: what those share that are above one another, in the first cache;
-    filled: cycles until a vector of theirs is there. dots: whether a dot product takes the place of
-    each multiply-add. column: bytes of one column of the column operand, and itemsize of one
-    element; panel: bytes of a panel of columns that the second cache keeps from one tile of rows to
-    the next. whole: tiles must divide the extents if any do. packed: the shape of columns that are
-    packed already, which tiles must fit if any do.
+    kept: of how many rows of results the first cache holds a line; line: cycles per step of each
+    line where a column of a transposed tile starts. window: what streamed rows share, in registers;
+    above: what those share that are above one another, in the first cache; filled: cycles until a
+    vector of theirs is there. dots: whether a dot product takes the place of each multiply-add.
+    column: bytes of one column of the column operand, and itemsize of one element; panel: bytes of
+    a panel of columns that the second cache keeps from one tile of rows to the next. whole: tiles
+    must divide the extents if any do. packed: the shape of columns that are packed already, which
+    tiles must fit if any do.
     """
 
     streams: bool = False
     resident: float = math.inf
     stored: float = 0.0
     crossed: bool = False
+    kept: float = math.inf
     line: float = 0.0
     evicted: float = 0.0
     window: Window | None = None
@@ -197,6 +199,16 @@ class RowData:
             return costs.lost_line * max(0.0, 1 - self.apart / costs.ahead)
         part = 1 - self.resident / self._ahead(costs)
         return costs.lost_piece * part * self._fetched(rows)
+
+    def displacing(self, tile: Tile, costs: CostModel) -> float:
+        """Cycles per step of the reduction for results whose rows displace one another before they
+        are written, beginning at half of those that the first cache holds. One core alone does not
+        wait: its lines are still in the second cache, where other cores have not read them."""
+        if costs.machine.cores == 1 or not self.depth:
+            return 0.0
+        rows = math.prod(tile.rows)
+        lost = costs.lost_result * max(0.0, rows / self.kept - 0.5)
+        return lost * rows * tile.vectors / self.depth
 
     def loads(self, rows: Sequence[int], vectors: int) -> float:
         """Loads of rows of a tile per step of the reduction."""
@@ -402,7 +414,7 @@ def _score(
     late += costs.exposed_traffic * max(0.0, fills)
     if data.far(rows, tile):
         late += costs.far_byte * tile.lanes * data.itemsize * v
-    late += data.lost(tile.rows, costs)
+    late += data.lost(tile.rows, costs) + data.displacing(tile, costs)
     if m > data.resident and not data.streams:
         late += costs.far_broadcast * loads
     exposed = 1.0 if data.streams else costs.exposed

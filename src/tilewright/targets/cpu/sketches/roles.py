@@ -98,7 +98,8 @@ def plan(
             lanes = _narrowed(lanes, v.extent, r.name, choose)
         shape = [d.extent for d in roles.rows], v.extent, lanes, at.costs
         data = _data(r, roles, at, _across(pattern, v))
-        data = replace(data, dots=dots, whole=at.reshaped, packed=at.packed)
+        kept = _kept(pattern, roles, at)
+        data = replace(data, dots=dots, kept=kept, whole=at.reshaped, packed=at.packed)
         tile = choose_tile(choose, f"{r.name}.tile", *shape, data)
     else:
         tile = fixed
@@ -223,6 +224,15 @@ def _across(pattern: KernelPattern, d: Dim) -> int:
     out, dims = result_of(pattern)
     step = stride(address(out), dims[d].var)
     return 0 if step is None or abs(step) == 1 else abs(step)
+
+
+def _kept(pattern: KernelPattern, roles: Roles, at: Context) -> float:
+    """Rows of the result of which the first cache holds a line each."""
+    out, dims = result_of(pattern)
+    if not roles.rows or _across(pattern, roles.vector):
+        return math.inf
+    pitch = stride(address(out), dims[roles.rows[-1]].var) or 0
+    return at.costs.resident_rows(abs(pitch) * out.dtype.itemsize)
 
 
 def _is_starved(pattern: KernelPattern, at: Context) -> bool:
