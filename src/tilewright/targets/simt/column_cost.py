@@ -22,7 +22,7 @@ from tilewright.schedule.space.patterns import (
 )
 from tilewright.targets.simt.counts import (
     Array,
-    BlockCounts,
+    LaunchCounts,
     repeated,
     sector_period,
     sectors_of,
@@ -77,7 +77,7 @@ def column_ns(of: Columns, columns: int, parts: int, m: SimtMachine) -> float:
 @cache
 def column_counts(
     of: Columns, columns: int, parts: int, machine: SimtMachine
-) -> BlockCounts:
+) -> LaunchCounts:
     """What a launch asks for, without other inputs of a map after it."""
     columns, parts = min(columns, of.results), min(parts, of.steps)
     thread = np.arange(columns * parts)
@@ -100,7 +100,7 @@ def column_counts(
     blocks = ceil(of.results / columns)
     meets = blocks * tree_meetings(parts)
     shared = sum(of.sums) * columns * parts * (parts > 1)
-    return BlockCounts(read, written, stored, loaded, meets, shared)
+    return LaunchCounts(read, written, stored, loaded, meets, shared)
 
 
 def tree_meetings(parts: int) -> int:
