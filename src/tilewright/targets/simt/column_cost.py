@@ -20,9 +20,10 @@ from tilewright.schedule.space.patterns import (
     reduction_dims,
     stride,
 )
+from tilewright.targets.simt.cost import SECTOR
 from tilewright.targets.simt.counts import (
     Array,
-    BlockCounts,
+    LaunchCounts,
     repeated,
     sector_period,
     sectors_of,
@@ -64,25 +65,46 @@ def columns_of(first: Computation, last: Computation) -> Columns:
 
 def column_ns(of: Columns, columns: int, parts: int, m: SimtMachine) -> float:
     """Nanoseconds of all columns, in blocks of so many threads."""
-    count = column_counts(of, columns, parts, m)
     columns, parts = min(columns, of.results), min(parts, of.steps)
+    moved = SECTOR * sum(_sectors(of, columns, parts, m))
     threads = columns * parts
     meet = BARRIER_NS + (0.0 if m.shared_pays else SWITCH_NS * threads)
     blocks = ceil(of.results / columns)
-    block = ceil(of.steps / parts) * STEP_NS + count.meetings / blocks * meet
+    block = ceil(of.steps / parts) * STEP_NS + tree_meetings(parts) * meet
     at_once = m.units * max(1, min(m.unit_blocks, m.unit_threads // threads))
-    return max(count.moved / m.bandwidth, ceil(blocks / at_once) * block)
+    return max(moved / m.bandwidth, ceil(blocks / at_once) * block)
 
 
-@cache
 def column_counts(
     of: Columns, columns: int, parts: int, machine: SimtMachine
-) -> BlockCounts:
+) -> LaunchCounts:
     """What a launch asks for, without other inputs of a map after it."""
     columns, parts = min(columns, of.results), min(parts, of.steps)
     thread = np.arange(columns * parts)
     x, y = thread % columns, thread // columns
-    read = written = stored = loaded = 0
+    stored = loaded = 0
+    for block, times in _whole_and_last(of.results, columns, of.itemsize):
+        inside = block * columns + x < of.results
+        for size in of.sums if parts > 1 else ():
+            readers = inside & (y < 1) if of.results % columns == 0 else inside
+            into, out_of = _tree(inside, readers, columns, size, machine)
+            stored += times * into
+            loaded += times * out_of
+    blocks = ceil(of.results / columns)
+    meets = blocks * tree_meetings(parts)
+    shared = sum(of.sums) * columns * parts * (parts > 1)
+    read, written = _sectors(of, columns, parts, machine)
+    return LaunchCounts(read, written, stored, loaded, meets, shared)
+
+
+@cache
+def _sectors(
+    of: Columns, columns: int, parts: int, machine: SimtMachine
+) -> tuple[int, int]:
+    """Sectors of the device's memory that a launch reads and writes."""
+    thread = np.arange(columns * parts)
+    x, y = thread % columns, thread // columns
+    read = written = 0
     for block, times in _whole_and_last(of.results, columns, of.itemsize):
         inside = block * columns + x < of.results
         first = (block * columns + x) * of.result
@@ -92,15 +114,7 @@ def column_counts(
             places = (step * of.pitch + block * columns + x) * of.itemsize
             there = inside & (step < of.steps)
             read += times * turns * sectors_of(places, there, machine)
-        for size in of.sums if parts > 1 else ():
-            readers = inside & (y < 1) if of.results % columns == 0 else inside
-            into, out_of = _tree(inside, readers, columns, size, machine)
-            stored += times * into
-            loaded += times * out_of
-    blocks = ceil(of.results / columns)
-    meets = blocks * tree_meetings(parts)
-    shared = sum(of.sums) * columns * parts * (parts > 1)
-    return BlockCounts(read, written, stored, loaded, meets, shared)
+    return read, written
 
 
 def tree_meetings(parts: int) -> int:

@@ -96,14 +96,14 @@ def by_columns(
     return s
 
 
-class _Shape(NamedTuple):
+class _ColumnShape(NamedTuple):
     """Threads of a block across columns, and for each."""
 
     columns: int
     parts: int
 
 
-def _usual(of: Columns, machine: SimtMachine, columns: Sequence[int]) -> _Shape:
+def _usual(of: Columns, machine: SimtMachine, columns: Sequence[int]) -> _ColumnShape:
     """A block of THREADS threads, COLUMNS across, unless another one is expected to be faster.
 
     columns: how many it may have.
@@ -111,10 +111,10 @@ def _usual(of: Columns, machine: SimtMachine, columns: Sequence[int]) -> _Shape:
     most = min(machine.block_threads, machine.shared // TREE_BYTES)
     few = [n for n in columns if n <= COLUMNS] or columns
     counts = {c: [p for p in LANES if p * c <= min(most, max(c, THREADS))] for c in few}
-    usual = _Shape(max(few), max(counts[max(few)]))
-    others = (_Shape(c, p) for c in few for p in counts[c])
+    usual = _ColumnShape(max(few), max(counts[max(few)]))
+    others = (_ColumnShape(c, p) for c in few for p in counts[c])
 
-    def time(x: _Shape) -> float:
+    def time(x: _ColumnShape) -> float:
         return column_ns(of, x.columns, x.parts, machine)
 
     best = min(others, key=lambda x: (time(x), [-n for n in x]))

@@ -19,7 +19,7 @@ Array = np.ndarray[Any, Any]
 _NONE: Final = -1  # the place of a thread that accesses nothing
 
 
-class BlockCounts(NamedTuple):
+class LaunchCounts(NamedTuple):
     """What all blocks of a launch ask for.
 
     read, written: sectors of the device's memory. stored, loaded: turns of the banks of shared

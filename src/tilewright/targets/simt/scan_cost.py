@@ -16,7 +16,7 @@ import numpy as np
 
 from tilewright.targets.simt.counts import (
     Array,
-    BlockCounts,
+    LaunchCounts,
     repeated,
     sector_period,
     sectors_of,
@@ -40,7 +40,7 @@ class Scans(NamedTuple):
     staged: tuple[bool, bool]
 
 
-class _Threads(NamedTuple):
+class _ScanThreads(NamedTuple):
     """The threads of a block: their numbers, parts and columns; which are there."""
 
     number: Array
@@ -77,7 +77,7 @@ def scan_ns(of: Scans, parts: int, m: SimtMachine) -> float:
 
 
 @cache
-def scan_counts(of: Scans, parts: int, m: SimtMachine) -> BlockCounts:
+def scan_counts(of: Scans, parts: int, m: SimtMachine) -> LaunchCounts:
     """What a launch asks for, in which each row is one block's."""
     beside = min(of.columns, COLUMNS) or 1
     each = part_size(of.length, parts, any(of.staged))
@@ -91,7 +91,7 @@ def scan_counts(of: Scans, parts: int, m: SimtMachine) -> BlockCounts:
         for first in range(0, of.columns or 1, beside):
             part, column = thread // beside, thread % beside
             there = (part < used) & (first + column < pitch)
-            t = _Threads(thread, part, column, there)
+            t = _ScanThreads(thread, part, column, there)
             begin = row * of.length * pitch + first
             total += times * np.array(_block(of, t, begin, each, m))
             meets += times * scan_meetings(used, sum(of.staged))
@@ -100,11 +100,11 @@ def scan_counts(of: Scans, parts: int, m: SimtMachine) -> BlockCounts:
     exchanged = 3 * used * beside * of.size
     shared = exchanged + sum(of.staged) * of.length * of.size
     read, written, stored, loaded = total.tolist()
-    return BlockCounts(read, written, stored, loaded, meets, shared)
+    return LaunchCounts(read, written, stored, loaded, meets, shared)
 
 
 def _block(
-    of: Scans, t: _Threads, begin: int, each: int, m: SimtMachine
+    of: Scans, t: _ScanThreads, begin: int, each: int, m: SimtMachine
 ) -> tuple[int, int, int, int]:
     """Sectors read and written, and turns to store and to load, of one block."""
     read = written = stored = loaded = 0
@@ -131,7 +131,7 @@ def _block(
     return read, written, stored + into, loaded + out_of
 
 
-def _exchange(of: Scans, t: _Threads, m: SimtMachine) -> tuple[int, int]:
+def _exchange(of: Scans, t: _ScanThreads, m: SimtMachine) -> tuple[int, int]:
     """Turns to store and to load what the parts tell one another: their sums, these one part
     later, and the levels, of which the first parts only copy."""
 

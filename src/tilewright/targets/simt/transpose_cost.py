@@ -18,7 +18,7 @@ import numpy as np
 from tilewright.targets.simt.cost import SECTOR, WORD
 from tilewright.targets.simt.counts import (
     Array,
-    BlockCounts,
+    LaunchCounts,
     repeated,
     sector_period,
     sectors_of,
@@ -55,7 +55,7 @@ class _Pass(NamedTuple):
 @cache
 def transpose_counts(
     of: TransposeShape, side: int, rows: int, m: SimtMachine
-) -> BlockCounts:
+) -> LaunchCounts:
     """What a launch asks for with tiles of this side, by blocks of side x rows threads."""
     read = list(zip(of.others, of.read[1:], strict=True))
     write = list(zip(of.others, of.write[1:], strict=True))
@@ -68,7 +68,7 @@ def transpose_counts(
     tiles = -(-of.along // side) * -(-of.across // side) * prod(of.others)
     shared = row * min(side, of.across) * size
     arrived, left = (_sectors(x, side, rows, m) for x in (come, go))
-    return BlockCounts(arrived, left, stored, loaded, tiles, shared)
+    return LaunchCounts(arrived, left, stored, loaded, tiles, shared)
 
 
 def transpose_ns(of: TransposeShape, side: int, rows: int, m: SimtMachine) -> float:

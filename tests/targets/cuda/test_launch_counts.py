@@ -19,7 +19,7 @@ from tilewright.loops.passes.to_launches import to_launches
 from tilewright.schedule import Schedule
 from tilewright.targets.cuda.machine import machine
 from tilewright.targets.simt.column_cost import column_counts, columns_of
-from tilewright.targets.simt.counts import BlockCounts
+from tilewright.targets.simt.counts import LaunchCounts
 from tilewright.targets.simt.machine import GENERIC, SimtMachine
 from tilewright.targets.simt.phase_cost import meetings
 from tilewright.targets.simt.phases import work_together
@@ -39,13 +39,13 @@ def launched(
     return to_launches(sketch.at(values).schedule.kernel, of.warp)
 
 
-def asked(p: LaunchProgram) -> BlockCounts:
+def asked(p: LaunchProgram) -> LaunchCounts:
     """What the interpreter of PTX counts."""
     found = counted(p)
     kinds = [AccessKind(x, w) for x in ("global", "shared") for w in (False, True)]
     read, written, loaded, stored = (found.turns[kind] for kind in kinds)
     held = max(sum(b.size * b.dtype.itemsize for b in x.shared) for x in p.launches)
-    return BlockCounts(read, written, stored, loaded, found.meetings, held)
+    return LaunchCounts(read, written, stored, loaded, found.meetings, held)
 
 
 COLUMNS = {
