@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,7 +14,7 @@ from tilewright.compute.build import map_, padded, reduce_
 from tilewright.compute.interp import evaluate
 from tilewright.compute.join_axes import join_axes
 from tilewright.compute.merge import merge_dims
-from tilewright.compute.nodes import Computation
+from tilewright.compute.nodes import Computation, Output
 from tilewright.compute.split_axes import split_axes
 from tilewright.compute.transforms import (
     follow,
@@ -21,7 +23,7 @@ from tilewright.compute.transforms import (
     relayout,
     split_digits,
 )
-from tilewright.expr.nodes import Buffer, Max, Var, const
+from tilewright.expr.nodes import INDEX, Buffer, Max, Var, as_expr, const
 
 
 def buffer(name: str, *shape: int) -> Buffer:
@@ -149,6 +151,40 @@ def test_results_that_go_apart_by_digits_have_dimensions_of_their_own(
     assert len(found[0].dims) == (4 if apart else 3)
     if apart:
         assert all("%" not in repr(i) for i in found[1].outputs[0].index)
+
+
+WRITTEN: dict[str, tuple[tuple[int, ...], Callable[..., tuple[object, ...]], bool]] = {
+    "other columns between": ((3, 5, 4), lambda i, j: (i // 4, j, i % 4), True),
+    "one row after another": ((5, 3, 4), lambda i, j: (j, i // 4, i % 4), False),
+    "rows between parts of a vector": (
+        (2, 12, 4),
+        lambda i, j: (j // 4, i, j % 4),
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_rows_are_split_where_a_product_is_written_with_others_in_between(
+    name: str,
+) -> None:
+    """Else a tile of rows that reaches into the next part would be as large as both parts. Vectors
+    along the innermost dimension stay whole."""
+    shape, place, split = WRITTEN[name]
+    columns = 8 if name == "rows between parts of a vector" else 5
+    x, w = buffer("x", 12, 3), buffer("w", 3, columns)
+    m, y = buffer("m", 12, columns), buffer("y", *shape)
+    product = reduce_("m", m, (3,), "add", lambda i, j, k: x[i, k] * w[k, j])
+    i, j = product.parallel_dims
+    value = m[i.var, j.var] * 2.0
+    index = tuple(as_expr(n, INDEX) for n in place(i.var, j.var))
+    copy = Computation("copy", (i, j), (Output(y, index, value),))
+    found = split_axes((product, copy), ())
+    assert len(found[0].dims) == (4 if split else 3)
+    assert len(found[1].dims) == (3 if split else 2)
+    data = values(x, w)
+    want = evaluate((product, copy), data)[y]
+    np.testing.assert_array_equal(evaluate(found, data)[y], want)
 
 
 def test_a_scan_over_repeated_elements_is_not_split() -> None:

@@ -19,7 +19,16 @@ from tilewright.compute.transforms import (
     split_digits,
 )
 from tilewright.expr.affine import Affine, affine
-from tilewright.expr.nodes import Buffer, Expr, Load, Mod, Var, const
+from tilewright.expr.nodes import (
+    Buffer,
+    Const,
+    Expr,
+    FloorDiv,
+    Load,
+    Mod,
+    Var,
+    const,
+)
 from tilewright.expr.simplify import simplify
 from tilewright.ir.node import substitute
 
@@ -117,9 +126,11 @@ def _as_written(
 
     `y[j % 16, 2 * k + j // 16]` is such a write. `y[2 * k + j // 16, j % 16]` is not: results of a
     vector along j are side by side there, more of them than separate dimensions would leave.
+    `y[i // 512, j, i % 512]` of `c[i, j]` is: a tile of rows i that reaches into the next 512 would
+    be as large as all of them.
     """
     old = c.outputs[0].tensor
-    if not any(_is_separate(o) for o in follower.outputs):
+    if not any(_is_separate(o, axes[-1]) for o in follower.outputs):
         return c
     split = split_digits(follower)
     (place,) = {a.index for a in split.accesses if a.buffer is old}
@@ -150,13 +161,24 @@ def _digits_of(
     return [by_var[v] for v, _ in terms if isinstance(v, Var)]
 
 
-def _is_separate(o: Output) -> bool:
-    """Whether the lowest part of some dimension is not the innermost of the result."""
+def _is_separate(o: Output, last: Dim | None) -> bool:
+    """Whether the lowest part of some dimension is not the innermost of the result, or others lie
+    between it and the part above it. last: the innermost one of the reduction, whose vectors stay
+    whole in the second case.
+    """
     place = Affine((), 0)
     for i, step in zip(o.index, o.tensor.strides, strict=True):
         place = place + affine(i).scaled(step)
+    above = {a.lhs: (a.rhs, n) for a, n in place.terms if isinstance(a, FloorDiv)}
     for atom, step in place.terms:
-        if isinstance(atom, Mod) and isinstance(atom.lhs, Var) and step != 1:
+        if not isinstance(atom, Mod) or not isinstance(atom.lhs, Var):
+            continue
+        if step != 1:
+            return True
+        part, apart = above.get(atom.lhs, (None, 0))
+        if last is not None and atom.lhs is last.var:
+            continue
+        if isinstance(part, Const) and part == atom.rhs and apart != part.value:
             return True
     return False
 

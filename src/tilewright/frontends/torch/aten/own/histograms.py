@@ -49,7 +49,8 @@ def _equal_parts(
     edges = torch.where(
         number < (bins + 1) // 2, low + step * number, high - step * (bins - number)
     )
-    return _between(x, edges, weight=weight, density=density)
+    found: tuple[Any, Any] = _between(x, edges, weight=weight, density=density)
+    return found
 
 
 @decomposes("aten.histogram.bins_tensor")
