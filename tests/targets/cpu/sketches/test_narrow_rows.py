@@ -17,8 +17,7 @@ from tilewright.loops import interp
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.verify import verify
 from tilewright.targets.cpu.machine import machine
-from tilewright.targets.cpu.sketches import Context
-from tilewright.targets.cpu.sketches.rules import default
+from tilewright.targets.cpu.sketches import Context, sketches
 from tilewright.testing.random_kernels import plain
 
 PROCESSOR = "x86-64-v4"  # without dot products of 16 bits
@@ -55,7 +54,9 @@ def windows(padded: bool) -> list[Computation]:
 
 
 def made(steps: list[Computation]) -> Kernel:
-    kernel = default(plain(steps), steps, Context(machine(PROCESSOR))).kernel
+    """By the first sketch, which no primitive refuses."""
+    first, *_ = sketches(plain(steps), steps, Context(machine(PROCESSOR)))
+    kernel = first.default().schedule.kernel
     verify(kernel)
     want, got = (run(k) for k in (plain(steps), kernel))
     np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
