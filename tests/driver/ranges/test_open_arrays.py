@@ -48,6 +48,13 @@ MODELS = {
     " k = Add(few, p) f = Cast<to = 1>(k) c = Sin(f) g = ReduceSum<keepdims = 0>(c) y = Mul(g, z)",
     "a position for each sentence": " k = Unsqueeze(ps, last) bs1 = Concat<axis = 0>(bs, last)"
     " t = Tile(k, bs1) f = Cast<to = 1>(t) y = Add(f, z)",
+    "a cube of a size": " q = Mul(p, p) c = Mul(q, p) f = Cast<to = 1>(c) y = Add(f, z)",
+    "a size of at least a number": " least = Constant<value_int = 20>() q = Max(p, least)"
+    " f = Cast<to = 1>(q) y = Add(f, z)",
+    "a size of at most a number": " most = Constant<value_int = 5>() q = Min(p, most)"
+    " f = Cast<to = 1>(q) y = Add(f, z)",
+    "a tenth of a size": " tenth = Constant<value_float = 0.1>() f = Cast<to = 1>(p)"
+    " h = Mul(f, tenth) y = Mul(h, z)",
     "a row of a table": " forty = Constant<value_int = 40>() i = Range(zero, forty, one)"
     " c = Cast<to = 1>(i) t = Sqrt(c) r = Gather(t, ps) y = Add(r, z)",
 }
@@ -58,6 +65,7 @@ LEADING = {
     " y = Mul(h, z)",
     "a whole number behind a division": " two = Constant<value_int = 2>() h = Div(p, two)"
     " f = Cast<to = 1>(h) y = Mul(f, z)",
+    "a product of two sizes": " q = Mul(b, p) f = Cast<to = 1>(q) y = Add(f, z)",
     "a root that decides a shape": " f = Cast<to = 1>(p) r = Sqrt(f) h = Cast<to = 7>(r)"
     " m = Min(h, zero) zs = Constant<value_ints = [0]>()"
     " k = Unsqueeze(m, zs) y = Slice(z, k, ss, last)",

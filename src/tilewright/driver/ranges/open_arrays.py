@@ -26,6 +26,7 @@ from tilewright.graph.specialize import InferredTypes
 from tilewright.runtime.dispatch import Allowed
 
 Arrays = Sequence[Any]
+NEAR: Final = 1.0  # how far a whole number may be from one that changes as a size does
 BY_TYPE: Final = (
     "Shape",
     "Size",
@@ -52,7 +53,7 @@ def with_computed_arrays(
     except TilewrightError:  # a model that needs a step: the error is told later
         return graph
     known = {v: a for op in graph.operations for v, a in _known(op, typings)}
-    made = _Computed(graph, known, points)
+    made = _Computed(graph, known, points, [*_ends(allowed, points[0], typing_at)])
     operations = [new for op in graph.operations for new in made.operations(op)]
     if not made.hidden:
         return graph
@@ -67,6 +68,19 @@ def _points(allowed: Allowed) -> list[Extents]:
         others = sorted(extents, key=lambda n: (abs(n - start[name]), -n))
         points += [{**start, name: n} for n in others[1:3]]
     return points
+
+
+def _ends(
+    allowed: Allowed, start: Extents, typing_at: Callable[[Extents], InferredTypes]
+) -> Iterator[tuple[Extents, InferredTypes]]:
+    """Where one size is at an end of its range, if that is valid, with the types there."""
+    for name, extents in allowed.items():
+        for n in sorted({min(extents), max(extents)} - {start[name]}):
+            end = {**start, name: n}
+            try:
+                yield end, typing_at(end)
+            except TilewrightError:
+                continue
 
 
 def _known(
@@ -108,11 +122,14 @@ def _is_number(arrays: Arrays) -> bool:
 
 
 def _is_sum(arrays: Arrays, points: Sequence[Extents]) -> bool:
-    """Whether they are whole numbers, as of shape arithmetic, or change as each size does."""
-    if all(a.dtype.kind in "iuf" and is_whole(a) for a in arrays):
-        return True
-    if arrays[0].dtype.kind != "f":
+    """Whether they change as each size does; whole numbers, as of shape arithmetic, nearly so: a
+    size divided and rounded down is less than 1 away from that.
+
+    points: where the arrays are; others than the first one differ from it in one size.
+    """
+    if any(a.dtype.kind not in "iuf" for a in arrays):
         return False
+    away = NEAR if all(map(is_whole, arrays)) else 0.0
     start, first = points[0], arrays[0].astype(np.float64)
     for name, n in start.items():
         changes = {
@@ -120,9 +137,13 @@ def _is_sum(arrays: Arrays, points: Sequence[Extents]) -> bool:
             for point, a in zip(points, arrays, strict=True)
             if point[name] != n
         }
-        slopes = [change / away for away, change in changes.items()]
-        if not all(np.array_equal(s, slopes[0], equal_nan=True) for s in slopes):
-            return False
+        far = max(changes, key=abs, default=0)
+        for step, change in changes.items():
+            slope, known = change / step, changes[far] / far
+            if not away and not np.array_equal(slope, known, equal_nan=True):
+                return False
+            if away and np.abs(change - known * step).max(initial=0) > away:
+                return False
     return True
 
 
@@ -145,9 +166,11 @@ class _Computed:
         graph: Graph,
         known: Mapping[Value, Arrays],
         points: Sequence[Extents],
+        ends: Sequence[tuple[Extents, InferredTypes]],
     ) -> None:
         self._known = known
         self._points = points
+        self._ends = ends
         self._names = {v.name for op in graph.operations for v in op.writes}
         self._makers = {v: op for op in graph.operations for v in op.writes}
         self._shaping = _shaping(graph, known)
@@ -166,7 +189,7 @@ class _Computed:
         if op.subgraphs:
             return [op]
         if all(map(_is_one, results)):
-            untold = (_changes(a) and not _is_sum(a, self._points) for a in results)
+            untold = (self._is_untold(v) for v in op.writes if v in self._known)
             return self._repeated(op) if any(untold) else [op]
         operands = [self._known.get(v) for v in op.reads]
         if any(a is None or not _is_one(a) for a in operands):
@@ -180,6 +203,16 @@ class _Computed:
         before = [new for v in dict.fromkeys(arrays) for new in self._hide(v)]
         inputs = tuple(self.hidden.get(v, v) if v in arrays else v for v in op.inputs)
         return [*before, replace(op, inputs=inputs)]
+
+    def _is_untold(self, v: Value) -> bool:
+        """Whether its numbers change, and are no sum of sizes."""
+        arrays, points = [*self._known[v]], [*self._points]
+        for point, typing in self._ends:
+            array = typing.known.get(typing.env.get(v, v))
+            if array is not None and array.shape == arrays[0].shape:
+                arrays.append(array)
+                points.append(point)
+        return _changes(arrays) and not _is_sum(arrays, points)
 
     def _grows(self, v: Value) -> bool:
         """Whether its extents depend on sizes; others may be the shape of a result."""
