@@ -73,11 +73,25 @@ def pooled(side: int = 66, before: str = "Relu", after: str = "Identity") -> Any
     )
 
 
+def joined(side: int = 16, before: str = "Relu", after: str = "Identity") -> Any:
+    """A convolution's results that a pooling and a concatenation read."""
+    return model(
+        f"g (float[1,8,{side},{side}] x) => "
+        f"(float[1,16,{side - 8},{side - 8}] p, float[1,8,{side},{side}] z) {{"
+        f"c = Conv(x, v) r = {before}(c) d = Conv(x, v)"
+        "p = MaxPool<kernel_shape=[9,9], strides=[1,1]>(r)"
+        f"j = Concat<axis=1>(r, d) e = Conv(j, w) z = {after}(e) }}",
+        v=(16, 8, 1, 1),
+        w=(8, 32, 1, 1),
+    )
+
+
 # By decision: a model of a size and of other operators at the site, its usual alternative, the
 # other one, and the kernels with each.
 CASES: dict[str, tuple[Any, str, str, tuple[int, int]]] = {
     "merging": (normalized, "together", "apart", (1, 2)),
     "pooling": (pooled, "together", "apart", (2, 3)),
+    "concatenation": (joined, "in place", "copied", (4, 4)),
     "padding": (padded, "stored", "guarded", (3, 2)),
 }
 each = pytest.mark.parametrize("decision", CASES)
@@ -173,6 +187,9 @@ def test_a_record_decides_and_is_said(decision: str, which: int, folder: Path) -
     (said,) = (e.fields for e in log if e.kind == "decision-used")
     assert (said["decision"], said["alternative"]) == (decision, names[which])
     assert len(exe.model.kernels) == counts[which]
+    usual = tw.compile(source, **options(folder))
+    both = [[k.symbol for k in e.model.kernels] for e in (usual, exe)]
+    assert (both[0] == both[1]) == (which == 0)
     (used,) = exe.model.meta["tuned"]
     assert (used["decision"], used["gain"]) == (decision, 1.5)
     assert "1 decision of the plan by records" in used_line(exe.model.meta)
@@ -226,7 +243,7 @@ def test_a_record_is_not_for_another_site(
 def test_a_record_is_not_for_another_size(decision: str, folder: Path) -> None:
     make, _, other, _ = CASES[decision]
     path = choose(folder, task_of(decision, folder).key, other)
-    size = {"merging": 9, "pooling": 70, "padding": 17}[decision]
+    size = {"merging": 9, "pooling": 70}.get(decision, 17)
     assert not is_used(make(size), folder, records=path)
 
 

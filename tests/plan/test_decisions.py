@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,25 +12,28 @@ from tilewright.base import events
 from tilewright.base.dtypes import float32
 from tilewright.compute.build import map_, padded, reduce_
 from tilewright.compute.nodes import Computation
-from tilewright.expr.nodes import Buffer
+from tilewright.expr.nodes import Buffer, const
 from tilewright.graph.nodes import Graph, Value
 from tilewright.plan.decisions import (
     APART,
     BY_ESTIMATE,
+    COPIED,
     DECISIONS,
     GUARDED,
     HALO,
+    IN_PLACE,
     POOLING,
     SIBLINGS,
     STORED,
     TOGETHER,
     OneAlternative,
-    Site,
-    Survey,
+    PlanSite,
+    SiteSurvey,
     chooses,
     site_of,
 )
 from tilewright.plan.nodes import FusionGroup, Plan
+from tilewright.plan.passes.concat_in_place import concat_in_place
 from tilewright.plan.passes.halo import add_halos
 from tilewright.plan.passes.pooling import pool_in_blocks
 from tilewright.plan.passes.siblings import merge_siblings
@@ -142,6 +146,33 @@ def test_padding_is_stored_as_named() -> None:
     assert haloed(0.0, GUARDED) == 2
 
 
+def test_a_part_is_stored_or_copied_as_named() -> None:
+    """The image's part is stored in place only if nothing else needs it apart."""
+    whole = Buffer("whole", (16, 6, 4), float32)
+    copy = stage(map_("copy", MADE, lambda i, j, c: MADE[i, j, c]))
+    (c,) = copy.computations
+    (o,) = c.outputs
+    to = replace(o, tensor=whole, index=(o.index[0] + const(8), *o.index[1:]))
+    copy = stage(replace(c, outputs=(to,)))
+    steps = [CONV, POOL, copy]
+
+    def stored(named: str, keep: Sequence[Buffer] = ()) -> int:
+        return len(concat_in_place(steps, keep, 16, always(named)))
+
+    assert (stored(IN_PLACE), stored(COPIED)) == (2, 3)
+    assert stored(IN_PLACE, [MADE]) == 3
+    asked: list[Any] = []
+
+    def copied(*given: Any) -> str:
+        asked.append(given)
+        return COPIED
+
+    concat_in_place(steps, [MADE], 16, copied)
+    assert asked == []
+    concat_in_place(steps, (), 16, copied)
+    assert asked == [(steps, IN_PLACE)]
+
+
 def plan(steps: Sequence[FusionGroup], results: Sequence[Buffer]) -> Plan:
     own = {b for s in steps for b in s.writes}
     reads = dict.fromkeys(b for s in steps for b in s.reads if b not in own)
@@ -165,15 +196,15 @@ def test_the_results_of_a_site_are_those_that_others_use() -> None:
 
 
 def test_the_whole_of_a_site_is_all_that_its_groups_do() -> None:
-    whole = Site((CONV, POOL), (), {}).whole
+    whole = PlanSite((CONV, POOL), (), {}).whole
     assert whole.computations == (*CONV.computations, *POOL.computations)
     assert (whole.sources, whole.name) == (("conv", "pool"), "conv and pool")
-    assert Site((CONV,), (), {}).whole is CONV
+    assert PlanSite((CONV,), (), {}).whole is CONV
 
 
 def test_who_decides() -> None:
-    site = Site((CONV,), (), {})
-    one, all_of = OneAlternative(POOLING, APART), Survey()
+    site = PlanSite((CONV,), (), {})
+    one, all_of = OneAlternative(POOLING, APART), SiteSurvey()
     for d in DECISIONS:
         assert BY_ESTIMATE.named(d, site) is None
         assert one.named(d, site) == (APART if d is POOLING else None)
@@ -184,7 +215,7 @@ def test_who_decides() -> None:
 
 
 def test_only_choices_that_may_name_something_are_asked() -> None:
-    made, all_of = plan([CONV, POOL], [SMALL]), Survey()
+    made, all_of = plan([CONV, POOL], [SMALL]), SiteSurvey()
     assert chooses(BY_ESTIMATE, POOLING, made)((CONV, POOL), APART) == APART
     assert chooses(all_of, POOLING, made)((CONV, POOL), APART) == APART
     ((decision, site),) = all_of.asked

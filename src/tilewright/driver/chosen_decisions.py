@@ -12,7 +12,7 @@ from tilewright.base import events
 from tilewright.base.errors import ScheduleError
 from tilewright.driver.chosen_schedules import refuse
 from tilewright.driver.options import Options
-from tilewright.plan.decisions import DECISIONS, Decision, Site
+from tilewright.plan.decisions import DECISIONS, Decision, PlanSite
 from tilewright.plan.nodes import FusionGroup
 from tilewright.plan.normalize import kernel_signature
 from tilewright.runtime.threads import thread_count
@@ -42,7 +42,7 @@ class ChosenDecisions:
         """Whether there are records of decisions."""
         return bool(self._recorded)
 
-    def named(self, decision: Decision, site: Site) -> str | None:
+    def named(self, decision: Decision, site: PlanSite) -> str | None:
         """The alternative of the site's record."""
         if decision not in self._recorded:
             return None
@@ -61,7 +61,7 @@ class ChosenDecisions:
         self.refused(decision, site, alternative)
         return None
 
-    def refused(self, decision: Decision, site: Site, alternative: str) -> None:
+    def refused(self, decision: Decision, site: PlanSite, alternative: str) -> None:
         """Forget the record, with one warning for all equal sites."""
         record = self._named.pop((decision, site.groups))
         if self._records.pop(self._keys[decision, site.groups], None) is None:
@@ -89,7 +89,7 @@ class ChosenDecisions:
         known = {Candidate(name, {}).key for name in decision.alternatives}
         return any(r.candidate in known for r in self._records.values())
 
-    def _use(self, decision: Decision, site: Site, record: PublishedChoice) -> None:
+    def _use(self, decision: Decision, site: PlanSite, record: PublishedChoice) -> None:
         self._named[decision, site.groups] = record
         events.emit(
             "decision-used",
@@ -108,7 +108,7 @@ def _alternative(record: PublishedChoice) -> str:
 
 
 def key_of_decision(
-    decision: Decision, site: Site, target: Target, options: Options
+    decision: Decision, site: PlanSite, target: Target, options: Options
 ) -> Key:
     """The key of the records of a decision about a site, before it is decided."""
     from tilewright.tune.records.key import key_of, of_decision

@@ -34,8 +34,8 @@ from tilewright.plan.decisions import (
     Decision,
     OneAlternative,
     PlanChoice,
-    Site,
-    Survey,
+    PlanSite,
+    SiteSurvey,
 )
 from tilewright.plan.nodes import Plan
 from tilewright.plan.normalize import kernel_signature
@@ -69,14 +69,14 @@ def decision_tasks(
     with exclusive():
         graph, compiling = prepared(source, example_inputs, dims, chosen)
         passes: list[Pipeline[Plan]] = []
-        survey = Survey()
+        survey = SiteSurvey()
         compiling.planned(
             graph,
             lowered=lambda _, pipeline: passes.append(pipeline),
             choice=survey,
         )
         (pipeline,) = passes
-        sites: dict[str, dict[Site, _Undecided]] = {}
+        sites: dict[str, dict[PlanSite, _Undecided]] = {}
         for decision, site in survey.asked:
             key = key_of_decision(decision, site, compiling.host, chosen).text
             made = _Undecided(decision, site, pipeline, compiling.host)
@@ -91,7 +91,7 @@ def decision_tasks(
         ]
 
 
-def _only(site: Site) -> Plan:
+def _only(site: PlanSite) -> Plan:
     """The plan of one site, whose inputs and outputs are those of its groups."""
     reads, writes = site.whole.reads, site.whole.writes
     outputs = [b for b in writes if b in site.live]
@@ -108,7 +108,7 @@ class _Undecided:
     """A site before it is decided. passes: of the whole plan."""
 
     decision: Decision
-    site: Site
+    site: PlanSite
     passes: Pipeline[Plan]
     target: Target
 
@@ -156,7 +156,7 @@ class _Undecided:
             self.reference,
         )
 
-    def _renamed(self, kernels: Sequence[str], other: Site) -> list[str]:
+    def _renamed(self, kernels: Sequence[str], other: PlanSite) -> list[str]:
         """Names of this site's kernels as those of an equal site."""
         pairs = zip(self.site.groups, other.groups, strict=True)
         of = {a.name: b.name for a, b in pairs}

@@ -109,10 +109,8 @@ def tune(
     # In a run of the model, as many bytes are touched between two calls of a kernel.
     timing = Timing("network", default.peak_bytes)
     run = _ModelRun(title, path, how, Options.of(plain), timing, until, compiled, given)
-    decisions = (
-        [] if kernels else decision_tasks(source, example_inputs, dims=dims, **plain)
-    )
-    first = run.decisions(decisions, budget)
+    made = [] if kernels else decision_tasks(source, example_inputs, dims=dims, **plain)
+    first = run.decisions(made, budget)
     if first is not None and first.used:
         with choices_file(first.used) as file:
             decided: CompileOptions = {**plain, "records": file}

@@ -28,6 +28,8 @@ TOGETHER: Final = "together"  # one kernel
 APART: Final = "apart"
 STORED: Final = "stored"  # around the tensor
 GUARDED: Final = "guarded"  # where it is read
+IN_PLACE: Final = "in place"  # inside another tensor
+COPIED: Final = "copied"  # into it
 
 
 def of_tile(tile: int) -> str:
@@ -52,14 +54,15 @@ class Decision:
 FORM: Final = Decision("form", (DIRECT, WINDOWS, *map(of_tile, STRIDES)))
 SIBLINGS: Final = Decision("merging", (TOGETHER, APART))
 POOLING: Final = Decision("pooling", (TOGETHER, APART))
+CONCAT: Final = Decision("concatenation", (IN_PLACE, COPIED))
 HALO: Final = Decision("padding", (STORED, GUARDED))
 
 # In the order in which passes ask; the first that is named decides what later ones are asked.
-DECISIONS: Final = (SIBLINGS, FORM, POOLING, HALO)
+DECISIONS: Final = (CONCAT, SIBLINGS, FORM, POOLING, HALO)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Site:
+class PlanSite:
     """Where a pass decides. groups: in order. live: their results that others use. data: the plan's
     constants."""
 
@@ -86,11 +89,11 @@ class PlanChoice(Protocol):
     @property
     def asks(self) -> bool: ...
 
-    def named(self, decision: Decision, site: Site) -> str | None:
+    def named(self, decision: Decision, site: PlanSite) -> str | None:
         """The alternative for a site that has one named."""
         ...
 
-    def refused(self, decision: Decision, site: Site, alternative: str) -> None:
+    def refused(self, decision: Decision, site: PlanSite, alternative: str) -> None:
         """The site cannot be computed as was named."""
         ...
 
@@ -100,11 +103,11 @@ class ByEstimate:
 
     asks: Final = False
 
-    def named(self, decision: Decision, site: Site) -> str | None:
+    def named(self, decision: Decision, site: PlanSite) -> str | None:
         """Nothing."""
         return None
 
-    def refused(self, decision: Decision, site: Site, alternative: str) -> None:
+    def refused(self, decision: Decision, site: PlanSite, alternative: str) -> None:
         """Never called."""
 
 
@@ -120,28 +123,28 @@ class OneAlternative:
         self._alternative: Final = alternative
         self.possible = True
 
-    def named(self, decision: Decision, site: Site) -> str | None:
+    def named(self, decision: Decision, site: PlanSite) -> str | None:
         """The alternative."""
         return self._alternative if decision is self._decision else None
 
-    def refused(self, decision: Decision, site: Site, alternative: str) -> None:
+    def refused(self, decision: Decision, site: PlanSite, alternative: str) -> None:
         """Remember it."""
         self.possible = False
 
 
-class Survey:
+class SiteSurvey:
     """No site has an alternative named. asked: every question, in order."""
 
     def __init__(self) -> None:
         self.asks: Final = True
-        self.asked: Final[list[tuple[Decision, Site]]] = []
+        self.asked: Final[list[tuple[Decision, PlanSite]]] = []
 
-    def named(self, decision: Decision, site: Site) -> str | None:
+    def named(self, decision: Decision, site: PlanSite) -> str | None:
         """Nothing; remembers the question."""
         self.asked.append((decision, site))
         return None
 
-    def refused(self, decision: Decision, site: Site, alternative: str) -> None:
+    def refused(self, decision: Decision, site: PlanSite, alternative: str) -> None:
         """Never called."""
 
 
@@ -160,14 +163,14 @@ def ignored(group: FusionGroup, form: str) -> None:
     """Nobody has named a form."""
 
 
-def site_of(plan: Plan, groups: Sequence[FusionGroup]) -> Site:
+def site_of(plan: Plan, groups: Sequence[FusionGroup]) -> PlanSite:
     """The groups as a site. plan: with these groups, or with those that the pass merged to them."""
     own = {b for g in groups for b in g.writes}
     live = own.intersection(plan.results)
     for step in plan.steps:
         if not own.issuperset(step.writes):
             live |= own.intersection((*step.reads, *step.writes))
-    return Site(tuple(groups), frozenset(live), plan.data)
+    return PlanSite(tuple(groups), frozenset(live), plan.data)
 
 
 def chooses(choice: PlanChoice, decision: Decision, plan: Plan) -> Choose:

@@ -16,6 +16,7 @@ from tilewright.expr.nodes import Buffer
 from tilewright.ir.passes import Pass, Pipeline
 from tilewright.plan.decisions import (
     BY_ESTIMATE,
+    CONCAT,
     FORM,
     HALO,
     POOLING,
@@ -117,11 +118,16 @@ class ConcatInPlace(Pass[Plan]):
     """Store tensors that are copied whole into another tensor inside that tensor."""
 
     side_by_side: int
+    choice: PlanChoice = field(default=BY_ESTIMATE, repr=False)
+    decides: ClassVar = CONCAT
 
     def run(self, program: Plan) -> Plan:
         fixed = _fixed(program)
         least = self.side_by_side
-        return _on_host(program, lambda steps: concat_in_place(steps, fixed, least))
+        choose = chooses(self.choice, CONCAT, program)
+        return _on_host(
+            program, lambda steps: concat_in_place(steps, fixed, least, choose)
+        )
 
 
 @dataclass(frozen=True)
@@ -373,7 +379,8 @@ def plan_pipeline(
         passes.append(WeightsLast(asked.estimated_cost, device, gain))
     if fusion:
         passes += [Fuse(costs.repeated, ask.decided, device) for device in fused]
-        passes += [Fuse(costs.repeated, ask.decided), ConcatInPlace(costs.side_by_side)]
+        in_place = ConcatInPlace(costs.side_by_side, ask.choice)
+        passes += [Fuse(costs.repeated, ask.decided), in_place]
     else:
         passes.append(InlineViews())
     if not exact:

@@ -10,13 +10,14 @@ from tilewright.base.dtypes import DType, float32, float64, int64
 from tilewright.base.errors import InputError
 from tilewright.expr.nodes import Buffer, Load
 from tilewright.operators import map_, reduce_
+from tilewright.plan.decisions import FORM, POOLING
 from tilewright.plan.nodes import FusionGroup
 from tilewright.plan.normalize import KernelSignature, kernel_signature
 from tilewright.runtime.machine import architecture
 from tilewright.targets.base import TargetSettings
 from tilewright.targets.cpu import target as cpu
 from tilewright.targets.registry import target
-from tilewright.tune.records.key import Key, digest, key_of
+from tilewright.tune.records.key import Key, digest, key_of, of_decision
 
 
 def product(
@@ -148,3 +149,18 @@ def test_a_key_is_read_back_from_its_text() -> None:
 def test_another_text_is_refused(text: str, why: str) -> None:
     with pytest.raises(InputError, match=why.replace("'", ".")):
         Key.parse(text)
+
+
+def test_a_decision_of_a_plan_has_keys_of_its_own() -> None:
+    """Other than those of the site as one kernel, of its schedules."""
+    later = dataclasses.replace(POOLING, version=POOLING.version + 1)
+    about = [
+        HERE,
+        of_decision(HERE, FORM, [2, 1]),
+        of_decision(HERE, POOLING, [2, 1]),
+        of_decision(HERE, POOLING, [1, 2]),
+        of_decision(HERE, later, [2, 1]),
+    ]
+    assert len({k.digest for k in about}) == len(about)
+    assert of_decision(HERE, POOLING, [2, 1]) == about[2]
+    assert about[2].family == f"pooling of {HERE.family}"

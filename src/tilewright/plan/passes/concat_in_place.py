@@ -18,6 +18,7 @@ from tilewright.compute.transforms import map_loads
 from tilewright.expr.affine import affine
 from tilewright.expr.nodes import Buffer, Expr, Load, Var, const
 from tilewright.expr.simplify import simplify
+from tilewright.plan.decisions import COPIED, IN_PLACE, Choose, estimated
 from tilewright.plan.nodes import DefUse, FusionGroup, Step
 
 Readers = dict[Buffer, Callable[[Load], Expr]]
@@ -46,9 +47,14 @@ class ConcatPart:
 
 
 def concat_in_place(
-    steps: Sequence[Step], keep: Collection[Buffer], side_by_side: int
+    steps: Sequence[Step],
+    keep: Collection[Buffer],
+    side_by_side: int,
+    choose: Choose = estimated,
 ) -> list[Step]:
     """The steps without copies of a whole tensor into another; those in `keep` stay separate.
+
+    choose: who decides that a tensor is copied after all; see `plan.decisions`.
 
     If a step only does `u[i + at] = t[i]` for all i in t, t becomes that part of u, provided that
 
@@ -81,6 +87,8 @@ def concat_in_place(
         users = (*flow.writers[tensor], *flow.readers[tensor])
         if any(group.looks_up(tensor) for group in users):
             continue
+        if choose(_around(steps, flow, tensor, larger), IN_PLACE) == COPIED:
+            continue
         events.emit("placed", tensor=tensor.name, inside=larger.name, at=place.at)
         gone.add(step)
         for b, p in found.items():
@@ -89,6 +97,18 @@ def concat_in_place(
         found[tensor] = place
     readers = {b: reader(p) for b, p in found.items()}
     return [placed(s, found, readers) for s in steps if s not in gone]
+
+
+def _around(
+    steps: Sequence[Step], flow: DefUse, tensor: Buffer, larger: Buffer
+) -> list[FusionGroup]:
+    """The groups that write or read a tensor or the larger one, in order."""
+    near = {
+        g
+        for b in (tensor, larger)
+        for g in (*flow.writers[b], *flow.readers.get(b, ()))
+    }
+    return [s for s in steps if isinstance(s, FusionGroup) and s in near]
 
 
 def _copied(step: Step) -> tuple[Buffer, ConcatPart] | None:
