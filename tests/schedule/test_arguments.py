@@ -131,7 +131,7 @@ def test_a_wrong_argument_is_refused_where_steps_are_cached(like: Any) -> None:
     with cache.used():
         Schedule(kernel).split("m.i", 4)
         for _ in range(2):
-            with pytest.raises(ScheduleError, match="factor is .*4.*, not an integer"):
+            with pytest.raises(ScheduleError, match=r"factor is .*4.*, not an integer"):
                 Schedule(kernel).split("m.i", like)
         Schedule(kernel).split("m.i", 4)
     assert cache.hits == 1
