@@ -72,6 +72,29 @@ def test_histogram(name):
     torch.testing.assert_close(found, function(*given))
 
 
+@pytest.mark.parametrize("name", HISTOGRAMS)
+def test_a_module_with_a_histogram(name):
+    """Rules come first, so that one of `aten.histc` must refuse what is decomposed."""
+    function, *given = HISTOGRAMS[name]
+    program = torch.export.export(Function(function), tuple(given))
+    check(program, tuple(given), function(*given))
+
+
+def test_two_uses_of_one_operator_of_which_one_is_decomposed():
+    """The rule that refuses the first of each takes the second."""
+
+    def function(a, image, grid):
+        sampled = [
+            F.grid_sample(image, grid, mode, "border", False)
+            for mode in ("bicubic", "bilinear")
+        ]
+        return torch.histc(a, 5), torch.histc(a, 4, -1, 1), *sampled
+
+    given = x(40), x(2, 3, 7, 5), 2 * x(2, 4, 6, 2, seed=1)
+    program = torch.export.export(Function(function), given)
+    check(program, given, function(*given))
+
+
 @pytest.mark.parametrize("odd", [NAN, INF, -INF], ids=str)
 @pytest.mark.parametrize("function", [torch.histc, torch.histogram])
 def test_a_range_without_bounds_is_an_error(function, odd):

@@ -151,6 +151,15 @@ def test_a_bare_tensor_arrays_and_arguments_by_name_are_example_inputs():
             tw.compile(module, nothing)
 
 
+@pytest.mark.parametrize("scalar", [torch.tensor(3.0), np.array(3.0, np.float32)])
+def test_a_bare_scalar_is_an_example_input(scalar):
+    """It has no length."""
+    assert float(tw.compile(torch.nn.ReLU(), scalar)(np.float32(2))) == 2
+    program = torch.export.export(torch.nn.ReLU(), (torch.tensor(3.0),))
+    with pytest.raises(InputError, match="example_inputs: only a "):
+        tw.compile(program, scalar)
+
+
 class Table(torch.nn.Module):
     def __init__(self):
         super().__init__()

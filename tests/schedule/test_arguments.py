@@ -121,9 +121,17 @@ def test_a_default_among_the_arguments_is_recorded() -> None:
     assert s.trace.steps[0].args == ("a", "m.i", "stack")
 
 
-def test_a_wrong_argument_is_refused_where_steps_are_cached() -> None:
-    for _ in range(2):
-        with StepCache().used():
-            schedule().split("m.i", 4)
-            with pytest.raises(ScheduleError, match=r"factor is 4\.0, not an integer"):
-                schedule().split("m.i", 4.0)  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    "like", [4.0, np.array(4), "4"], ids=["float", "array", "text"]
+)
+def test_a_wrong_argument_is_refused_where_steps_are_cached(like: Any) -> None:
+    """Also behind a step of the same kernel with an argument that equals it, or prints alike."""
+    kernel = schedule().kernel
+    cache = StepCache()
+    with cache.used():
+        Schedule(kernel).split("m.i", 4)
+        for _ in range(2):
+            with pytest.raises(ScheduleError, match=r"factor is .*4.*, not an integer"):
+                Schedule(kernel).split("m.i", like)
+        Schedule(kernel).split("m.i", 4)
+    assert cache.hits == 1

@@ -46,6 +46,23 @@ def test_numbers_are_converted_where_they_are_stored(stored, check_same):
     check_same(before, s, exact=True)
 
 
+def test_a_read_at_a_place_that_is_read(check_same):
+    """No read of the narrow buffer is left in an index."""
+    before = parse(
+        """\
+kernel k(z: float32[8]) -> y: float32[8]:
+  alloc t: int32[8]:
+    for i in 8:
+      t[i] = 7_i32 - i32(i)
+    for k in 8:
+      y[k] = z[i64(t[i64(t[k])])]""".split("\n")
+    )
+    s = Schedule(before)
+    s.convert("t")
+    assert "y[k] = z[t[t[k]]]" in str(s.kernel)
+    check_same(before, s, exact=True)
+
+
 REFUSED = {
     "as it is": (
         staged("y[k] add= f32(t[k]) * f32(t[k] + x[k])"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -39,8 +39,9 @@ def _kinds(source: object) -> set[str]:
 
 def refuse_examples(source: object, example_inputs: Any) -> None:
     """Raise InputError for example inputs of a source that is not traced with them."""
-    given = example_inputs is not None and len(example_inputs)
-    if given and _MODULE not in _kinds(source):
+    if example_inputs is None or _MODULE in _kinds(source):
+        return
+    if not isinstance(example_inputs, Mapping | Sequence) or example_inputs:
         raise InputError(
             "example_inputs: only a torch.nn.Module is traced",
             hint="leave them out: a call compiles for its shapes, as does dims={...}",

@@ -31,11 +31,11 @@ def convert(kernel: Kernel, buffer: str) -> tuple[Kernel, None]:
     dtype = _converted_to(alloc, old)
     new = Buffer(old.name, old.extents, dtype, old.scope, old.swizzle)
     env = environment(kernel.body)
-    reads: dict[Any, Any] = {
-        Cast(n, dtype): Load(new, n.index)
-        for n in postorder(alloc.body)
-        if isinstance(n, Load) and n.buffer is old
-    }
+    reads: dict[Any, Any] = {}
+    for n in postorder(alloc.body):
+        if isinstance(n, Load) and n.buffer is old:
+            index = tuple([edit.rewrite(i, env, reads) for i in n.index])
+            reads[Cast(n, dtype)] = Load(new, index)
     body = edit.rewrite(alloc.body, env, reads)
     stores: dict[Any, Any] = {
         n: Store(new, n.index, Cast(n.value, dtype))

@@ -15,11 +15,13 @@ from tilewright.graph.ops.terms import TensorTerm
 def _histogram(c: AtenCall) -> Value:
     """The number of elements in each of some equal ranges; the last range includes its end.
 
-    The range is given: one that depends on the elements is decomposed before.
+    One that depends on the elements is decomposed (`own/histograms.py`).
     """
     low = float(c["min"])
     high = float(c["max"])
     bins = int(c["bins"])
+    if low == high:
+        raise c.refuse("its ranges depend on the elements")
     flat = c.tensor("self", c.dtype)
     flat = c.reshape(flat, [-1])
     x = TensorTerm(c, flat)
