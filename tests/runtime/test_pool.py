@@ -380,13 +380,18 @@ def test_more_threads_than_processors_do_not_spin():
 def test_workers_stay_awake_as_long_as_they_are_asked(monkeypatch):
     own, regions = pool_of_ours(2)
     spin = ctypes.c_int64.from_address(own.state + abi.POOL_SPIN)
-    own.stay_awake(1.0)
-    assert spin.value == 0  # nobody is there
-    monkeypatch.setattr(pool, "affinity", lambda: {0, 1})
-    own.ensure(2)
-    usual = spin.value
     own.stay_awake(0.25)
-    assert spin.value == int(0.25 * own.ticks_per_second) > usual > 0
+    assert spin.value == 0  # nobody is there
+    monkeypatch.setattr(pool, "affinity", lambda: {0, 1, 2})
+    own.ensure(2)
+    asked = int(0.25 * own.ticks_per_second)
+    assert spin.value == asked
+    own.stay_awake(None)
+    usual = spin.value
+    assert asked > usual > 0
+    own.stay_awake(0.25)
+    own.ensure(3)
+    assert spin.value == asked
     assert regions(3) == [3, 3]
     own.stay_awake(math.inf)
     assert spin.value > 3600 * own.ticks_per_second
@@ -492,6 +497,28 @@ def test_fork():
                 os._exit(0)
             assert (exe(x) == y).all()
             assert os.waitpid(child, 0)[1] == 0
+        """
+    )
+
+
+def test_workers_of_a_child_stay_awake_as_long():
+    run_python(
+        """
+        import ctypes
+        from tilewright.runtime import abi
+
+        exe.stay_awake(0.25)
+        at = exe._pool.state + abi.POOL_SPIN
+        spin = ctypes.c_int64.from_address(at)
+        asked = spin.value
+        fits = len(os.sched_getaffinity(0)) > 1
+        assert asked == (int(0.25 * exe._pool.ticks_per_second) if fits else 0)
+        child = os.fork()
+        if child == 0:
+            assert (exe(x) == y).all()
+            assert spin.value == asked
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
         """
     )
 
