@@ -6,6 +6,7 @@ import sys
 from types import SimpleNamespace
 
 import numpy as np
+import onnx.parser
 import pytest
 
 import tilewright as tw
@@ -171,7 +172,23 @@ def test_memory_that_our_pool_keeps_is_free(perceptron, device):
     assert Executable(model)(np.ones((2, 8), np.float32)).shape == (2, 4)
 
 
+def test_memory_that_the_host_can_give_back_is_free(perceptron, device):
+    """Of a GPU that shares it: the driver counts less than can be allocated."""
+    model, needed = plenty(perceptron)
+    taken = {"total": 1 << 20, "others": (1 << 20) - needed // 2}
+    api = RunningFake(**taken, INTEGRATED=1)
+    device("cuda", lambda: CudaDevice(api))
+    assert Executable(model)(np.ones((2, 8), np.float32)).shape == (2, 4)
+
+
 # -- several GPUs
+
+
+def open_rows():
+    return onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]>'
+        "g (float[N,8] x) => (float[N,8] y) { y = Relu(x) }"
+    )
 
 
 def several(device, count):
@@ -207,6 +224,37 @@ def test_a_device_that_has_no_others_refuses_a_number(perceptron, device):
     model = tw.compile(str(perceptron), target="cuda", cache=False).model
     with pytest.raises(ArtifactError, match="only one device 'cuda', but device=1"):
         Executable(model, device=1)
+
+
+def test_a_model_of_the_host_refuses_a_number(perceptron, device, tmp_path):
+    """Also of a range of sizes; the first GPU is what it may have been compiled for."""
+    several(device, 2)
+    for name, options in {
+        "one": {},
+        "range": {"dims": {"N": [1, 3]}, "jit": False},
+    }.items():
+        path = tmp_path / f"{name}.tw"
+        tw.compile(
+            open_rows() if options else str(perceptron), cache=False, **options
+        ).save(path)
+        with pytest.raises(
+            ArtifactError, match="on the host alone, but device=1"
+        ) as caught:
+            tw.load(path, device=1)
+        assert caught.value.code == "TW-DEVICE"
+        tw.load(path, device=0)
+
+
+def test_a_range_of_sizes_runs_on_the_gpu_of_a_number(device, tmp_path):
+    api = several(device, 2)
+    made = tw.compile(
+        open_rows(), target="cuda", dims={"N": [1, 3]}, jit=False, cache=False
+    )
+    made.save(tmp_path / "m.tw")
+    given = np.ones((3, 8), np.float32)
+    got = tw.load(tmp_path / "m.tw", device=1)(given)
+    np.testing.assert_array_equal(got, np.maximum(given, 0))
+    assert {*api.owners.values()} == {"context 1"}
 
 
 @pytest.mark.parametrize("wrong", [-1, 1.0, True, "1"])

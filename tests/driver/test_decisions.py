@@ -302,6 +302,32 @@ def test_equal_sites_are_one_task_and_a_record_is_for_all(folder: Path) -> None:
     assert sum(made) == 4
 
 
+def twice_padded() -> ModelProto:
+    """Two tensors with padding, of which the site of the first has both: its border is small."""
+    return model(
+        "g (float[1,4,12,12] x) => (float[1,8,12,12] z) {"
+        "c = Conv(x, v) r = Sigmoid(c) d = Conv<pads=[1,1,1,1]>(r, w) e = Sigmoid(d)"
+        "f = Conv<pads=[4,4,4,4]>(e, u) z = Add(f, r) }",
+        v=(8, 4, 1, 1),
+        w=(8, 8, 3, 3),
+        u=(8, 8, 9, 9),
+    )
+
+
+def test_the_padding_of_each_tensor_is_a_task(folder: Path) -> None:
+    """One is stored with its border, the other is not; each has a record of its own."""
+    source = twice_padded()
+    found = decision_tasks(source, **options(folder))
+    made = [t for t in found if t.name.startswith("padding of ")]
+    names = [[c.sketch for c in t.space] for t in made]
+    assert names == [["stored", "guarded"], ["guarded", "stored"]]
+    for task, (_, other), stored in zip(made, names, ([], ["e"]), strict=True):
+        path = choose(folder, task.key, other)  # beside those before
+        with events.record() as log:
+            kernels(source, folder, records=path)
+        assert [e.fields["tensor"] for e in log if e.kind == "padded"] == stored
+
+
 def test_without_records_no_site_is_asked_about(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

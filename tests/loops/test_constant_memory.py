@@ -281,10 +281,8 @@ class _Runs:
         program = filters()
         made = code_of(program, ptx(program, machine("sm_80")), machine("sm_80"))
         self.device = CudaDevice(self.api)
-        self.loaded, self.queue = (
-            self.device.load(made.to_bytes()),
-            self.device.queue(),
-        )
+        self.loaded, self.again = (self.device.load(made.to_bytes()) for _ in range(2))
+        self.queue = self.device.queue()
         self.x, self.y = (self.written(a, False) for a in (X, np.zeros_like(Y)))
 
     def written(self, array: Any, is_fixed: bool) -> MemoryRange:
@@ -325,6 +323,17 @@ def test_kernels_that_share_code_copy_weights_of_their_own() -> None:
     assert [runs.fills(one, 1) for _ in range(4)] == [1, 0, 0, 0]
     for _ in range(3):
         assert [runs.fills(two, 2), runs.fills(one, 1)] == [1, 1]
+
+
+def test_each_model_has_an_array_of_its_own() -> None:
+    """Also models of equal code, of which one is loaded after the other has run."""
+    runs = _Runs()
+    one, two = runs.written(W, True), runs.written(2 * W, True)
+    assert [runs.fills(one, 1) for _ in range(3)] == [1, 0, 0]
+    first, runs.loaded = runs.loaded, runs.again
+    assert [runs.fills(two, 2) for _ in range(3)] == [1, 0, 0]
+    runs.loaded = first
+    assert [runs.fills(one, 1) for _ in range(3)] == [0, 0, 0]
 
 
 def test_calls_of_several_threads_do_not_share_what_is_in_the_array(

@@ -30,6 +30,7 @@ from tilewright.plan.decisions import (
     PlanSite,
     SiteSurvey,
     chooses,
+    estimated,
     site_of,
 )
 from tilewright.plan.nodes import FusionGroup, Plan
@@ -98,7 +99,7 @@ def unable(
 
 
 def always(alternative: str) -> Callable[..., str]:
-    return lambda groups, usual: alternative
+    return lambda groups, usual, tensor=None: alternative
 
 
 def siblings(cost: Any, named: str) -> int:
@@ -170,7 +171,7 @@ def test_a_part_is_stored_or_copied_as_named() -> None:
     concat_in_place(steps, [MADE], 16, copied)
     assert asked == []
     concat_in_place(steps, (), 16, copied)
-    assert asked == [(steps, IN_PLACE)]
+    assert asked == [(steps, IN_PLACE, MADE)]
 
 
 def plan(steps: Sequence[FusionGroup], results: Sequence[Buffer]) -> Plan:
@@ -195,6 +196,14 @@ def test_the_results_of_a_site_are_those_that_others_use() -> None:
     assert site_of(plan([CONV, POOL], [SMALL]), [merged]).live == {SMALL}
 
 
+def test_a_result_is_used_by_another_writer_of_a_part() -> None:
+    """Of an own tensor, which a concatenation is stored in: that group is no part of the site."""
+    early = stage(map_("early", X, lambda i, j: Y[i, j]))
+    rest = stage(map_("rest", X, lambda i, j: S[i] * 2.0))
+    made = plan([early, total(S, Y), rest], [X])
+    assert site_of(made, made.steps[:2]).live == {X, S}
+
+
 def test_the_whole_of_a_site_is_all_that_its_groups_do() -> None:
     whole = PlanSite((CONV, POOL), (), {}).whole
     assert whole.computations == (*CONV.computations, *POOL.computations)
@@ -204,7 +213,7 @@ def test_the_whole_of_a_site_is_all_that_its_groups_do() -> None:
 
 def test_who_decides() -> None:
     site = PlanSite((CONV,), (), {})
-    one, all_of = OneAlternative(POOLING, APART), SiteSurvey()
+    one, all_of = OneAlternative(POOLING, site, APART), SiteSurvey()
     for d in DECISIONS:
         assert BY_ESTIMATE.named(d, site) is None
         assert one.named(d, site) == (APART if d is POOLING else None)
@@ -214,13 +223,35 @@ def test_who_decides() -> None:
     assert not one.possible
 
 
+def test_a_tensor_of_a_site_is_decided_about_alone() -> None:
+    made = plan([CONV, NEXT], [AROUND])
+    site = site_of(made, (CONV, NEXT), MADE)
+    choose = chooses(OneAlternative(HALO, site, STORED), HALO, made)
+    assert choose((CONV, NEXT), GUARDED, MADE) == STORED
+    assert choose((CONV, NEXT), GUARDED, AROUND) == GUARDED
+    assert choose((NEXT,), GUARDED, MADE) == GUARDED
+
+
+def test_one_kernel_is_made_as_the_estimate_would() -> None:
+    """A reduction with two results is dear: rows one after the other, also where that is named."""
+
+    def cost(group: Sequence[Computation], constants: Collection[Buffer] = ()) -> float:
+        return 9.0 if len(group[0].outputs) > 1 else 1.0
+
+    steps = [total(S), total(T, op="max")]
+    for choose in (estimated, always(TOGETHER)):
+        (one,) = merge_siblings(steps, (), cost, COSTS, choose)
+        assert isinstance(one, FusionGroup) and len(one.computations) == 2
+    assert len(merge_siblings(steps, (), cost, COSTS, always(APART))) == 2
+
+
 def test_only_choices_that_may_name_something_are_asked() -> None:
     made, all_of = plan([CONV, POOL], [SMALL]), SiteSurvey()
     assert chooses(BY_ESTIMATE, POOLING, made)((CONV, POOL), APART) == APART
     assert chooses(all_of, POOLING, made)((CONV, POOL), APART) == APART
     ((decision, site),) = all_of.asked
     assert (decision, site.groups, site.live) == (POOLING, (CONV, POOL), {SMALL})
-    named = OneAlternative(HALO, STORED)
+    named = OneAlternative(HALO, site, STORED)
     assert chooses(named, HALO, made)((CONV, POOL), GUARDED) == STORED
     assert chooses(named, SIBLINGS, made)((CONV, POOL), APART) == APART
 

@@ -380,13 +380,18 @@ def test_more_threads_than_processors_do_not_spin():
 def test_workers_stay_awake_as_long_as_they_are_asked(monkeypatch):
     own, regions = pool_of_ours(2)
     spin = ctypes.c_int64.from_address(own.state + abi.POOL_SPIN)
-    own.stay_awake(1.0)
-    assert spin.value == 0  # nobody is there
-    monkeypatch.setattr(pool, "affinity", lambda: {0, 1})
-    own.ensure(2)
-    usual = spin.value
     own.stay_awake(0.25)
-    assert spin.value == int(0.25 * own.ticks_per_second) > usual > 0
+    assert spin.value == 0  # nobody is there
+    monkeypatch.setattr(pool, "affinity", lambda: {0, 1, 2})
+    own.ensure(2)
+    asked = int(0.25 * own.ticks_per_second)
+    assert spin.value == asked
+    own.stay_awake(None)
+    usual = spin.value
+    assert asked > usual > 0
+    own.stay_awake(0.25)
+    own.ensure(3)
+    assert spin.value == asked
     assert regions(3) == [3, 3]
     own.stay_awake(math.inf)
     assert spin.value > 3600 * own.ticks_per_second
@@ -478,12 +483,17 @@ def test_fork():
     """In a separate process, so that the child inherits nothing from the test runner."""
     run_python(
         """
+        import ctypes
+        from tilewright.runtime import abi
+        exe.stay_awake(0.25)
+        spin = ctypes.c_int64.from_address(exe._pool.state + abi.POOL_SPIN)
+        asked = spin.value
         for generation in range(3):
             assert (exe(x) == y).all()
             child = os.fork()
             if child == 0:
                 assert (exe(x) == y).all()
-                assert exe._pool.workers == 1
+                assert exe._pool.workers == 1 and spin.value == asked
                 grandchild = os.fork()
                 if grandchild == 0:
                     assert (exe(x) == y).all()

@@ -12,8 +12,7 @@ from tilewright.base import events
 from tilewright.base.errors import ScheduleError
 from tilewright.driver.chosen_schedules import refuse
 from tilewright.driver.options import Options
-from tilewright.plan.decisions import DECISIONS, Decision, PlanSite
-from tilewright.plan.nodes import FusionGroup
+from tilewright.plan.decisions import DECISIONS, Decision, PlanSite, SitePlace
 from tilewright.plan.normalize import kernel_signature
 from tilewright.runtime.threads import thread_count
 from tilewright.targets.base import Target
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from tilewright.tune.records.key import Key
     from tilewright.tune.records.published import PublishedChoice
 
-_Place = tuple[Decision, tuple[FusionGroup, ...]]
+_Place = tuple[Decision, SitePlace]
 
 
 class ChosenDecisions:
@@ -46,7 +45,7 @@ class ChosenDecisions:
         """The alternative of the site's record."""
         if decision not in self._recorded:
             return None
-        place = decision, site.groups
+        place = decision, site.place
         if place not in self._keys:  # passes ask again
             key = key_of_decision(decision, site, self._target, self._options)
             self._keys[place] = key.digest
@@ -63,8 +62,8 @@ class ChosenDecisions:
 
     def refused(self, decision: Decision, site: PlanSite, alternative: str) -> None:
         """Forget the record, with one warning for all equal sites."""
-        record = self._named.pop((decision, site.groups))
-        if self._records.pop(self._keys[decision, site.groups], None) is None:
+        record = self._named.pop((decision, site.place))
+        if self._records.pop(self._keys[decision, site.place], None) is None:
             return
         error = ScheduleError(f"it cannot be computed as {alternative}")
         refuse(site.whole.name, record, error)
@@ -80,7 +79,7 @@ class ChosenDecisions:
                 "gain": r.gain,
                 "time": r.time,
             }
-            for (decision, groups), r in self._named.items()
+            for (decision, (groups, _)), r in self._named.items()
         ]
 
     def _any(self, decision: Decision) -> bool:
@@ -90,7 +89,7 @@ class ChosenDecisions:
         return any(r.candidate in known for r in self._records.values())
 
     def _use(self, decision: Decision, site: PlanSite, record: PublishedChoice) -> None:
-        self._named[decision, site.groups] = record
+        self._named[decision, site.place] = record
         events.emit(
             "decision-used",
             sources=site.whole.sources,
@@ -116,4 +115,7 @@ def key_of_decision(
     signature = kernel_signature(site.whole, site.live)
     fixed = [b in site.data for b in signature.values]
     key = key_of(signature, fixed, target, thread_count(options.threads), options.math)
-    return of_decision(key, decision, [len(g.computations) for g in site.groups])
+    groups = [len(g.computations) for g in site.groups]
+    written = site.whole.writes
+    tensor = None if site.tensor is None else written.index(site.tensor)
+    return of_decision(key, decision, groups, tensor)

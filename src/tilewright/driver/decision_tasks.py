@@ -82,7 +82,7 @@ def decision_tasks(
             made = _Undecided(decision, site, pipeline, compiling.host)
             # A pass may ask again, as may the next one that decides the same.
             same = sites.setdefault(key, {})
-            if not any(s.groups == site.groups for s in same):
+            if not any(s.place == site.place for s in same):
                 same[site] = made
         return [
             same[0].task(key, same)
@@ -118,7 +118,7 @@ class _Undecided:
         default = self._decided(BY_ESTIMATE)
         found: dict[str, tuple[str, Plan]] = {}
         for name in self.decision.alternatives:
-            choice = OneAlternative(self.decision, name)
+            choice = OneAlternative(self.decision, self.site, name)
             plan = self._decided(choice)
             if choice.possible:
                 found.setdefault(_text(plan), (name, plan))

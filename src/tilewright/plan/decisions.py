@@ -61,14 +61,23 @@ HALO: Final = Decision("padding", (STORED, GUARDED))
 DECISIONS: Final = (CONCAT, SIBLINGS, FORM, POOLING, HALO)
 
 
+SitePlace = tuple[tuple[FusionGroup, ...], Buffer | None]
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class PlanSite:
     """Where a pass decides. groups: in order. live: their results that others use. data: the plan's
-    constants."""
+    constants. tensor: the one of their tensors that is decided about, if it is one of several."""
 
     groups: tuple[FusionGroup, ...]
     live: Collection[Buffer]
     data: Mapping[Buffer, np.ndarray[Any, Any]]
+    tensor: Buffer | None = None
+
+    @property
+    def place(self) -> SitePlace:
+        """What tells the sites of a plan about which the same is decided apart."""
+        return self.groups, self.tensor
 
     @property
     def whole(self) -> FusionGroup:
@@ -115,17 +124,17 @@ BY_ESTIMATE: Final = ByEstimate()
 
 
 class OneAlternative:
-    """The same alternative for all sites of a decision. possible: whether no site refused it."""
+    """An alternative for one site of a decision. possible: whether it was not refused."""
 
-    def __init__(self, decision: Decision, alternative: str) -> None:
+    def __init__(self, decision: Decision, site: PlanSite, alternative: str) -> None:
         self.asks: Final = True
-        self._decision: Final = decision
+        self._about: Final = decision, site.place
         self._alternative: Final = alternative
         self.possible = True
 
     def named(self, decision: Decision, site: PlanSite) -> str | None:
         """The alternative."""
-        return self._alternative if decision is self._decision else None
+        return self._alternative if (decision, site.place) == self._about else None
 
     def refused(self, decision: Decision, site: PlanSite, alternative: str) -> None:
         """Remember it."""
@@ -148,13 +157,21 @@ class SiteSurvey:
         """Never called."""
 
 
-# Of groups, and the estimate's alternative: the one to use.
-Choose = Callable[[Sequence[FusionGroup], str], str]
 # Called with a group that cannot have the form that is named.
 Refused = Callable[[FusionGroup, str], None]
 
 
-def estimated(groups: Sequence[FusionGroup], usual: str) -> str:
+class Choose(Protocol):
+    """Of groups, the estimate's alternative, and a tensor as of a PlanSite: the one to use."""
+
+    def __call__(
+        self, groups: Sequence[FusionGroup], usual: str, tensor: Buffer | None = None
+    ) -> str: ...
+
+
+def estimated(
+    groups: Sequence[FusionGroup], usual: str, tensor: Buffer | None = None
+) -> str:
     """As the target's estimate says."""
     return usual
 
@@ -163,21 +180,31 @@ def ignored(group: FusionGroup, form: str) -> None:
     """Nobody has named a form."""
 
 
-def site_of(plan: Plan, groups: Sequence[FusionGroup]) -> PlanSite:
+def site_of(
+    plan: Plan, groups: Sequence[FusionGroup], tensor: Buffer | None = None
+) -> PlanSite:
     """The groups as a site. plan: with these groups, or with those that the pass merged to them."""
     own = {b for g in groups for b in g.writes}
+    sources = {s for g in groups for s in g.sources}
     live = own.intersection(plan.results)
     for step in plan.steps:
-        if not own.issuperset(step.writes):
+        inside = isinstance(step, FusionGroup) and sources.issuperset(step.sources)
+        if not (inside and own.issuperset(step.writes)):
             live |= own.intersection((*step.reads, *step.writes))
-    return PlanSite(tuple(groups), frozenset(live), plan.data)
+    return PlanSite(tuple(groups), frozenset(live), plan.data, tensor)
 
 
 def chooses(choice: PlanChoice, decision: Decision, plan: Plan) -> Choose:
     """What a pass over the plan asks about sites."""
     if not choice.asks:
         return estimated
-    return lambda groups, usual: choice.named(decision, site_of(plan, groups)) or usual
+
+    def choose(
+        groups: Sequence[FusionGroup], usual: str, tensor: Buffer | None = None
+    ) -> str:
+        return choice.named(decision, site_of(plan, groups, tensor)) or usual
+
+    return choose
 
 
 def reason_now(choose: Choose, groups: Sequence[FusionGroup], reason: str) -> str:

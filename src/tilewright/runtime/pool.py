@@ -53,6 +53,7 @@ class Pool:
         self.state: Final = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
         self._lock = threading.Lock()
         self._failed = False
+        self._awake = _SPIN_SECONDS
         self.workers = 0
 
     @cached_property
@@ -78,19 +79,19 @@ class Pool:
     def stay_awake(self, seconds: float | None) -> None:
         """Have idle workers wait so long before they sleep, if there are processors for all.
 
-        seconds: None for the usual time. It holds for all programs, until more workers start.
+        seconds: None for the usual time. It holds for all programs, and for workers that start
+        later: with the first call, or in the child of a fork.
         """
-        if not self.workers:
-            return
         with self._lock:
-            self._set_spin(self.workers + 1, seconds)
+            self._awake = _SPIN_SECONDS if seconds is None else seconds
+            if self.workers:
+                self._set_spin(self.workers + 1)
 
-    def _set_spin(self, threads: int, seconds: float | None = None) -> None:
+    def _set_spin(self, threads: int) -> None:
         # With more threads than processors, whoever spins takes time from whoever works.
         fits = max(threads, self.workers + 1) <= len(affinity())
-        wanted = _SPIN_SECONDS if seconds is None else seconds
-        spin = int(min(wanted * self.ticks_per_second, _FOREVER)) if fits else 0
-        self._write(abi.POOL_SPIN, ctypes.c_int64, spin)
+        spin = min(self._awake * self.ticks_per_second, _FOREVER) if fits else 0
+        self._write(abi.POOL_SPIN, ctypes.c_int64, int(spin))
 
     def _start(self, number: int) -> None:
         line = abi.POOL_FIRST_WORKER + number * abi.POOL_WORKER_SIZE

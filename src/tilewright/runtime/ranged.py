@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final
 
 from tilewright.base.dims_hint import DimsHint
-from tilewright.base.errors import InputError
+from tilewright.base.errors import ArtifactError, InputError
 from tilewright.base.once import ComputeOnceCache
 from tilewright.base.text import plural
 from tilewright.runtime.dispatch import ShapeDispatch
@@ -164,6 +164,13 @@ def load(
 
     expect(threads=threads, verify=verify, device=device)
     found = ranged_bundle.load(path, verify=verify)
+    models = found.single.values() if isinstance(found, RangedModel) else (found,)
+    if device and not any(model.devices for model in models):
+        raise ArtifactError(
+            f"the model runs on the host alone, but device={device} asks for a GPU",
+            code="TW-DEVICE",
+            hint="leave device= out, or compile the model for a GPU with target=",
+        )
     if isinstance(found, RangedModel):
         return RangedExecutable(found, threads=threads, device=device)
     return Executable(found, threads=threads, device=device)

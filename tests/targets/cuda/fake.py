@@ -36,6 +36,7 @@ OF = {
     "MAX_THREADS_PER_BLOCK": 1024,
     "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": 163 << 10,
     "MEMORY_POOLS_SUPPORTED": 1,
+    "INTEGRATED": 0,
 }
 
 
@@ -76,7 +77,9 @@ class Fake:
         for kind, names in MAPS.items():
             named = {f"CU_TENSOR_MAP_{name}": name for name in names}
             setattr(self, f"CUtensorMap{kind}", SimpleNamespace(**named))
-        self.symbols: dict[str, int] = {}  # addresses of arrays in constant memory
+        # Addresses of arrays in constant memory, by the kernels of their module.
+        self.symbols: dict[tuple[int, str], int] = {}
+        self.modules: list[Any] = []  # so that no identity comes again
         self.cuuint32_t = self.cuuint64_t = int
 
     def __getattr__(self, name: str) -> Any:
@@ -219,7 +222,8 @@ class RunningFake(Fake):
         symbol = name.decode()
         nbytes = next(k.const[symbol] for k in module.values())
         (address,) = self._MemAllocAsync(nbytes, STREAM)
-        self.symbols[symbol] = address
+        self.symbols |= {(id(k), symbol): address for k in module.values()}
+        self.modules.append(module)
         return address, nbytes
 
     def _MemcpyDtoDAsync(self, *arguments: Any) -> tuple[()]:
@@ -267,7 +271,7 @@ class RunningFake(Fake):
             for n, at in enumerate(moved)
         ]
         constants = {
-            name: np.frombuffer(self.memory[self.symbols[name]], np.uint8)
+            name: np.frombuffer(self.memory[self.symbols[id(kernel), name]], np.uint8)
             for name in kernel.const
         }
         run(kernel, (x, y, z), (a, b, c), held, given, dynamic, constants=constants)

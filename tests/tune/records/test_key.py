@@ -160,6 +160,8 @@ def test_a_decision_of_a_plan_has_keys_of_its_own() -> None:
         of_decision(HERE, POOLING, [2, 1]),
         of_decision(HERE, POOLING, [1, 2]),
         of_decision(HERE, later, [2, 1]),
+        of_decision(HERE, POOLING, [2, 1], 0),
+        of_decision(HERE, POOLING, [2, 1], 1),
     ]
     assert len({k.digest for k in about}) == len(about)
     assert of_decision(HERE, POOLING, [2, 1]) == about[2]

@@ -87,7 +87,8 @@ def concat_in_place(
         users = (*flow.writers[tensor], *flow.readers[tensor])
         if any(group.looks_up(tensor) for group in users):
             continue
-        if choose(_around(steps, flow, tensor, larger), IN_PLACE) == COPIED:
+        groups = _around(steps, flow, tensor, larger)
+        if choose(groups, IN_PLACE, tensor) == COPIED:
             continue
         events.emit("placed", tensor=tensor.name, inside=larger.name, at=place.at)
         gone.add(step)

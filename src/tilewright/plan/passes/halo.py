@@ -72,7 +72,7 @@ def add_halos(
             continue
         usual = STORED if _size(tensor, halo) <= most * tensor.size else GUARDED
         groups = tuple(dict.fromkeys((*writers, *readers)))
-        pays = choose(groups, usual) == STORED
+        pays = choose(groups, usual, tensor) == STORED
         if pays if decided is None else decided(f"{tensor.name}.halo", pays):
             found[tensor] = halo
     padded = {

@@ -100,25 +100,36 @@ def _one(
     costs: PlanCosts,
     choose: Choose,
 ) -> FusionGroup | None:
-    """Both as one group in a profitable form, or None."""
+    """Both as one group in the first profitable form, or None.
+
+    If they are named to be one and no form is profitable, they are in the first that the target
+    can handle.
+    """
     a, b = first.computations, second.computations
+    found: dict[str, tuple[Sequence[Computation], str]] = {}
+    possible = []
     for form in FORMS:
         made = form(a, b, costs)
         if made is None or not all(map(is_small, made)):
             continue
-        said: dict[str, Any] = {"rule": form.__name__.strip("_")}
-        said |= {"producer": first.name, "into": second.name}
-        expected = cost(made)
-        reason = dearer(expected, [cost(a), cost(b)])
+        name, expected = form.__name__.strip("_"), cost(made)
+        found[name] = made, dearer(expected, [cost(a), cost(b)])
         if expected is not None:
-            reason = reason_now(choose, (first, second), reason)
-        if reason:
-            sources = (*first.sources, *second.sources)
-            events.emit("not-fused", **said, sources=sources, reason=reason)
-            continue
-        merged = merge(first, second, made)
-        events.emit("fuse", **said, sources=merged.sources)
-        return merged
+            possible.append(name)
+        if not found[name][1]:
+            break
+    if possible:
+        best = next((n for n in possible if not found[n][1]), possible[0])
+        one, reason = found[best]
+        found[best] = one, reason_now(choose, (first, second), reason)
+    said: dict[str, Any] = {"producer": first.name, "into": second.name}
+    for name, (one, reason) in found.items():
+        if not reason:
+            merged = merge(first, second, one)
+            events.emit("fuse", rule=name, **said, sources=merged.sources)
+            return merged
+        sources = (*first.sources, *second.sources)
+        events.emit("not-fused", rule=name, **said, sources=sources, reason=reason)
     return None
 
 

@@ -49,6 +49,7 @@ _ATTRIBUTES: Final = {
     "threads": "MAX_THREADS_PER_BLOCK",
     "shared": "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN",
     "pools": "MEMORY_POOLS_SUPPORTED",
+    "integrated": "INTEGRATED",
 }
 
 
@@ -166,7 +167,13 @@ class CudaDevice:
         self.driver("CtxSetCurrent", self._context)
 
     def free_bytes(self) -> int:
-        """Bytes that can be allocated now: what nobody has, and what is free in our pool."""
+        """Bytes that can be allocated now: what nobody has, and what is free in our pool.
+
+        All of a GPU that shares the host's memory: its driver does not count what the host can
+        give back (CUDA for Tegra, "Estimating Total Allocatable Device Memory").
+        """
+        if self.has["integrated"]:
+            return self.capacity
         self.enter()
         free, _ = self.driver("MemGetInfo")
         kinds = self.driver.api.CUmemPool_attribute

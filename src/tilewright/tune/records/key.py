@@ -135,10 +135,13 @@ def key_of(
     )
 
 
-def of_decision(key: Key, decision: Decision, groups: Sequence[int]) -> Key:
+def of_decision(
+    key: Key, decision: Decision, groups: Sequence[int], tensor: int | None = None
+) -> Key:
     """The key for a decision about a site of a plan. key: that of the site as one kernel, whose own
-    records are of its schedules and have another digest. groups: how many Computations each has."""
-    about = f"{decision.name} {decision.version} {[*groups]}"
+    records are of its schedules and have another digest. groups: how many Computations each has.
+    tensor: which of those they write is decided about."""
+    about = f"{decision.name} {decision.version} {[*groups]} {tensor}"
     whole = hashlib.sha256(f"{about}\n{key.operator}".encode())
     family = _short(f"{decision.name} of {key.family}")
     return replace(key, operator=whole.hexdigest()[:_DIGEST], family=family)
