@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Collection
+from collections.abc import Collection, Sized
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -39,7 +39,8 @@ def _kinds(source: object) -> set[str]:
 
 def refuse_examples(source: object, example_inputs: Any) -> None:
     """Raise InputError for example inputs of a source that is not traced with them."""
-    given = example_inputs is not None and len(example_inputs)
+    left_out = isinstance(example_inputs, Sized) and not len(example_inputs)
+    given = example_inputs is not None and not left_out
     if given and _MODULE not in _kinds(source):
         raise InputError(
             "example_inputs: only a torch.nn.Module is traced",
