@@ -209,6 +209,17 @@ def test_a_device_that_has_no_others_refuses_a_number(perceptron, device):
         Executable(model, device=1)
 
 
+@pytest.mark.parametrize("ranges", [False, True])
+def test_a_model_of_the_processor_alone_refuses_a_number(symbolic, tmp_path, ranges):
+    how = (
+        {"dims": {"batch": (1, 3)}, "jit": False} if ranges else {"dims": {"batch": 2}}
+    )
+    tw.compile(str(symbolic), **how).save(tmp_path / "m.tw")
+    assert tw.load(tmp_path / "m.tw", device=0).threads
+    with pytest.raises(ArtifactError, match="on the processor alone, but device=1"):
+        tw.load(tmp_path / "m.tw", device=1)
+
+
 @pytest.mark.parametrize("wrong", [-1, 1.0, True, "1"])
 def test_a_number_that_is_none_is_refused(perceptron, tmp_path, wrong):
     tw.compile(str(perceptron), target="cpu").save(tmp_path / "m.tw")

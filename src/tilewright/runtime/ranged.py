@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final
 
 from tilewright.base.dims_hint import DimsHint
-from tilewright.base.errors import InputError
+from tilewright.base.errors import ArtifactError, InputError
 from tilewright.base.once import ComputeOnceCache
 from tilewright.base.text import plural
 from tilewright.runtime.dispatch import ShapeDispatch
@@ -157,13 +157,22 @@ def load(
 
     threads: if None, those that it was compiled for, if `compile` was given a number.
     verify: check the constants' checksum even where they are large. device: the number of the GPU
-    that it runs on, if there are several. Raises ArtifactError.
+    that it runs on, if there are several. Raises ArtifactError, also for a number with an artifact
+    of the processor alone.
     """
     from tilewright.base.arguments import expect
     from tilewright.runtime import ranged_bundle
 
     expect(threads=threads, verify=verify, device=device)
     found = ranged_bundle.load(path, verify=verify)
+    models = found.models if isinstance(found, RangedModel) else (found,)
+    if device and not any(m.devices for m in models):
+        raise ArtifactError(
+            f"the model runs on the processor alone, but device={device} asks for a GPU",
+            code="TW-DEVICE",
+            where=os.fspath(path),
+            hint="leave device= out",
+        )
     if isinstance(found, RangedModel):
         return RangedExecutable(found, threads=threads, device=device)
     return Executable(found, threads=threads, device=device)
