@@ -301,6 +301,11 @@ class InferenceSession:
         """
         if run_options is not None:
             raise InputError("run_options have no counterpart", hint="leave them out")
+        if isinstance(output_names, str):
+            raise InputError(
+                f"output_names is {output_names!r}, not a list of names",
+                hint=f"write [{output_names!r}]",
+            )
         wanted = [_known(n, self._outputs, "output") for n in output_names or ()]
         results = self._call(input_feed)
         return [results[name] for name in wanted or results]
@@ -333,6 +338,11 @@ class InferenceSession:
     def _call(
         self, feed: Mapping[str, Any], out: Mapping[str, Array] | None = None
     ) -> dict[str, Array]:
+        if not isinstance(feed, Mapping):
+            raise InputError(
+                f"the inputs are a {type(feed).__name__}, not a mapping",
+                hint="write {name: array, ...}",
+            )
         for name in feed:
             if name not in self._executable.defaults:
                 _known(name, self._inputs, "input")

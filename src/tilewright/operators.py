@@ -31,9 +31,23 @@ def minimum(a: Expr, b: Any) -> Expr:
     return Min(a, as_expr(b, a.dtype))
 
 
-def where(condition: Expr, a: Expr, b: Any) -> Expr:
-    """`a` where the condition holds, else `b`; only the chosen one is read."""
-    return Select(condition, a, as_expr(b, a.dtype))
+def where(condition: Expr, a: Any, b: Any) -> Expr:
+    """`a` where the condition holds, else `b`; only the chosen one is read.
+
+    One of the two may be a Python number, which takes the dtype of the other. Raises TypeError for
+    two of them, and for a condition that is no expression.
+    """
+    if not isinstance(condition, Expr):
+        raise TypeError(
+            f"where: the condition is {condition!r}, no expression. `==` asks whether two "
+            "nodes are the same; the expression is a.eq(b)"
+        )
+    known = next((v for v in (a, b) if isinstance(v, Expr)), None)
+    if known is None:
+        raise TypeError(
+            f"where: {a!r} and {b!r} have no dtype; write const({a!r}, y.dtype)"
+        )
+    return Select(condition, as_expr(a, known.dtype), as_expr(b, known.dtype))
 
 
 def _function(name: str) -> Callable[..., Expr]:

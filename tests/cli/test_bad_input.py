@@ -293,6 +293,7 @@ def test_the_output_cannot_be_written(command, perceptron, tmp_path, verb, optio
         command(verb, perceptron, option, target), "does not exist", str(target.parent)
     )
     refused(command(verb, perceptron, option, tmp_path), "it is a folder")
+    refused(command(verb, perceptron, option, "-"), "and not standard output")
 
 
 @pytest.mark.parametrize("name", ["perceptron.onnx", "m.bin", "m"])

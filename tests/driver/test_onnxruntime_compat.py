@@ -183,6 +183,10 @@ def test_what_a_model_has_not_is_refused_by_name(session):
         session.run(None, {"x": X, "z": X})
     with pytest.raises(InputError, match="missing inputs: x"):
         session.run(None, {})
+    with pytest.raises(InputError, match=r"'y', not a list.*write \['y'\]"):
+        session.run("y", {"x": X})
+    with pytest.raises(InputError, match="the inputs are a ndarray, not a mapping"):
+        session.run(None, X)
     with pytest.raises(InputError, match="run_options"):
         session.run(None, {"x": X}, theirs.RunOptions())
     with pytest.raises(TilewrightError, match="'x'"):

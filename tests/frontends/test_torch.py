@@ -233,6 +233,8 @@ def test_dimensions_have_the_names_that_the_user_gave():
         )
     with pytest.raises(InputError, match=r"only a torch.nn.Module is traced"):
         tw.compile(b"", dynamic_shapes=({0: rows},))
+    with pytest.raises(InputError, match=r"only a torch.nn.Module is traced"):
+        tw.compile(b"", 3)
 
 
 class Branching(torch.nn.Module):

@@ -245,6 +245,29 @@ def test_what_the_replacement_reads_must_be_in_the_pattern() -> None:
         relu("x")
 
 
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [
+        ({"when": lambda m: True}, "when is one function; give a list of them"),
+        (
+            {"when": [lambda m: m.arr(x)]},
+            r"a condition fails at node '.*' \(Relu\): AttributeError: .* 'arr'",
+        ),
+        ({"replacement": lambda m, f: 3}, "its replacement gives 3, not a value"),
+        (
+            {"replacement": lambda m, f: [3, 4]},
+            r"its replacement gives \[3, 4\], not a value",
+        ),
+    ],
+    ids="condition failing number list".split(),
+)
+def test_functions_of_a_rule_that_are_wrong_are_named(
+    parts: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(InputError, match=rf"rule 'r'.*{words}"):
+        register(Rule(**{"name": "r", "pattern": relu(x), "replacement": x, **parts}))
+
+
 # -------------------------------------------------------------------------------------- matching
 
 

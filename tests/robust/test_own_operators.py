@@ -312,6 +312,36 @@ def test_functions_of_numbers_name_those_of_expressions(body, words):
     refused(compute, words)
 
 
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (
+            lambda x: where(x == 0, x, 1),
+            "the condition is False, no expression. `==` asks",
+        ),
+        (
+            lambda x: where(x.eq(0), 1, 2),
+            "1 and 2 have no dtype; write const(1, y.dtype)",
+        ),
+    ],
+    ids="identity numbers".split(),
+)
+def test_what_where_does_not_take(body, words):
+    def compute(call, inputs, outputs):
+        return [map_("f", outputs[0], lambda *i: body(inputs[0][i]))]
+
+    refused(compute, words)
+
+
+def test_either_arm_of_where_is_a_number():
+    def compute(call, inputs, outputs):
+        x, y = inputs[0], outputs[0]
+        return [map_("f", y, lambda *i: where(x[i] > 0, 3, where(x[i] < -1, x[i], 4)))]
+
+    expected = np.where(X > 0, 3, np.where(X < -1, X, 4))
+    np.testing.assert_array_equal(compiled(compute)(X), expected)
+
+
 def test_numbers_of_numpy_are_operands():
     def compute(call, inputs, outputs):
         two = np.float32(2)
@@ -323,7 +353,7 @@ def test_numbers_of_numpy_are_operands():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"traits": "pointwise"}, "not a Trait such as Trait.POINTWISE. Did you mean"),
+        ({"traits": "pointwise"}, "such as Trait.POINTWISE. Did you mean 'Trait.POI"),
         ({"infre": same}, "OpDef has no argument 'infre'. Did you mean 'infer'?"),
         ({"infer": 3}, "infer is 3, not a function"),
         ({"compute": 3}, "compute is 3, not a function"),

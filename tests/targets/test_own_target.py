@@ -11,7 +11,8 @@ import onnx.parser
 import pytest
 
 import tilewright as tw
-from tilewright.base.errors import ScheduleError
+from tilewright.base.dtypes import int8, int32
+from tilewright.base.errors import InputError, ScheduleError
 from tilewright.loops.intrinsic import INTRINSICS
 from tilewright.runtime import devices
 from tilewright.runtime.device import Duration, HostDevice
@@ -118,3 +119,51 @@ def test_an_illegal_schedule_of_a_target_is_an_error_and_not_a_refusal() -> None
     said = r"group \w+: default schedule of target filler: .*lanes"
     with pytest.raises(ScheduleError, match=said):
         tw.compile(MODEL, target="filler")
+
+
+def test_only_entries_are_registered() -> None:
+    with pytest.raises(
+        InputError, match="target 'filler': register takes a TargetEntry"
+    ):
+        registry.register("filler", Filler(0))  # type: ignore[arg-type]
+
+
+def test_what_emit_gives_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Filler, "emit", lambda *_: b"code")
+    with pytest.raises(
+        TypeError, match="emit of target 'filler' gives b'code', not an"
+    ):
+        result(1, MODEL)
+
+
+def test_a_schedule_for_a_target_without_sketches() -> None:
+    registry.register("filler", registry.TargetEntry(lambda settings: Filler(1)))
+    with pytest.raises(ScheduleError, match="its target has no sketches for it"):
+        tw.compile(MODEL, target="filler", schedules={"matmul": {"tile": 4}})
+
+
+BYTES = onnx.parser.parse_model("""
+<ir_version: 8, opset_import: ["": 17]>
+product (int8[2, 3] x, int8[3, 4] w) => (int32[2, 4] y) { y = MatMulInteger(x, w) }
+""").SerializeToString()
+
+
+@pytest.mark.parametrize("signed", [True, False])
+def test_products_of_bytes_have_the_form_that_the_device_takes(
+    signed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Processors with VNNI take uint8 by int8, and the device int8 by int8."""
+    seen = []
+
+    def refuses(self, computations):
+        seen.extend(t.dtype.name for c in computations for t in c.inputs)
+        return "seen"
+
+    def products(self, a, b, out):
+        return ("filler.dot",) if signed and (a, b, out) == (int8, int8, int32) else ()
+
+    monkeypatch.setattr(Filler, "refuses", refuses)
+    monkeypatch.setattr(Filler, "products", products)
+    registry.register("filler", registry.TargetEntry(lambda settings: Filler(1)))
+    tw.compile(BYTES, target="filler", mcpu="cascadelake")
+    assert ("uint8" in seen) is not signed

@@ -102,6 +102,12 @@ def _out(text: str) -> Path:
         raise InputError("the file name is empty", hint="Name a file")
     if path.is_dir():
         raise InputError("it is a folder", where=text, hint="Name a file")
+    if text == "-":
+        raise InputError(
+            "it would be a file of this name, and not standard output",
+            where=text,
+            hint="Name a file, or write ./- for one called so",
+        )
     if not path.parent.is_dir():
         raise InputError(
             f"the folder {str(path.parent)!r} does not exist",
@@ -124,7 +130,11 @@ EXTENT: Final = _parsed(
 DURATION: Final = _parsed("time", _duration, "a time, such as 90s, 10m or 1.5h")
 IDS: Final = _parsed("ids", _ids, "ids of tokens, such as 5,17")
 AMOUNT: Final = _parsed("number", _amount, "a number of at least 0")
-FILE: Final = _parsed("name=file", _file, "NAME=FILE.npy, such as image=cat.npy")
+FILE: Final = _parsed(
+    "name=file",
+    _file,
+    "NAME=FILE.npy, such as image=cat.npy; --inputs takes an .npz file of all",
+)
 PATH: Final = click.Path(path_type=Path)
 FOLDER: Final = click.Path(path_type=Path, exists=True, file_okay=False)
 OUT: Final = _out

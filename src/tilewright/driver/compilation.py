@@ -74,8 +74,10 @@ class Compilation:
 
     @property
     def multiplies(self) -> Target:
-        """Whose instructions decide the form of products: the device's, if it takes any group."""
-        return self.target if self.target.fuses else self.host
+        """Whose instructions decide the form of products: the device's, if it fuses groups as the
+        host does, or says which products of bytes it takes."""
+        bytewise = (self.target.products(a, int8, int32) for a in (int8, uint8))
+        return self.target if self.target.fuses or any(bytewise) else self.host
 
     def adapted(self, graph: Graph) -> tuple[Graph, Sequence[Placement]]:
         """The graph adapted to the target, and the placements of its operations."""

@@ -24,7 +24,7 @@ from tilewright.plan.normalize import KernelSignature, kernel_signature
 from tilewright.schedule import Schedule
 from tilewright.schedule.space import Point
 from tilewright.schedule.space.selection import Selection, selected_point
-from tilewright.targets.base import OperatorProgram, Placement, Target
+from tilewright.targets.base import Artifact, OperatorProgram, Placement, Target
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,4 +221,9 @@ class DeviceCompiler:
         limits.check()
         with placed(f"group {group.name}"), events.span("kernel", name=group.name):
             kernel = self.schedule(group).kernel
-            return self.target.emit(kernel, kernel.name).code
+            made = self.target.emit(kernel, kernel.name)
+        if not isinstance(made, Artifact):
+            raise TypeError(
+                f"emit of target {self.target.name!r} gives {made!r}, not an Artifact"
+            )
+        return made.code

@@ -239,7 +239,11 @@ def _by_rule(
         raise error.at(f"gradient of {place(op)}") from error.__cause__
     for n, v in enumerate(op.outputs):
         if v is not None and v in flows and n not in call.asked:
-            _refuse(op, f"with respect to the gradient of output {n}, {v.name!r}")
+            raise UnsupportedError(
+                f"the rule of {op.qualified} ignores the gradient of output {n}, {v.name!r}",
+                where=f"node {op.label!r}",
+                hint=f"the rule reads it by call.flow({n})",
+            )
     _check_operands(op, f.operations[known:])
     parts = {i: found[i] if i < len(found) else None for i in wanted}
     for i, part in parts.items():

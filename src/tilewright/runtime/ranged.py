@@ -157,7 +157,8 @@ def load(
 
     threads: if None, those that it was compiled for, if `compile` was given a number.
     verify: check the constants' checksum even where they are large. device: the number of the GPU
-    that it runs on, if there are several. Raises ArtifactError.
+    that it runs on, if there are several. Raises ArtifactError, also for a number with an artifact
+    of the processor alone.
     """
     from tilewright.base.arguments import expect
     from tilewright.runtime import ranged_bundle
@@ -169,6 +170,7 @@ def load(
         raise ArtifactError(
             f"the model runs on the host alone, but device={device} asks for a GPU",
             code="TW-DEVICE",
+            where=os.fspath(path),
             hint="leave device= out, or compile the model for a GPU with target=",
         )
     if isinstance(found, RangedModel):

@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from tilewright.base.dataclass import dataclass
-from tilewright.base.errors import UnsupportedError
+from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.loops.intrinsic import INTRINSICS, TensorIntrinsic
 from tilewright.targets.base import Target, TargetSettings
 
@@ -64,8 +64,15 @@ def register(name: str, row: TargetEntry) -> None:
     """Add a target, or replace one.
 
     An installed package says it in its metadata instead: an entry point `name` of the group
-    `tilewright.targets`, which is a `TargetEntry`.
+    `tilewright.targets`, which is a `TargetEntry`. Raises InputError for anything else.
     """
+    if not isinstance(row, TargetEntry):
+        raise InputError(
+            f"register takes a TargetEntry, not {row!r}",
+            code="TW-TARGET",
+            where=f"target {name!r}",
+            hint="register(name, TargetEntry(lambda settings: MyTarget()))",
+        )
     _ROWS[name] = row
 
 

@@ -383,6 +383,15 @@ def test_an_upgrade_that_fails_changes_nothing(
     assert path.read_bytes() == before
 
 
+def test_an_upgrade_that_sqlite_ended_itself_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a full disk: no transaction is left, and the first error is the one that matters."""
+    monkeypatch.setattr(schema, "STEPS", ("rollback; create nonsense",))
+    with pytest.raises(InputError, match="nonsense"):
+        Records(tmp_path / "records.sqlite")
+
+
 def test_failed_trials_are_trials(path: Path) -> None:
     with Records(path) as records:
         run = records.begin("m")

@@ -282,8 +282,8 @@ class OpDef:
         for name, (kind, what) in _ARGUMENTS.items():
             given = getattr(self, name)
             if given is not None and not isinstance(given, kind):
-                words = Trait.__members__ if name == "traits" else ()
-                hint = did_you_mean(str(given), words)
+                words = (f"Trait.{n}" for n in Trait.__members__ if name == "traits")
+                hint = did_you_mean(f"Trait.{str(given).upper()}", words)
                 raise InputError(f"OpDef: {name} is {given!r}, not {what}", hint=hint)
         if not callable(self.infer):
             raise InputError(f"OpDef: infer is {self.infer!r}, not a function")

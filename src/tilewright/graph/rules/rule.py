@@ -18,6 +18,7 @@ import numpy as np
 from tilewright.base.dataclass import dataclass
 from tilewright.base.errors import InputError
 from tilewright.graph.nodes import DataDependent, Graph, Operation, Value
+from tilewright.graph.ops.errors import place
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.rules.match import Match, matches
 from tilewright.graph.rules.patterns import (
@@ -93,6 +94,8 @@ class Rule:
     samples: Samples | None = None
 
     def __post_init__(self) -> None:
+        if callable(self.when):
+            raise self.error("when is one function", "give a list of them: when=[...]")
         if not isinstance(self.pattern, Apply):
             if isinstance(self.pattern, Pattern):
                 raise self.error(f"its pattern {self.pattern} applies no operator")
@@ -134,7 +137,22 @@ class Rule:
             found = matches(self.pattern, graph, op)
         else:
             found = self.pattern.matches(graph, op)
-        return (m for m in found if fulfilled(self.when, m))
+        return (m for m in found if self._applies(m))
+
+    def _applies(self, m: Match) -> bool:
+        try:
+            return fulfilled(self.when, m)
+        except (
+            AttributeError,
+            ArithmeticError,
+            LookupError,
+            TypeError,
+            ValueError,
+        ) as error:
+            why = (
+                f"a condition fails at {place(m.root)}: {type(error).__name__}: {error}"
+            )
+            raise self.error(why) from error
 
     def error(self, message: str, hint: str = "") -> InputError:
         """The error to raise for a wrong rule."""

@@ -106,4 +106,11 @@ def built(
             found = replacement(m, f)
     except NotApplicable:
         return None
-    return (found,) if isinstance(found, Value) else found
+    results = (found,) if isinstance(found, Value) else found
+    if results is None or (
+        isinstance(results, list | tuple) and all(isinstance(v, Value) for v in results)
+    ):
+        return results
+    raise TypeError(
+        f"its replacement gives {found!r}, not a value that m[...] or f.op(...) gives"
+    )

@@ -71,8 +71,14 @@ def selected_point(kernel: str, sketches: Sequence[Sketch], wanted: Selection) -
             return point
         name = point.sketch
     found = next((s for s in sketches if s.name == name), None)
+    if not sketches:
+        raise ScheduleError(
+            "its target has no sketches for it",
+            code=IMPOSSIBLE,
+            hint="leave out its schedule",
+        )
     if found is None:
-        known = listing([s.name for s in sketches]) or "none"
+        known = listing([s.name for s in sketches])
         raise ScheduleError(
             f"there is no sketch {name!r}",
             code=IMPOSSIBLE,

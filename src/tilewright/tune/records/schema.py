@@ -92,5 +92,6 @@ def upgrade(db: sqlite3.Connection, path: Path) -> None:
         db.execute(f"pragma user_version = {VERSION}")
         db.execute("commit")
     except BaseException:
-        db.execute("rollback")
+        if db.in_transaction:  # where the disk is full, SQLite has ended it itself
+            db.execute("rollback")
         raise

@@ -195,7 +195,8 @@ class ParameterSpace:
         wrong = sorted(names ^ candidate.values.keys())
         if candidate.sketch or wrong:
             raise InputError(
-                f"a candidate with {listing(sorted(candidate.values)) or 'no parameters'}",
+                "the candidate has other parameters: "
+                f"{listing(sorted(candidate.values)) or 'none'}",
                 where=f"the space of {listing(sorted(names))}",
                 hint="`nearest` finds the closest one",
             )
