@@ -12,6 +12,8 @@ ROWS, GROUPS, K, N = 12, 4, 8, 8
 class Experts(torch.nn.Module):
     """The forms that are grouped products: `linear` and `@`."""
 
+    counts = "uneven"
+
     def __init__(self, turned=True, groups=GROUPS):
         super().__init__()
         torch.manual_seed(3)
@@ -39,6 +41,11 @@ class Experts(torch.nn.Module):
 class InReverse(Experts):
     def products(self, parts):
         return super().products(parts)[::-1]
+
+
+class OfPartsInReverse(Experts):
+    def products(self, parts):
+        return super().products(parts[::-1])
 
 
 class ByRotatedMatrices(Experts):
@@ -75,6 +82,8 @@ class OfMoreMatrices(Experts):
 class AcrossColumns(Experts):
     """Joined along the columns: every part has as many rows as the first."""
 
+    counts = "even"
+
     def forward(self, x, counts):
         parts = self.parts(x, counts)
         for p in parts:
@@ -85,11 +94,10 @@ class AcrossColumns(Experts):
 class CutAcross(Experts):
     """Cut along the columns, of which each matrix takes those of one part."""
 
+    counts = "columns"
+
     def parts(self, x, counts):
-        sizes = counts.tolist()
-        for n in sizes:
-            torch._check(n == K)
-        return x.repeat(1, GROUPS).split(sizes, 1)
+        return x.repeat(1, GROUPS).split(counts.tolist(), 1)
 
 
 class OfKnownSizes(Experts):
@@ -105,8 +113,10 @@ class OfStacks(Experts):
 
 
 COUNTS = {"uneven": [5, 1, 2, 4], "one": [0, 0, 12, 0], "even": [3, 3, 3, 3]}
+COLUMNS = [K] * GROUPS
 COUNTEREXAMPLES = [
     InReverse,
+    OfPartsInReverse,
     ByRotatedMatrices,
     ByTwoTensors,
     WithBias,
@@ -122,7 +132,7 @@ COUNTEREXAMPLES = [
 
 def exported(module, counts="uneven"):
     torch.manual_seed(5)
-    args = torch.randn(ROWS, K), torch.tensor(COUNTS[counts])
+    args = torch.randn(ROWS, K), torch.tensor(COUNTS.get(counts, COLUMNS))
     return torch.export.export(module, args), args
 
 
@@ -146,6 +156,6 @@ def test_no_product_of_a_part_is_left():
 
 @pytest.mark.parametrize("kind", COUNTEREXAMPLES)
 def test_what_is_no_grouped_product_stays(kind):
-    program, _ = exported(kind(), "even" if kind is AcrossColumns else "uneven")
+    program, _ = exported(kind(), kind.counts)
     module = program.graph_module
     assert with_grouped_products(module) is module
