@@ -332,6 +332,44 @@ def test_the_signature_has_types_and_defaults(decorator: Any) -> None:
     assert str(inspect.signature(Many)) == signature
 
 
+def test_a_constructor_is_made_when_it_is_first_asked_for() -> None:
+    @dataclass
+    class Base:
+        a: int
+
+    @dataclass(slots=True)
+    class Derived(Base):
+        b: int = 2
+
+    def made(cls: type) -> bool:
+        return inspect.isfunction(cls.__dict__["__init__"])
+
+    assert not made(Base) and not made(Derived)
+    first = Derived.__init__
+    assert made(Derived) and Derived.__init__ is first and not made(Base)
+    assert Base(1).a == 1 and made(Base)
+
+
+def test_a_constructor_that_has_been_replaced_stays_so() -> None:
+    @dataclass
+    class One:
+        a: int
+
+    lazy = One.__dict__["__init__"]
+    One.__init__ = lambda self: setattr(self, "a", 5)  # type: ignore[method-assign,assignment]
+    lazy.__get__(None, One)(One(), 3)
+    assert One().a == 5  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("last", [{"a": int}, {"a": int, "b": int}])
+def test_a_default_before_a_field_without_is_refused_at_the_definition(
+    last: dict[str, type],
+) -> None:
+    namespace = {"__annotations__": {"z": int, **last}, "z": 1}
+    with pytest.raises(TypeError, match="'a' follows default argument"):
+        dataclass(type("Late", (), namespace))
+
+
 @DECORATORS
 @SHAPES
 def test_types_in_text_are_kept_and_what_is_no_field_is_none(

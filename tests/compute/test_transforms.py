@@ -153,6 +153,13 @@ def test_results_that_go_apart_by_digits_have_dimensions_of_their_own(
         assert all("%" not in repr(i) for i in found[1].outputs[0].index)
 
 
+def test_a_scalar_has_no_axis_to_split() -> None:
+    x, total, y = buffer("x", 6), buffer("total"), buffer("y")
+    sum_ = reduce_("total", total, (6,), "add", lambda k: x[k])
+    half = map_("half", y, lambda: total[()] * 0.5)
+    assert split_axes([sum_, half], ()) == (sum_, half)
+
+
 WRITTEN: dict[str, tuple[tuple[int, ...], Callable[..., tuple[object, ...]], bool]] = {
     "other columns between": ((3, 5, 4), lambda i, j: (i // 4, j, i % 4), True),
     "one row after another": ((5, 3, 4), lambda i, j: (j, i // 4, i % 4), False),

@@ -108,7 +108,7 @@ def _of_buffer(b: str) -> Iterator[Step]:
         yield Step("fold_storage", (b, dim, rows))
     yield from (Step("storage_align", (b, 0, 4, 1)), Step("set_scope", (b, "stack")))
     yield from (Step("cache_write", (b, None)), Step("cache_read", (b, None)))
-    yield Step("swizzle", (b,))
+    yield from (Step(verb, (b,)) for verb in ("swizzle", "convert"))
     yield Step("cache_read", (b, None), {"pad": True})
 
 

@@ -130,7 +130,8 @@ def _as_written(
     be as large as all of them.
     """
     old = c.outputs[0].tensor
-    if not any(_is_separate(o, axes[-1]) for o in follower.outputs):
+    last = axes[-1] if axes else None  # a scalar has no axis
+    if not any(_is_separate(o, last) for o in follower.outputs):
         return c
     split = split_digits(follower)
     (place,) = {a.index for a in split.accesses if a.buffer is old}

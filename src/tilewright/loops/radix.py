@@ -62,7 +62,8 @@ class RadixSort:
         """Count the digits of a key."""
         steps: list[Stmt] = []
         for digit in range(self.digits):
-            at = (const(digit), self._digit(self.keys[n], digit))
+            value = self._digit(self.keys[n], digit)
+            at = (const(digit), value)
             steps.append(Store(self._next, at, self._next[at] + 1))
         return block(*steps)
 
@@ -86,10 +87,13 @@ class RadixSort:
     ) -> Stmt:
         """Deal a key and its place by one digit."""
         to = self._to
-        here = (const(digit), self._digit(source[0][n], digit))
+        value = self._digit(source[0][n], digit)
+        here = (const(digit), value)
         move = [Store(t, (to.value,), s[n]) for s, t in zip(source, target)]
         return block(
-            to.set(self._next[here]), *move, Store(self._next, here, to.value + 1)
+            to.set(self._next[here]),
+            *move,
+            Store(self._next, here, to.value + 1),
         )
 
     @staticmethod

@@ -87,13 +87,15 @@ class KeySelection:
     ) -> Stmt:
         """The statement that selects. key: of a place below `count`. requires: k <= count."""
         at = self._at
-        offer = block(self._offer(key(at.value), at.value), at.add())
+        highest = (1 << self.key.bits) - 1
+        offer = self._offer(key(at.value), at.value)
+        rest = block(offer, at.add())
         return block(
             at.set(0),
             self._found.set(0),
-            Store(self._limit, (const(0),), const((1 << self.key.bits) - 1, self.key)),
+            self._set_limit(const(highest, self.key)),
             block() if self.in_room else self._pieces(key, count),
-            While(at.value < count, offer),
+            While(at.value < count, rest),
             If(self._found.value > 2 * self.k, self._drop(), None),
             self.sorter.sort(self._found.value),
         )
@@ -137,12 +139,18 @@ class KeySelection:
     ) -> Stmt:
         """Add an element to the candidates if it is one; without a branch."""
         to = self._found
-        passes = Select(key <= self._limit[0], const(1), const(0))
         return block(
             Store(self.sorter.keys, (to.value,), key),
             Store(self.sorter.places, (to.value,), place),
-            to.add(passes),
+            to.add(self._is_within(key)),
         )
+
+    def _set_limit(self, key: Expr) -> Stmt:
+        return Store(self._limit, (const(0),), key)
+
+    def _is_within(self, key: Expr) -> Expr:
+        """One if a key is within the limit, else zero."""
+        return Select(key <= self._limit[0], const(1), const(0))
 
     def _make_room(self) -> Stmt:
         """Drop candidates if there is no room for another piece."""
@@ -150,8 +158,12 @@ class KeySelection:
         last = self.sorter.keys[k - 1]
         one = const(1, self.key)
         # Of those behind, only what comes strictly before the last one is among the first.
-        limit = Store(self._limit, (const(0),), Max(last, one) - one)
-        ordered = block(self.sorter.sort(found.value), found.set(k), limit)
+        before = Max(last, one) - one
+        ordered = block(
+            self.sorter.sort(found.value),
+            found.set(k),
+            self._set_limit(before),
+        )
         many = found.value > self.room // 2
         full = found.value > self.room - PIECE
         return If(full, block(self._drop(), If(many, ordered, None)), None)
@@ -172,18 +184,19 @@ class KeySelection:
         move = block(
             Store(keys, (kept.value,), own),
             Store(places, (kept.value,), places[seen.value]),
-            kept.add(Select(own <= self._limit[0], const(1), const(0))),
+            kept.add(self._is_within(own)),
         )
         add = block(kept.add(counts[bucket.value]), bucket.add())
         # Wraps to the highest key behind the last value of the leading bits.
-        limit = (Cast(bucket.value, self.key) << shift) - const(1, self.key)
+        last = Cast(bucket.value, self.key)
+        limit = (last << shift) - const(1, self.key)
         return block(
             self.nests.copy(counts, lambda n: const(0)),
             self._each_found(count),
             bucket.set(0),
             kept.set(0),
             While(kept.value < self.k, add),
-            Store(self._limit, (const(0),), limit),
+            self._set_limit(limit),
             kept.set(0),
             self._each_found(move),
             found.set(kept.value),

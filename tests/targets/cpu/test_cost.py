@@ -47,6 +47,8 @@ STRUCTURE = {
     ("targets/cpu/sketches/partial_sums.py", "SUMS"),
     ("targets/cpu/sketches/partial_sums.py", "STEPS"),
     ("targets/cpu/sketches/register_tile_model.py", "_best"),
+    ("targets/cpu/sketches/register_tile_model.py", "RowData"),  # half
+    ("targets/cpu/sketches/winograd.py", "EQUAL"),  # what the model cannot tell apart
     ("targets/cpu/sketches/scatters.py", "scatter_of"),  # bits of a narrow float
     ("plan/passes/compensate.py", "SHORT"),  # terms that NumPy adds one by one
     ("plan/passes/products.py", "PRODUCTS"),  # of what is tried, as the next one
