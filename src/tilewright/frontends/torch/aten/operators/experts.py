@@ -63,7 +63,8 @@ def _grouped_product(c: AtenCall) -> Value:
     rows = c.extent(0, first if ranks == (2, 3) else second)
     if ranks == (2, 3):
         return _times_own(c, x, w, rows)
-    x = c.op("Transpose", x, perm=[1, 0])
+    perm = [1, 0]
+    x = c.op("Transpose", x, perm=perm)
     return _products_by_group(c, x, w, rows)
 
 
@@ -139,8 +140,9 @@ class _Tiles(NamedTuple):
     def places(self, c: AtenCall, height: int) -> TensorTerm:
         """The numbers of the rows of each tile (tiles, height), which may be of another group."""
         column = c.unsqueeze(self.begin.value, 1)
+        begin = TensorTerm(c, column)
         within = c.ints(*range(height))
-        return TensorTerm(c, column) + within
+        return begin + within
 
 
 def _tiles(c: AtenCall, height: int, rows: TensorTerm) -> _Tiles:
@@ -158,7 +160,8 @@ def _tiles(c: AtenCall, height: int, rows: TensorTerm) -> _Tiles:
     axis = c.number(0, int64)
     last = tiles.op("CumSum", axis)
     first = last - tiles
-    shift = first * height - starts
+    shift = first * height
+    shift = shift - starts
     own = _group(c, tile, last)
     own = own.op("Min", groups - 1)
     begin = tile * height
@@ -199,10 +202,17 @@ def _product(c: AtenCall, tiles: Value, w: Value, own: TensorTerm) -> Value:
     return c.op("Reshape", found, shape)
 
 
-def _products_by_group(c: AtenCall, x: Value, g: Value, rows: int | None) -> Value:
+def _products_by_group(
+    c: AtenCall,
+    x: Value,
+    g: Value,
+    rows: int | None,
+) -> Value:
     """For each group, x (rows, k) transposed times g (rows, n) of its rows: (groups, k, n)."""
-    height = summed_height(rows, _count(c))
-    if height is None or c.dtype.bits < float32.bits:  # sums of tiles would be rounded
+    groups = _count(c)
+    height = summed_height(rows, groups)
+    narrow = c.dtype.bits < float32.bits  # sums of tiles would be rounded
+    if height is None or narrow:
         return _products_of_all_rows(c, x, g)
     return _products_of_tiles(c, x, g, height)
 
@@ -215,19 +225,28 @@ def summed_height(rows: int | None, groups: int) -> int | None:
     """
     if rows is None:
         return None
-    times: dict[int | None, int] = {None: groups * (rows + 25)}
+    times: dict[int | None, int] = {}
+    times[None] = groups * (rows + 25)
     for n in range(3, 11):
         height = 1 << n
-        times[height] = most_tiles(rows, groups, height) * (height + 75)
+        tiles = most_tiles(rows, groups, height)
+        times[height] = tiles * (height + 75)
     return min(times, key=lambda height: times[height])
 
 
-def _products_of_tiles(c: AtenCall, x: Value, g: Value, height: int) -> Value:
+def _products_of_tiles(
+    c: AtenCall,
+    x: Value,
+    g: Value,
+    height: int,
+) -> Value:
     """The sums by group of the products of tiles, in which other groups' rows are zeros."""
-    rows = _numbers(c, x).op("Size")
+    row = _numbers(c, x)
+    rows = row.op("Size")
     tiles = _tiles(c, height, rows)
     places = tiles.places(c, height)
-    ends = _ends(c).op("Gather", tiles.own, axis=0)
+    ends = _ends(c)
+    ends = ends.op("Gather", tiles.own, axis=0)
     end = c.unsqueeze(ends.value, 1)
     inside = places < end
     places = places.op("Min", rows - 1)
@@ -236,15 +255,27 @@ def _products_of_tiles(c: AtenCall, x: Value, g: Value, height: int) -> Value:
     g = _chosen(c, g, places, inside)
     products = c.op("MatMul", x, g)
     matrix = c.op("Shape", products, start=1)
-    groups = c.ints(_count(c))
-    shape = c.op("Concat", groups, matrix, axis=0)
+    groups = _count(c)
+    count = c.ints(groups)
+    shape = c.op("Concat", count, matrix, axis=0)
     zero = c.number(0)
     zeros = c.op("Expand", zero, shape)
     column = c.unsqueeze(tiles.own.value, 1)
-    return c.op("ScatterND", zeros, column, products, reduction="add")
+    return c.op(
+        "ScatterND",
+        zeros,
+        column,
+        products,
+        reduction="add",
+    )
 
 
-def _chosen(c: AtenCall, x: Value, places: TensorTerm, inside: TensorTerm) -> Value:
+def _chosen(
+    c: AtenCall,
+    x: Value,
+    places: TensorTerm,
+    inside: TensorTerm,
+) -> Value:
     """The rows at these places; zeros for those that are not inside."""
     rows = c.op("Gather", x, places.value, axis=0)
     keep = c.unsqueeze(inside.value, 2)
