@@ -5,7 +5,12 @@ import pytest
 
 import tilewright as tw
 from tilewright.base import events
-from tilewright.frontends.torch.aten.operators.experts import most_tiles, tile_height
+from tilewright.frontends.torch import to_graph
+from tilewright.frontends.torch.aten.operators.experts import (
+    most_tiles,
+    summed_height,
+    tile_height,
+)
 
 torch = pytest.importorskip("torch")
 GROUPS, K, N = 5, 16, 64
@@ -101,3 +106,93 @@ def test_the_bound_of_tiles_is_reached_and_never_passed(groups, height):
 )
 def test_the_height_of_tiles(rows, groups, height):
     assert tile_height(rows, groups) == height
+
+
+class Backward(torch.nn.Module):
+    """Gradients of a grouped product, as transformers has them."""
+
+    def __init__(self):
+        super().__init__()
+        from tests.frontends.aten.spectral import BACK  # which registers it
+
+        self.name = BACK.partition("::")[2]
+
+    def forward(self, x, w, offs, g):
+        return getattr(torch.ops.transformers, self.name)(x, w, offs, g)
+
+
+def flows(rows, dtype=torch.float32):
+    torch.manual_seed(rows)
+    shapes = (rows, K), (GROUPS, K, N), (rows, N)
+    return [torch.randn(shape).to(dtype) for shape in shapes]
+
+
+def by_autograd(x, w, offs, g):
+    """The gradients of a product for each group: rows past the last end have none."""
+    x, w = x.clone().requires_grad_(), w.clone().requires_grad_()
+    sizes = torch.diff(offs, prepend=offs[:1] * 0).tolist()
+    parts = torch.split(x[: offs[-1]], sizes)
+    found = torch.cat([part @ own for part, own in zip(parts, w, strict=True)])
+    return torch.autograd.grad(found, (x, w), g[: offs[-1]])
+
+
+ENDS = {
+    "all rows": [3, 20, 90, 91, 300],
+    "empty groups": [0, 150, 150, 300, 300],
+    "one group": [0, 0, 300, 300, 300],
+    "rows of no group": [8, 16, 40, 56, 250],
+    "no rows": [0, 0, 0, 0, 0],
+}
+
+
+@pytest.fixture(scope="module")
+def of_weights():
+    x, w, g = flows(300)
+    offs = torch.tensor(ENDS["all rows"], dtype=torch.int32)
+    program = torch.export.export(Backward(), (x, w, offs, g))
+    return tw.compile(program, threads=1, fallback="error")
+
+
+@pytest.mark.parametrize("ends", ENDS)
+def test_gradients_of_matrices_are_sums_of_tiles(of_weights, ends):
+    assert summed_height(300, GROUPS) == 64
+    x, w, g = flows(300)
+    offs = torch.tensor(ENDS[ends], dtype=torch.int32)
+    found = of_weights(x, w, offs, g)
+    wanted = by_autograd(x, w, offs, g)
+    torch.testing.assert_close(tuple(found), wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_infinite_rows_of_another_group_leave_a_gradient_finite(of_weights):
+    x, w, g = flows(300)
+    x[120], g[121] = float("inf"), float("inf")
+    offs = torch.tensor([100, 120, 122, 200, 300], dtype=torch.int32)
+    found = of_weights(x, w, offs, g)[1]
+    assert torch.isfinite(found).all((1, 2)).tolist() == [True, True, False, True, True]
+
+
+def adds_tiles(program):
+    graph, _ = to_graph(program, limit=1 << 30)
+    return "ScatterND" in {op.op_type for op in graph.operations}
+
+
+def test_sums_of_tiles_are_not_rounded_and_need_a_number_of_rows():
+    offs = torch.tensor(ENDS["all rows"], dtype=torch.int32)
+
+    def program(dtype, **options):
+        x, w, g = flows(300, dtype)
+        return torch.export.export(Backward(), (x, w, offs, g), **options)
+
+    assert adds_tiles(program(torch.float32))
+    assert not adds_tiles(program(torch.bfloat16))
+    rows = {0: torch.export.Dim("rows", min=2, max=400)}
+    open_rows = {"dynamic_shapes": (rows, None, None, rows)}
+    assert not adds_tiles(program(torch.float32, **open_rows))
+
+
+@pytest.mark.parametrize(
+    ("rows", "groups", "height"),
+    [(384, 60, 16), (192, 8, 64), (1024, 8, 128), (300, 1, None), (None, 8, None)],
+)
+def test_the_height_of_tiles_that_are_summed(rows, groups, height):
+    assert summed_height(rows, groups) == height

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -24,6 +24,7 @@ from tilewright.frontends.torch.aten.complex_numbers import (
     complex_rule_of,
     is_complex,
 )
+from tilewright.frontends.torch.aten.grouped import with_grouped_products
 from tilewright.frontends.torch.aten.in_place import changed, functional_forms
 from tilewright.frontends.torch.aten.rules import (
     GETITEM,
@@ -86,7 +87,8 @@ def import_graph(source: FxSource, settings: ImportSettings) -> Graph:
     the limit.
     """
     with limits.compilation():
-        return _Import(source, settings).graph()
+        module = with_grouped_products(source.module)
+        return _Import(replace(source, module=module), settings).graph()
 
 
 def missing(module: Any) -> dict[str, str]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from tilewright.base.dtypes import int64
+from tilewright.base.dtypes import float32, int64
 from tilewright.frontends.torch.aten.rules import AtenCall, rule
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.gathered_matmul import DOMAIN, GATHERED_MATMUL
@@ -60,11 +62,12 @@ def _grouped_product(c: AtenCall) -> Value:
         raise c.refuse("its groups are not rows of a matrix")
     x = c.tensor(first)
     w = c.tensor(second)
+    rows = c.extent(0, first if ranks == (2, 3) else second)
     if ranks == (2, 3):
-        rows = c.extent(0, first)
         return _times_own(c, x, w, rows)
-    x = c.op("Transpose", x, perm=[1, 0])
-    return _products_by_group(c, x, w)
+    perm = [1, 0]
+    x = c.op("Transpose", x, perm=perm)
+    return _products_by_group(c, x, w, rows)
 
 
 @rule("transformers.grouped_mm_fallback_backward")
@@ -76,14 +79,14 @@ def _gradients_of_grouped_product(c: AtenCall) -> tuple[Value, Value]:
     rows = c.extent(0, "input")
     transposed = c.op("Transpose", w, perm=[0, 2, 1])
     of_rows = _times_own(c, g, transposed, rows)
-    of_weights = _products_by_group(c, x, g)
+    of_weights = _products_by_group(c, x, g, rows)
     return of_rows, of_weights
 
 
 def _times_own(c: AtenCall, x: Value, w: Value, rows: int | None) -> Value:
     """Each row of x (rows, k) times the matrix of its group in w (groups, k, n); zeros without.
 
-    The rows of a group are cut into tiles of a few rows, the last of which reaches into the next
+    The rows of a group are cut into tiles of a few rows, the last of which may reach into the next
     group. Each tile is multiplied by its group's matrix, and each row taken from its group's tile.
     """
     groups = _count(c)
@@ -125,24 +128,28 @@ def most_tiles(rows: int, groups: int, height: int) -> int:
     return min(tiles, rows)
 
 
-def _by_tiles(
-    c: AtenCall,
-    x: Value,
-    w: Value,
-    height: int,
-    row: TensorTerm,
-    group: TensorTerm,
-) -> Value:
-    """The product of each row and its group's matrix.
+class _Tiles(NamedTuple):
+    """Rows cut into tiles of one group each.
 
-    row, group: the numbers of the rows, and their groups. Row i of group g is at i + shift[g] of
-    all rows of all tiles; a row past the last end is taken from anywhere, and not used. Tiles
-    that are not needed are of the last group.
+    own: the group of each tile. begin: its first row. shift: for each group, how much further a row
+    is in all rows of all tiles. Tiles that are not needed begin past the end of the last group.
     """
+
+    own: TensorTerm
+    begin: TensorTerm
+    shift: TensorTerm
+
+    def places(self, c: AtenCall, height: int) -> TensorTerm:
+        """The numbers of the rows of each tile (tiles, height), which may be of another group."""
+        column = c.unsqueeze(self.begin.value, 1)
+        begin = TensorTerm(c, column)
+        within = c.ints(*range(height))
+        return begin + within
+
+
+def _tiles(c: AtenCall, height: int, rows: TensorTerm) -> _Tiles:
     ends = _ends(c)
     groups = _count(c)
-    size = c.op("Size", row.value)
-    rows = TensorTerm(c, size)
     more = groups * (height - 1)
     number = (rows + more) / height
     number = number.op("Min", rows)
@@ -155,19 +162,35 @@ def _by_tiles(
     axis = c.number(0, int64)
     last = tiles.op("CumSum", axis)
     first = last - tiles
-    shift = first * height - starts
+    shift = first * height
+    shift = shift - starts
     own = _group(c, tile, last)
     own = own.op("Min", groups - 1)
     begin = tile * height
     begin = begin - shift.op("Gather", own, axis=0)
-    column = c.unsqueeze(begin.value, 1)
-    within = c.ints(*range(height))
-    places = TensorTerm(c, column)
-    places = places + within
+    return _Tiles(own, begin, shift)
+
+
+def _by_tiles(
+    c: AtenCall,
+    x: Value,
+    w: Value,
+    height: int,
+    row: TensorTerm,
+    group: TensorTerm,
+) -> Value:
+    """The product of each row and its group's matrix.
+
+    row, group: the numbers of the rows, and their groups. A row past the last end is taken from
+    anywhere, and not used.
+    """
+    rows = row.op("Size")
+    tiles = _tiles(c, height, rows)
+    places = tiles.places(c, height)
     places = places.op("Min", rows - 1)
     parts = c.op("Gather", x, places.value, axis=0)
-    found = _product(c, parts, w, own)
-    place = row + shift.op("Gather", group, axis=0)
+    found = _product(c, parts, w, tiles.own)
+    place = row + tiles.shift.op("Gather", group, axis=0)
     return c.op("Gather", found, place.value, axis=0)
 
 
@@ -181,8 +204,89 @@ def _product(c: AtenCall, tiles: Value, w: Value, own: TensorTerm) -> Value:
     return c.op("Reshape", found, shape)
 
 
-def _products_by_group(c: AtenCall, x: Value, g: Value) -> Value:
-    """For each group, x (rows, k) transposed times g (rows, n), both of its rows: (groups, k, n).
+def _products_by_group(
+    c: AtenCall,
+    x: Value,
+    g: Value,
+    rows: int | None,
+) -> Value:
+    """For each group, x (rows, k) transposed times g (rows, n) of its rows: (groups, k, n)."""
+    groups = _count(c)
+    height = summed_height(rows, groups)
+    narrow = c.dtype.bits < float32.bits  # sums of tiles would be rounded
+    if height is None or narrow:
+        return _products_of_all_rows(c, x, g)
+    return _products_of_tiles(c, x, g, height)
+
+
+def summed_height(rows: int | None, groups: int) -> int | None:
+    """The number of rows of a tile whose product is added to its group's; None to multiply all rows
+    for each group, which takes no memory for the products of tiles.
+
+    On Zen 5, adding the product of a tile to others takes as long as multiplying 75 rows.
+    """
+    if rows is None:
+        return None
+    times: dict[int | None, int] = {}
+    times[None] = groups * (rows + 25)
+    for n in range(3, 11):
+        height = 1 << n
+        tiles = most_tiles(rows, groups, height)
+        times[height] = tiles * (height + 75)
+    return min(times, key=lambda height: times[height])
+
+
+def _products_of_tiles(
+    c: AtenCall,
+    x: Value,
+    g: Value,
+    height: int,
+) -> Value:
+    """The sums by group of the products of tiles, in which other groups' rows are zeros."""
+    row = _numbers(c, x)
+    rows = row.op("Size")
+    tiles = _tiles(c, height, rows)
+    places = tiles.places(c, height)
+    ends = _ends(c)
+    ends = ends.op("Gather", tiles.own, axis=0)
+    end = c.unsqueeze(ends.value, 1)
+    inside = places < end
+    places = places.op("Min", rows - 1)
+    x = _chosen(c, x, places, inside)
+    x = c.op("Transpose", x, perm=[0, 2, 1])
+    g = _chosen(c, g, places, inside)
+    products = c.op("MatMul", x, g)
+    matrix = c.op("Shape", products, start=1)
+    groups = _count(c)
+    count = c.ints(groups)
+    shape = c.op("Concat", count, matrix, axis=0)
+    zero = c.number(0)
+    zeros = c.op("Expand", zero, shape)
+    column = c.unsqueeze(tiles.own.value, 1)
+    return c.op(
+        "ScatterND",
+        zeros,
+        column,
+        products,
+        reduction="add",
+    )
+
+
+def _chosen(
+    c: AtenCall,
+    x: Value,
+    places: TensorTerm,
+    inside: TensorTerm,
+) -> Value:
+    """The rows at these places; zeros for those that are not inside."""
+    rows = c.op("Gather", x, places.value, axis=0)
+    keep = c.unsqueeze(inside.value, 2)
+    zero = c.number(0)
+    return c.op("Where", keep, rows, zero)
+
+
+def _products_of_all_rows(c: AtenCall, x: Value, g: Value) -> Value:
+    """The products of all rows for each group, (groups, k, n).
 
     Both are masked: another group's infinity times zero would be NaN.
     """
