@@ -58,10 +58,14 @@ SIGNS = np.array([[0, 1.5, np.nan], [-0.0, 0, -np.inf]], np.float32)
         np.arange(38).reshape(2, 19) % 17 > 14,
         np.ones((2, 8), np.int8),
         np.arange(17) == 16,
+        np.arange(80) % 31 == 15,
+        np.arange(2 * 3 * 40).reshape(2, 3, 40) % 19 > 15,
+        np.ones((3, 32), bool),
     ],
     ids=[
         *("signs and NaN", "none", "all", "empty", "bytes", "scalar"),
-        *("some", "all of a matrix", "the last"),
+        *("some", "all of a matrix", "the last", "the last of pieces"),
+        *("pieces and rests", "whole pieces"),
     ],
 )
 def test_nonzero_counts_and_orders(x: Array) -> None:

@@ -8,22 +8,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import reduce
+from operator import or_
+from typing import Any, Final
 
 import numpy as np
 
 from tilewright.base.dtypes import int64
 from tilewright.compute.build import reduce_
 from tilewright.compute.nodes import PS, Computation
-from tilewright.expr.nodes import INDEX, Buffer, Expr, Ne, Select, const
+from tilewright.expr.nodes import INDEX, Buffer, Expr, Max, Min, Ne, Select, const
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
 from tilewright.loops.nests import LoopNests, kernel
-from tilewright.loops.nodes import If, Kernel, Stmt, Store, block
+from tilewright.loops.nodes import If, Kernel, Stmt, Store, While, block
 from tilewright.loops.searching import first_above
 from tilewright.loops.sorting import CounterCell, allocated
 
 DOMAIN = "tilewright"
 TRIM = f"{DOMAIN}::Trim"
+PIECE: Final = 16  # elements that are passed over together if none is one
+LONG: Final = 2 * PIECE  # elements of a row with such pieces, at least
 Buffers = Sequence[Buffer]
 
 
@@ -60,17 +64,59 @@ def _nonzero(
     x, (places, count) = inputs[0], outputs
     if call.blocks and x.size:
         return _nonzero_in_blocks(call, x, places, count)
-    nests, found = LoopNests(), CounterCell("found")
+    nests, around = LoopNests(), x.shape[:-1]
+    found, begun, at = (CounterCell(name) for name in ("found", "begun", "at"))
 
-    def look(*i: Expr) -> Stmt:
-        stores = [Store(places, (const(a), found.value), n) for a, n in enumerate(i)]
-        return If(Ne(x[i], const(0, x.dtype)), block(*stores, found.add()), None)
+    def row(*i: Expr) -> Stmt:
+        outer = [Store(places, (const(a), begun.value), n) for a, n in enumerate(i)]
+        fill = While(begun.value < found.value, block(*outer, begun.add()))
+        look = _look_along(nests, x, i, places, found, at)
+        return block(look, fill if i else block())
 
-    search = nests.over(x.shape, look)
-    body = block(found.set(0), search, Store(count, (), found.value))
-    clear = cleared(nests, places)
-    whole = block(clear, allocated([found], body))
+    last = Store(places, (const(len(around)), found.value), const(0))
+    body = block(
+        found.set(0),
+        begun.set(0),
+        nests.over(around, row),
+        If(found.value < x.size, last, None) if x.shape else block(),
+        Store(count, (), found.value),
+    )
+    whole = block(cleared(nests, places), allocated([found, begun, at], body))
     return [kernel(call.name, inputs, outputs, whole)]
+
+
+def _look_along(
+    nests: LoopNests,
+    x: Buffer,
+    i: Sequence[Expr],
+    places: Buffer,
+    found: CounterCell,
+    at: CounterCell,
+) -> Stmt:
+    """Store where along a row its elements are not zero, without a branch: each place behind those
+    that were found, and the next one over it if it is not one of them. Pieces without any are
+    passed over."""
+    if not x.shape:
+        one = Ne(x[()], const(0, x.dtype))
+        return found.set(Select(one, const(1), const(0)))
+    axis, width = len(i), x.shape[-1]
+
+    def is_one(n: Expr) -> Expr:
+        return Ne(x[(*i, n)], const(0, x.dtype))
+
+    def look(n: Expr) -> Stmt:
+        one = Select(is_one(n), const(1), const(0))
+        return block(Store(places, (const(axis), found.value), n), found.add(one))
+
+    # In a form that shows that the piece is inside of the row.
+    start = Max(Min(at.value, const(width - PIECE)), const(0))
+    some = reduce(or_, [is_one(start + k) for k in range(PIECE)])
+    every = nests.loop(PIECE, lambda k: look(start + k))
+    pieces = While(
+        at.value + PIECE <= width, block(If(some, every, None), at.add(PIECE))
+    )
+    rest = While(at.value < width, block(look(at.value), at.add()))
+    return block(at.set(0), pieces if width >= LONG else block(), rest)
 
 
 def _nonzero_in_blocks(

@@ -284,7 +284,8 @@ MEANINGS: Sequence[ChoiceMeaning] = (
     ChoiceMeaning(
         "<reduction>.panel",
         "the vectors of a panel of channels",
-        "1 to 4, or all if none but 1 divides them",
+        "of whole vectors 1 to 4, or all if none but 1 divides them; else any that divide the "
+        "channels",
         "winograd",
     ),
     ChoiceMeaning(

@@ -64,7 +64,7 @@ class CostModel(KernelCosts):
     step_ns: float = _constant(
         10_000 / 32_768,
         "ns",
-        "an element that takes more: along rows, in another order, in an operator's own kernel",
+        "an element that takes more: in another order, in an operator's own kernel",
     )
     given_product_ns: float = _constant(
         10_000 / (1 << 18),

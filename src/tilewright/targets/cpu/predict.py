@@ -1,9 +1,9 @@
 """How long a group of Computations will take as one kernel: a roofline of the cost model.
 
 Parts with products take the cycles of their sketch's rule (`sketches/rules.py`), others those of
-their elements (`element_time.py`); the kernel takes at least what its data takes to arrive, and a
-call and a region of threads come on top. Unlike `estimated_cost`, which compares forms of one
-thing, these numbers can be added up over a network: `python -m benchmarks.predictions`.
+their elements (`sketches/element_time.py`); the kernel takes at least what its data takes to
+arrive, and a call and a region of threads come on top. Unlike `estimated_cost`, which compares
+forms of one thing, these numbers can be added up over a network: see `benchmarks.predictions`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import replace
 
 from tilewright.compute.nodes import Computation
 from tilewright.schedule.space.patterns import KernelPattern, classify, parts
-from tilewright.targets.cpu.element_time import arrival, element_cycles
 from tilewright.targets.cpu.sketches.context import Context
+from tilewright.targets.cpu.sketches.element_time import arrival, element_cycles
 from tilewright.targets.cpu.sketches.rules import RULES
 from tilewright.targets.cpu.sketches.traffic import products
 

@@ -16,6 +16,7 @@ from tilewright.compute.build import cast
 from tilewright.compute.nodes import Computation
 from tilewright.driver import text
 from tilewright.driver.build_kernel import build_kernel
+from tilewright.expr.nodes import Expr, Var
 from tilewright.graph.ops.softmax import exponentials
 from tilewright.loops.lower import lower
 from tilewright.loops.verify import verify
@@ -190,6 +191,48 @@ def test_longer_rows_are_interleaved_where_reductions_wait_for_one_another(
 ) -> None:
     values = best(steps, Context(machine(level))).default().values
     assert values[f"{steps[-1].name}.rows"] == rows
+
+
+def roots(rows: int, width: int, count: int) -> list[Computation]:
+    """The greatest of a row's elements, after so many square roots."""
+    x, y = Buffer("x", (rows, width), float32), Buffer("y", (rows,), float32)
+
+    def rooted(i: Var, j: Var) -> Expr:
+        value: Expr = x[i, j]
+        for _ in range(count):
+            value = call("sqrt", value)
+        return value
+
+    return [reduce_("most", y, (width,), "max", rooted)]
+
+
+@pytest.mark.parametrize(
+    ("steps", "shared"),
+    [
+        (softmax(100, 92), False),  # 2.4 us on one core of a Zen 5, 4.5 on two
+        (softmax(400, 92), True),
+        (roots(100, 92, 0), False),
+        (roots(400, 256, 0), True),  # little arithmetic on data of both cores
+        (roots(100, 92, 20), True),  # much on little data
+    ],
+)
+def test_threads_share_rows_that_take_one_core_long(
+    steps: list[Computation], shared: bool
+) -> None:
+    at = Context(replace(machine("znver5"), cores=2))
+    values = best(steps, at).default().values
+    assert values[f"{steps[-1].name}.parallel"] == shared
+
+
+def test_rows_of_weights_are_shared_only_if_they_are_more() -> None:
+    """Which core reads them is not decided by which core made them."""
+    steps = roots(250, 256, 0)
+    (x,) = steps[0].inputs
+    for constants in ([], [x]):
+        at = Context(
+            replace(machine("znver5"), cores=2), constants=frozenset(constants)
+        )
+        assert best(steps, at).default().values["most.parallel"] == (not constants)
 
 
 def test_long_rows_are_not_offered_together() -> None:

@@ -37,6 +37,7 @@ from tilewright.schedule.space.patterns import (
 )
 from tilewright.targets.cpu.cost import CostModel
 from tilewright.targets.cpu.sketches.context import Context
+from tilewright.targets.cpu.sketches.element_time import element_cycles
 from tilewright.targets.cpu.sketches.row_loops import RowLoop, in_results, row_loops
 
 USUAL_ROWS = (1, 2, 4)  # that the rule takes
@@ -76,7 +77,8 @@ def rows(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) -> S
         return _total(s, computations[0], points, at, choose)
     size = sum(b.size * b.dtype.itemsize for b in s.kernel.params)
     outer = in_rows(s, computations, at, choose, near=size <= at.machine.l2)
-    taken = points * at.costs.step_ns
+    taken = element_cycles(pattern, at) / at.machine.clock
+    taken += at.costs.moving(s.kernel.params, at.constants)
     if at.threads(choose, computations[-1].name, at.costs.worth_sharing(taken)):
         at.share(s, outer, choose, computations[-1].name)
     return s
