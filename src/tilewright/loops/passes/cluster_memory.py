@@ -26,19 +26,22 @@ from collections.abc import Iterator
 from typing import Final
 
 from tilewright.expr.nodes import Extent
-from tilewright.loops.analysis.access import accesses
+from tilewright.loops.analysis.access import Access, accesses
 from tilewright.loops.analysis.effects import allocated
 from tilewright.loops.launch import Barrier
-from tilewright.loops.nodes import GPU_AXES, Block, For, Stmt, block
+from tilewright.loops.nodes import GPU_AXES, Alloc, Block, For, Stmt, block
 from tilewright.loops.passes.clusters import MOST, Cluster
 from tilewright.loops.passes.thread_registers import refusal
 from tilewright.loops.scopes import OF_CLUSTER
-from tilewright.loops.walk import loops_of
+from tilewright.loops.walk import below, loops_of
 
 _HINT: Final = "keep what blocks exchange in global memory, in two launches"
 
 
-def cluster_that_shares(body: Stmt, grid: dict[str, Extent]) -> Cluster | None:
+def cluster_that_shares(
+    body: Stmt,
+    grid: dict[str, Extent],
+) -> Cluster | None:
     """The blocks that share memory in the body of a block, if some do; adds their axis to the grid.
 
     grid: the extents of the other axes. Raises ScheduleError (TW-LAUNCH) naming the loop or buffer
@@ -82,7 +85,10 @@ def _over_blocks(body: Stmt) -> Iterator[For]:
     return (f for f in loops_of(body) if f.kind in kinds)
 
 
-def check_slices(program: Stmt, cluster: Cluster) -> None:
+def check_slices(
+    program: Stmt,
+    cluster: Cluster,
+) -> None:
     """Raise ScheduleError (TW-LAUNCH) where a block may write to another one's slice."""
     for a in accesses(program):
         is_shared = a.buffer.scope == OF_CLUSTER
@@ -92,18 +98,36 @@ def check_slices(program: Stmt, cluster: Cluster) -> None:
             raise refusal(what, f"buffer {a.buffer.name}", hint)
 
 
-def with_last_meeting(program: Stmt, cluster: Cluster) -> Stmt:
+def with_last_meeting(
+    program: Stmt,
+    cluster: Cluster,
+) -> Stmt:
     """The program of a thread, in which barriers are placed, with one of the cluster behind the
     last use of another block's memory."""
-    parts = program.stmts if isinstance(program, Block) else (program,)
-    for part in reversed(parts):
-        if isinstance(part, Barrier) and part.scope == "cluster":
-            return program
-        if any(_is_of_others(part, cluster)):
-            return block(program, Barrier("cluster"))
-    return program
+    if not _is_used(program, cluster, False):
+        return program
+    return block(program, Barrier("cluster"))
 
 
-def _is_of_others(s: Stmt, cluster: Cluster) -> Iterator[bool]:
-    for a in accesses(s):
-        yield a.buffer.scope == OF_CLUSTER and a.index[0] is not cluster.number
+def _is_used(
+    s: Stmt,
+    cluster: Cluster,
+    before: bool,
+) -> bool:
+    """Whether another block's memory may have been used, with no barrier of the cluster since, at
+    the end of a statement. before: whether that is so in front of it."""
+    match s:
+        case Barrier(scope):
+            return before and scope != "cluster"
+        case Block() | Alloc():
+            for inner in below(s):
+                before = _is_used(inner, cluster, before)
+            return before
+        case For() if s.trips:
+            return _is_used(s.body, cluster, before)
+    others = (_is_of_others(a, cluster) for a in accesses(s))
+    return before or any(others)
+
+
+def _is_of_others(a: Access, cluster: Cluster) -> bool:
+    return a.buffer.scope == OF_CLUSTER and a.index[0] is not cluster.number

@@ -72,7 +72,7 @@ class LlvmGpuTarget(SimtTarget, Generic[_Machine]):
         )
         for launch in program.launches:
             check_block(launch, self.simt)
-        check_clusters(program, of.name, False)
+        check_clusters(program, of.name, of.bulk_copies)
         check_constants(program, self.simt)
         return program
 
