@@ -44,6 +44,7 @@ from tilewright.loops.nodes import (
     block,
 )
 from tilewright.loops.passes.in_flight import runs_beside
+from tilewright.loops.scopes import OF_CLUSTER
 from tilewright.loops.shared_memory import (
     Place,
     RaceError,
@@ -123,13 +124,27 @@ class _Grid:
         found = list(clusters.values())
         self.rng.shuffle(found)
         for numbers in found:
-            blocks = self.blocks(numbers)
+            common = self.common(numbers)
+            blocks = self.blocks(numbers, common)
             self.cluster(blocks)
             self.check_ended(blocks)
+            for memory in common.values():
+                memory.check_ended(blocks[0].threads[0].clocks["cluster"])
 
-    def blocks(self, numbers: Sequence[Place]) -> list[SimulatedBlock]:
+    def common(self, numbers: Sequence[Place]) -> dict[Buffer, TrackedMemory]:
+        """The buffers of which each block of a cluster has a slice."""
+        made = {}
+        for b in self.launch.shared:
+            if b.scope == OF_CLUSTER:
+                values = _fresh(b, self.sizes)
+                made[b] = TrackedMemory(b, values, self.statements, owners=numbers)
+        return made
+
+    def blocks(
+        self, numbers: Sequence[Place], common: Mapping[Buffer, TrackedMemory]
+    ) -> list[SimulatedBlock]:
         """The blocks of a cluster, which see the memory of one another."""
-        memories = [self.shared() for _ in numbers]
+        memories = [self.shared(common) for _ in numbers]
         for peers in zip(*memories, strict=True):
             for memory in peers:
                 memory.peers = list(peers)
@@ -140,7 +155,8 @@ class _Grid:
         made = SimulatedBlock(number)
         nx, ny, nz = self.launch.threads
         for memory in shared:
-            memory.home = made
+            if not memory.owners:
+                memory.home = made
         for z, y, x in product(range(nz), range(ny), range(nx)):
             clocks = {"shared": 0, "global": 0, "cluster": 0}
             thread = SimulatedThread(number, (x, y, z), clocks)
@@ -231,15 +247,16 @@ class _Grid:
                     where=self.launch.name,
                 )
 
-    def shared(self) -> list[TrackedMemory]:
-        """The shared buffers of a block."""
+    def shared(self, common: Mapping[Buffer, TrackedMemory]) -> list[TrackedMemory]:
+        """The shared buffers of a block. common: those that it has a slice of."""
         places, sizes = (
             self.launch.places,
             [b.dtype.itemsize for b in self.launch.shared],
         )
         room = SharedRoom(gcd(*sizes))
         return [
-            TrackedMemory(
+            common.get(b)
+            or TrackedMemory(
                 b,
                 _fresh(b, self.sizes),
                 self.statements,

@@ -2,9 +2,11 @@
 
 A processor has `global` (the caller's memory or the arena), `stack` (per call) and `register`; a
 block of a GPU has `shared`, which its threads see, and a warp has `warp`: its threads hold parts of
-it in registers, for intrinsics that they do together. Parameters that are never written may be in a
-GPU's `constant` memory, which gives all threads one element at a time. A machine has more: those in
-the `scopes` of its tensor intrinsics, or those that it declares here.
+it in registers, for intrinsics that they do together. Neighboring blocks that run at the same time
+have `cluster`: of such a buffer, whose first index is the number of a block in its cluster, each
+block has its own slice, which it alone writes and the others read. Parameters that are never
+written may be in a GPU's `constant` memory, which gives all threads one element at a time. A
+machine has more: those in the `scopes` of its tensor intrinsics, or those that it declares here.
 """
 
 from __future__ import annotations
@@ -19,8 +21,10 @@ Scope: TypeAlias = str
 AnyScope: TypeAlias = str
 
 CONSTANT: Final = "constant"
+# Shared memory of the blocks of a cluster.
+OF_CLUSTER: Final = "cluster"
 _known: dict[str, None] = dict.fromkeys(
-    ("global", "stack", "register", "shared", "warp", CONSTANT)
+    ("global", "stack", "register", "shared", "warp", OF_CLUSTER, CONSTANT)
 )
 
 

@@ -12,6 +12,10 @@ thread; and so is another use of such a unit's accumulators. Elements of a box t
 copies are there for each thread that has waited for its group, and, if a block of the cluster
 copies it for the others, for these at the next barrier of the cluster.
 
+Of a buffer in scope "cluster" each block of the cluster has a slice, which it alone may write;
+others may read it only between barriers of the cluster: before the first one its block may not have
+begun, and behind the last one it may have ended.
+
 Buffers of a block may share room: accesses of two of them conflict if they touch the same bytes,
 and what one had there is undefined once the other is written.
 """
@@ -32,6 +36,7 @@ from tilewright.loops.interp import undefined
 from tilewright.loops.nodes import Stmt
 from tilewright.loops.passes.in_flight import BOXES, COMMITTED, COPIES, PRODUCTS
 from tilewright.loops.printer import show
+from tilewright.loops.scopes import OF_CLUSTER
 
 Place = tuple[int, int, int]
 
@@ -155,7 +160,7 @@ class SharedRoom:
 class TrackedMemory:
     """The elements of a buffer, and who touched each of them in this launch. at: the byte at which
     it begins in a room that it shares. home: the block that has it. peers: what the blocks of its
-    cluster have, itself included."""
+    cluster have, itself included. owners: the blocks that have a slice of it each."""
 
     buffer: Buffer
     values: list[Any]
@@ -164,6 +169,45 @@ class TrackedMemory:
     at: int | None = None
     home: SimulatedBlock | None = None
     peers: list[TrackedMemory] = field(default_factory=list)
+    owners: Sequence[Place] = ()
+
+    def owner(self, position: int) -> Place:
+        """The block that has an element."""
+        return self.owners[position * len(self.owners) // len(self.values)]
+
+    def check_slice(self, position: int, thread: SimulatedThread, writes: bool) -> None:
+        """Raises RaceError for an access to another block's slice that no barrier can order."""
+        home = self.owner(position)
+        if home == thread.block:
+            return
+        wrong = "" if thread.clocks["cluster"] else "whose block may not have begun"
+        if writes:
+            wrong = "which is in the memory of another block"
+        if wrong:
+            line = first_line(self.statements[thread.stmt])
+            raise RaceError(
+                f"thread {thread.number} of block {thread.block} uses an element, {wrong}, "
+                f"in `{line}`",
+                where=self.place(position),
+            )
+
+    def check_ended(self, meetings: int) -> None:
+        """Raises RaceError for a use of another block's slice behind the last of so many barriers
+        of the cluster."""
+        for position, touched in self.room.touched.items() if self.owners else ():
+            for a in touched:
+                if a.block != self.owner(position) and a.met == meetings:
+                    raise RaceError(
+                        f"{self.said(a)}, and its block may have ended: no barrier of the "
+                        "cluster is behind",
+                        where=self.place(position),
+                    )
+
+    def place(self, position: int) -> str:
+        """The text of an element."""
+        shape = [e if isinstance(e, int) else -1 for e in self.buffer.extents]
+        index = ", ".join(map(str, _unflattened(position, shape)))
+        return f"{self.buffer.name}[{index}]"
 
     def touch(
         self,
@@ -175,6 +219,8 @@ class TrackedMemory:
         atomic: str = "",
     ) -> None:
         """Note an access. Raises RaceError where it and an earlier one are a race."""
+        if self.owners:
+            self.check_slice(position, thread, writes)
         clock = self.clock(thread)
         met = self.met(thread)
         new = ThreadAccess(
@@ -219,10 +265,15 @@ class TrackedMemory:
         return self.values[position]
 
     def clock(self, thread: SimulatedThread) -> int:
-        return thread.clocks["shared" if self.buffer.scope == "shared" else "global"]
+        return thread.clocks["shared" if self.is_shared else "global"]
 
     def met(self, thread: SimulatedThread) -> int:
-        return thread.clocks["cluster"] if self.buffer.scope == "shared" else -1
+        return thread.clocks["cluster"] if self.is_shared else -1
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether threads of a block, or of a cluster, share it in the memory of blocks."""
+        return self.buffer.scope in ("shared", OF_CLUSTER)
 
     def over(self, position: int, thread: SimulatedThread) -> None:
         """What a thread copied there is there, or what it multiplied is read."""
@@ -242,19 +293,16 @@ class TrackedMemory:
         old: ThreadAccess,
         new: ThreadAccess,
     ) -> RaceError:
-        shape = [e if isinstance(e, int) else -1 for e in self.buffer.extents]
-        index = ", ".join(map(str, _unflattened(position, shape)))
         one, two = (self.said(touch) for touch in (old, new))
         apart = "in other blocks"
-        if self.home is not None and new.block != self.home.number:
+        is_met = self.home is not None and new.block != self.home.number
+        if is_met or (self.owners and new.block != old.block):
             apart = "with no barrier of the cluster between"
         elif old.flies or old.group >= 0:
             apart = "with no wait between"
         elif old.block == new.block:
             apart = "with no barrier between"
-        return RaceError(
-            f"{one}, and {two}, {apart}", where=f"{self.buffer.name}[{index}]"
-        )
+        return RaceError(f"{one}, and {two}, {apart}", where=self.place(position))
 
     def said(self, touch: ThreadAccess) -> str:
         does = "writes" if touch.writes else "reads"

@@ -5,7 +5,8 @@ Two accesses conflict if one of them writes (an `Update` does, whatever its redu
 not take turns). The questions, about iterations p of `a` and q of `b` that agree as `Together`
 says:
 
-    threads_conflict   p and q are of different threads of one block
+    threads_conflict   p and q are of different threads of one block; of one cluster, if these share
+                       the buffer
                        carried: and p is so many iterations of one loop before q
     blocks_conflict    p and q are of different blocks
 
@@ -17,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from functools import reduce
 from typing import Final
 
 from tilewright.expr.nodes import (
@@ -34,6 +34,7 @@ from tilewright.loops.analysis.lemmas import agreeing
 from tilewright.loops.analysis.verdict import Illegal, Unknown
 from tilewright.loops.launch import AXIS
 from tilewright.loops.nodes import For, Stmt, loop
+from tilewright.loops.scopes import OF_CLUSTER
 from tilewright.loops.walk import StatementPlace
 
 BLOCKS: Final = tuple(v for axis, v in AXIS.items() if axis.startswith("blockIdx"))
@@ -46,14 +47,20 @@ def shared_accesses(
     grid: Sequence[Extent],
     threads: Sequence[int],
     also: Collection[Buffer] = (),
+    cluster: Var | None = None,
 ) -> dict[Buffer, list[Access]]:
     """A thread's accesses to memory shared with other threads, by buffer, for buffers that are
-    written. also: other buffers whose accesses are wanted.
+    written. also: other buffers whose accesses are wanted. cluster: the axis of blocks that share
+    memory.
 
-    The places begin with the loops over the blocks and the threads.
+    The places begin with the loops over the blocks and the threads; that over the blocks of a
+    cluster is bound to their axis.
     """
     numbers = dict(zip((*BLOCKS, *THREADS), (*grid, *threads), strict=True))
-    whole = reduce(_around, reversed(numbers.items()), body)
+    whole = body
+    for var, extent in reversed(numbers.items()):
+        kind = var.name if var is cluster else "serial"
+        whole = loop(var, as_expr(extent, INDEX), whole, kind)
     private = set(allocated(body)).difference(also)
     found: dict[Buffer, list[Access]] = {}
     for a in guarded_accesses(whole):
@@ -64,9 +71,11 @@ def shared_accesses(
     }
 
 
-def _around(body: Stmt, number: tuple[Var, Extent]) -> Stmt:
-    var, extent = number
-    return loop(var, as_expr(extent, INDEX), body)
+def _shares(f: For, buffer: Buffer) -> bool:
+    """Whether different iterations of a loop share the memory of a buffer, and can meet."""
+    if buffer.scope == OF_CLUSTER and f.kind in AXIS:
+        return True
+    return f.var in THREADS
 
 
 def blocks_conflict(a: Access, b: Access) -> Conflict:
@@ -83,13 +92,15 @@ def threads_conflict(
     distance: str = ">= 1",
     own: bool = False,
 ) -> Conflict:
-    """Whether `a` in one thread and `b` in another thread of the block touch the same element.
+    """Whether `a` in one thread and `b` in another thread, of the block or of the cluster that has
+    the buffer, touch the same element.
 
     same: loops around both that are in the same iteration. carrier: a loop of which `b` is in a
     later iteration than `a`, at this distance. own: also count one and the same thread.
     """
-    blocks = [f for f in a.loops if f.var in BLOCKS]
-    threads = [f for f in a.loops if f.var in THREADS and (own or f.trips != 1)]
+    shared = [f for f in a.loops if _shares(f, a.buffer)]
+    blocks = [f for f in a.loops if f.var in BLOCKS and f not in shared]
+    threads = [f for f in shared if own or f.trips != 1]
     equal = [*blocks, *(f for f in a.loops if f in same)]
     differ = _whichever if own else _apart
     if carrier is None:

@@ -24,7 +24,8 @@ of its barriers has a wait in front. So has a dependence on what a unit beside t
 one on its accumulators, which are the thread's own, needs a wait for all products and no barrier. A
 wait alone serves one on a box that one thread copies, for which all threads wait. What is in front
 of a box that blocks of a cluster copy for one another needs a barrier of all its threads, since any
-of them may write there; such a barrier is one of each block, too. A wait leaves later groups in
+of them may write there; such a barrier is one of each block, too. So does a dependence on memory
+of the cluster, in which its blocks count as threads. A wait leaves later groups in
 flight where the dependences are so many iterations apart (`copy_groups.py`).
 
 A dependence that no gap serves is a race, and is refused with the two threads; so is one between
@@ -117,13 +118,14 @@ def with_barriers(
     (TW-RACE) naming two threads that touch an element, and that no barrier can order.
     """
     body = distinct(program.body)
-    tree = Sequences(body)
+    tree = Sequences(body, program.cluster)
     _check_combined(tree)
     needs: list[NeededBarrier] = []
     own = accumulators_of(body)
-    accesses = shared_accesses(body, grid, program.threads, (*own, *places))
+    also = *own, *places
+    accesses = shared_accesses(body, grid, program.threads, also, program.cluster)
     for buffer, found in accesses.items():
-        scope = "shared" if buffer.scope == "shared" else "global"
+        scope = buffer.scope if buffer.scope in STRENGTH else "global"
         if buffer in own:
             needs += _own_needs(tree, found)
             continue

@@ -46,12 +46,17 @@ from tilewright.loops.walk import StatementPlace, loops_of, walk
 MOST: Final = 8  # blocks of a cluster, on every GPU that has them
 
 
+_LEAVE_OUT: Final = "leave the note out: each block copies all that it needs then"
+
+
 class Cluster(NamedTuple):
-    """Neighboring blocks on an axis of the grid. loop: that is bound to it."""
+    """Neighboring blocks on an axis of the grid. loop: that is bound to it. hint: what to do
+    without."""
 
     axis: str
     blocks: int
     loop: str
+    hint: str = _LEAVE_OUT
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -71,8 +76,7 @@ class Cluster(NamedTuple):
 
     def refusal(self, what: str) -> ScheduleError:
         """The error of a loop that is no cluster."""
-        hint = "leave the note out: each block copies all that it needs then"
-        return refusal(f"no cluster of blocks: {what}", f"loop {self.loop}", hint)
+        return refusal(f"no cluster of blocks: {what}", f"loop {self.loop}", self.hint)
 
 
 def cluster_of(

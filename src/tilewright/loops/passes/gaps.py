@@ -13,6 +13,7 @@ from itertools import starmap
 from typing import NamedTuple
 
 from tilewright.base.dataclass import dataclass
+from tilewright.expr.nodes import Var
 from tilewright.loops.analysis.effects import allocated
 from tilewright.loops.launch import Barrier, Commit, Wait
 from tilewright.loops.nodes import (
@@ -95,9 +96,11 @@ class Meetings:
 
 @dataclass(eq=False)
 class Sequences:
-    """The sequences of a body, in which no statement occurs twice."""
+    """The sequences of a body, in which no statement occurs twice. cluster: the axis of blocks that
+    share memory, whose threads come to them together."""
 
     body: Stmt
+    cluster: Var | None = None
     home: dict[Stmt, StatementSlot] = field(default_factory=dict)
     inside: dict[Stmt, list[Sequence]] = field(default_factory=dict)
 
@@ -131,9 +134,9 @@ class Sequences:
     def together(self, s: Stmt) -> bool:
         """Whether each statement in `s` is reached by all threads of a block, or by none."""
         if isinstance(s, For):
-            return not varies(s.extent, self.registers)
+            return not varies(s.extent, self.registers, self.cluster)
         if isinstance(s, If | While):
-            return not varies(s.condition, self.registers)
+            return not varies(s.condition, self.registers, self.cluster)
         return isinstance(s, Alloc)
 
     def path(self, place: StatementPlace) -> Path:

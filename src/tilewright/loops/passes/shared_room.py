@@ -36,6 +36,7 @@ from tilewright.loops.passes.bulk_copies import BOX_KINDS, box_copy
 from tilewright.loops.passes.gaps import Path, Sequences, distinct
 from tilewright.loops.passes.thread_program import ThreadProgram
 from tilewright.loops.passes.warp_units import warp_units
+from tilewright.loops.scopes import OF_CLUSTER
 from tilewright.loops.walk import loops_of
 
 ALIGNMENT: Final = 16  # bytes: of every parameter, and of what a block shares
@@ -46,8 +47,9 @@ Places = Mapping[Buffer, int]
 
 
 def room_of(b: Buffer) -> int:
-    """Bytes of a block's memory that a buffer takes."""
-    return room_for(b.size * b.dtype.itemsize)
+    """Bytes of a block's memory that a buffer, or its slice of one of the cluster, takes."""
+    own = b.shape[1:] if b.scope == OF_CLUSTER else b.shape
+    return room_for(prod(own) * b.dtype.itemsize)
 
 
 def room_for(nbytes: int) -> int:
@@ -74,6 +76,8 @@ def shared_places(program: ThreadProgram, own: int) -> dict[Buffer, int]:
 
     own: bytes for each thread, up to which a block's buffers stay apart.
     """
+    if program.cluster is not None:
+        return {}  # other blocks use its memory, too
     usual = end_of(apart(program.shared, program.body))
     if usual <= own * prod(program.threads):
         return {}

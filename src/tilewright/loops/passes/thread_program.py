@@ -11,6 +11,10 @@ registers, by all threads, each its own. Guards surround single statements, so t
 placed between them; `gathered` combines them again once the barriers are placed.
 
 A buffer in "register" with phases in its scope is an array of each thread (`thread_registers`).
+
+The blocks of a cluster that share memory (`cluster_memory.py`) are one more axis of threads: a loop
+over them is a phase, too, and what stands outside all of them is done by the first block, or fills
+the registers of all. A buffer in "shared" is inside such a loop, as each block has one.
 """
 
 from __future__ import annotations
@@ -65,6 +69,7 @@ from tilewright.loops.passes.warp_units import (
     lanes,
     warp_units,
 )
+from tilewright.loops.scopes import OF_CLUSTER
 from tilewright.loops.walk import below, loops_of, walk
 
 THREAD_AXES: Final = tuple(axis for axis in AXIS if axis.startswith("threadIdx"))
@@ -78,6 +83,7 @@ class ThreadProgram:
     """threads: on the axes x, y, z. shared, workspace: the buffers that `body` has of its block.
 
     homes: of each shared buffer, the variables of the loops in whose iterations it begins anew.
+    cluster: the axis of blocks that share memory, if some do.
     """
 
     threads: tuple[int, int, int]
@@ -85,22 +91,26 @@ class ThreadProgram:
     workspace: tuple[Buffer, ...]
     body: Stmt
     homes: Mapping[Buffer, frozenset[Var]]
+    cluster: Var | None = None
 
 
 def thread_program(
     body: Stmt,
     grid: Mapping[Var, Extent],
     warp: int = 1,
+    cluster: str = "",
 ) -> ThreadProgram:
     """The program of one thread of a block, without barriers.
 
     body: of a block, with the numbers of the block as AXIS has them. grid: how many there are.
-    warp: how many threads run in step.
+    warp: how many threads run in step. cluster: the axis of blocks that share memory, if some do.
     Raises ScheduleError (TW-LAUNCH) naming the loop or the buffer.
     """
     threads = dict.fromkeys(THREAD_AXES, 1)
     for f in _bound(body):
-        _check(f)
+        _check(f, cluster)
+        if f.kind == cluster:
+            continue
         threads[f.kind] = max(threads[f.kind], f.trips or 0)
     together = lanes(body, threads)
     for unit in warp_units(body) if len(together) == 1 else ():
@@ -110,7 +120,11 @@ def thread_program(
     homes = _homes(body)
     own: dict[Any, Any] = {f.var: AXIS[f.kind] for f in _bound(body)}
     body = substitute(body, own)
-    work = _Block(threads, grid, environment(body), together)
+    if cluster:
+        whole = grid[AXIS[cluster]]
+        assert isinstance(whole, int)
+        threads[cluster] = whole
+    work = _Block(threads, grid, environment(body), together, cluster)
     work.env |= {AXIS[axis]: (0, n - 1) for axis, n in threads.items()}
     check_fragments(body, together, work.env)
     merged = transform(work.merge(body, frozenset(), ()), _in_a_thread)
@@ -121,6 +135,7 @@ def thread_program(
         tuple(work.workspace),
         moved(merged, work.moves),
         {mine: homes[b] for b, mine in work.shared.items()},
+        AXIS[cluster] if cluster else None,
     )
 
 
@@ -149,9 +164,11 @@ def _blocks(grid: Mapping[Var, Extent]) -> Env:
 def varies(
     e: Expr,
     registers: Collection[Buffer],
+    cluster: Var | None = None,
 ) -> bool:
-    """Whether an expression may differ between the threads of a block, which have `registers`."""
-    if not THREAD.isdisjoint(variables(e)):
+    """Whether an expression may differ between the threads of a block, which have `registers`, or
+    of the blocks of a cluster, on whose axis it is."""
+    if not (THREAD | {cluster}).isdisjoint(variables(e)):
         return True
     return any(x.buffer in registers for x in loads(e))
 
@@ -160,9 +177,9 @@ def _bound(body: Stmt) -> list[For]:
     return [f for f in loops_of(body) if f.kind in AXIS]
 
 
-def _check(f: For) -> None:
+def _check(f: For, cluster: str) -> None:
     where = f"loop {f.var.name}"
-    if f.kind not in THREAD_AXES:
+    if f.kind not in (*THREAD_AXES, cluster):
         hint = "bind the loops of the grid around all else, one directly in the other"
         raise refusal(f"it is {f.kind}, but inside a block", where, hint)
     if f.trips is None:
@@ -183,7 +200,7 @@ def _in_a_thread(s: Any) -> Any:
 
 
 def _has_phases(s: Stmt) -> bool:
-    if any(f.kind in THREAD_AXES for f in loops_of(s)):
+    if any(f.kind in AXIS for f in loops_of(s)):
         return True
     return next(warp_units(s), None) is not None
 
@@ -196,7 +213,7 @@ def _has_steps(s: Stmt) -> bool:
     for at in walk(s):
         match at.stmt:
             case Alloc(b):
-                if b.scope == "shared":
+                if b.scope in ("shared", OF_CLUSTER):
                     return True
             case For(kind=kind):
                 if kind in COPY_KINDS:
@@ -223,13 +240,14 @@ class _Block:
     """One block on its way. copies: of a register array, the axes whose threads all have the same.
 
     threads, grid: extents by axis and by number. env: bounds. lanes: the axes whose threads are a
-    warp. moves: what becomes of accesses.
+    warp. cluster: the axis of blocks that are in `threads`, too. moves: what becomes of accesses.
     """
 
     threads: dict[str, int]
     grid: Mapping[Var, Extent]
     env: dict[Any, Any]
     lanes: Collection[str]
+    cluster: str
     shared: dict[Buffer, Buffer] = field(default_factory=dict)
     workspace: list[Buffer] = field(default_factory=list)
     moves: dict[Buffer, Move] = field(default_factory=dict)
@@ -324,6 +342,9 @@ class _Block:
     ) -> Stmt:
         b = s.buffer
         spans = _has_phases(s)
+        if b.scope == OF_CLUSTER:
+            self.of_cluster(b, bound)
+            return self.merge(s.body, bound, guards)
         if b.scope == "shared" or (spans and b.scope not in ("register", "warp")):
             apart = not b.swizzle and _element_by_element(s.body)
             self.of_block(b, bound, apart)
@@ -336,6 +357,14 @@ class _Block:
         self.copies[b] = frozenset(self.threads) - axes - bound
         self.moves[b] = move
         return Alloc(array, self.merge(s.body, bound, guards))
+
+    def of_cluster(self, b: Buffer, bound: Axes) -> None:
+        """A buffer of which each block of the cluster has its slice."""
+        if bound:
+            hint = "allocate it around the loops over threads and over the blocks of the cluster"
+            what = "it is inside a loop over threads, or over the blocks that share it"
+            raise refusal(what, f"buffer {b.name}", hint)
+        self.shared[b] = b
 
     def of_block(
         self,
@@ -357,9 +386,16 @@ class _Block:
         behind = tuple(AXIS[axis] for axis in last)
         scope = "shared"
         if b.scope == "global":
-            extents = (*self.grid.values(), *extents)
-            numbers = (*self.grid, *numbers)
+            common = self.cluster if self.cluster not in bound else ""
+            grid = {v: n for v, n in self.grid.items() if v.name != common}
+            extents = (*grid.values(), *extents)
+            numbers = (*grid, *numbers)
             scope = "global"
+        elif self.cluster and self.cluster not in bound:
+            where = f"loop over {self.cluster}"
+            hint = f"put it in {OF_CLUSTER!r}, or allocate it inside a {where}"
+            what = f"each block of the cluster has its own, but no {where} is around it"
+            raise refusal(what, f"buffer {b.name}", hint)
         mine = Buffer(b.name, extents, b.dtype, scope, b.swizzle)
         if scope == "global":
             self.workspace.append(mine)
@@ -377,7 +413,7 @@ class _Block:
 
         Registers that all threads on an axis have a copy of are filled by all of them.
         """
-        missing = [a for a in THREAD_AXES if a not in bound and self.threads[a] > 1]
+        missing = [a for a, n in self.threads.items() if a not in bound and n > 1]
         written = writes(s) - allocated(s)
         for b in written:
             self.check_copies(b, bound)
@@ -422,7 +458,7 @@ class _Block:
         self,
         e: Expr,
     ) -> bool:
-        return varies(e, self.copies)
+        return varies(e, self.copies, AXIS.get(self.cluster))
 
 
 _MERGE: Final[Mapping[type[Stmt], Callable[[_Block, Any, Axes, Guards], Stmt]]] = {

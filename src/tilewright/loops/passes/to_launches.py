@@ -8,7 +8,7 @@
 Each statement at the root of a kernel becomes a launch, in order; consecutive statements of one
 thread share a launch. Buffers allocated around them become device memory. A nest without a loop
 over blocks is one block. Loops over blocks are directly nested, except for conditions and buffers,
-which become part of each block.
+which become part of each block, and for those over blocks that share memory (`cluster_memory.py`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, Final
 from tilewright.base.dataclass import dataclass
 from tilewright.expr.nodes import Buffer, Extent
 from tilewright.ir.node import substitute
-from tilewright.loops.analysis.effects import reads, writes
+from tilewright.loops.analysis.effects import allocated, reads, writes
 from tilewright.loops.analysis.terms import loads, variables
 from tilewright.loops.launch import AXIS, Launch, LaunchProgram
 from tilewright.loops.nodes import (
@@ -37,6 +37,11 @@ from tilewright.loops.passes.async_copies import with_async_copies
 from tilewright.loops.passes.atomics import noted_loop, with_atomics
 from tilewright.loops.passes.barriers import with_barriers
 from tilewright.loops.passes.bulk_copies import with_bulk_copies, with_last_waits
+from tilewright.loops.passes.cluster_memory import (
+    check_slices,
+    cluster_that_shares,
+    with_last_meeting,
+)
 from tilewright.loops.passes.clusters import cluster_of, in_parts, with_multicasts
 from tilewright.loops.passes.constant_memory import check_constant_reads
 from tilewright.loops.passes.guards import gathered
@@ -44,6 +49,7 @@ from tilewright.loops.passes.shared_room import shared_places
 from tilewright.loops.passes.thread_program import THREAD_AXES, thread_program
 from tilewright.loops.passes.thread_registers import Move, moved, refusal
 from tilewright.loops.passes.warp_units import with_units
+from tilewright.loops.scopes import OF_CLUSTER
 from tilewright.loops.sizes import statement
 from tilewright.loops.walk import loops_of
 
@@ -124,13 +130,18 @@ class _Kernel:
         grid: dict[str, Extent] = {}
         names: dict[Any, Any] = {}
         body = substitute(_inside_grid(nest, grid, names), names)
-        cluster = None
-        if self.in_clusters:
-            cluster = cluster_of(self.kernel, nest, grid)
-        if cluster is not None:
+        sharing = cluster_that_shares(body, grid)
+        cluster = sharing
+        if self.in_clusters and (noted := cluster_of(self.kernel, nest, grid)):
+            if sharing is not None:
+                raise noted.refusal("other blocks share memory in it")
+            cluster = noted
             body = with_multicasts(body, cluster)
         numbers = {AXIS[axis]: extent for axis, extent in grid.items()}
-        found = thread_program(moved(body, self.moves), numbers, self.warp)
+        axis = "" if sharing is None else sharing.axis
+        found = thread_program(moved(body, self.moves), numbers, self.warp, axis)
+        if sharing is not None:
+            check_slices(found.body, sharing)
         self.workspace += found.workspace
         x, y, z = (grid.get(axis, 1) for axis in BLOCK_AXES)
         if loop := noted_loop(self.kernel, nest):
@@ -139,6 +150,8 @@ class _Kernel:
         room = self.own_room
         places = {} if room is None else shared_places(found, room)
         program = with_last_waits(with_barriers(found, (x, y, z), places))
+        if sharing is not None:
+            program = with_last_meeting(program, sharing)
         if cluster is not None:
             program = in_parts(program, cluster)
         program = gathered(with_units(program, threads))
@@ -170,7 +183,9 @@ def _is_bound(s: Stmt) -> bool:
 
 
 def _is_one_block(s: Alloc) -> bool:
-    """Whether allocations around a single block, at the root, are memory of that block."""
+    """Whether allocations around a single block, or cluster, at the root are memory of that."""
+    if s.buffer.scope == OF_CLUSTER:
+        return True
     if s.buffer.scope != "shared":
         return False
     return not any(f.kind in BLOCK_AXES for f in loops_of(s))
@@ -183,6 +198,8 @@ def _inside_grid(
 ) -> Stmt:
     """The body of a block; adds the extents of the grid by axis, and the numbers by loop."""
     if not any(f.kind in BLOCK_AXES for f in loops_of(s)):
+        return s
+    if isinstance(s, Alloc) and s.buffer.scope == OF_CLUSTER:
         return s
     if isinstance(s, For) and s.kind in BLOCK_AXES:
         if s.kind in grid:
@@ -202,6 +219,8 @@ def _inside_grid(
         return Alloc(s.buffer, _inside_grid(s.body, grid, names))
     if isinstance(s, If) and s.otherwise is None:
         return If(s.condition, _inside_grid(s.then, grid, names), None)
+    if any(b.scope == OF_CLUSTER for b in allocated(s)):
+        return s
     f = next(f for f in loops_of(s) if f.kind in BLOCK_AXES)
     what = f"it is {f.kind}, but not all around it are loops over blocks"
     hint = "reorder the loops over blocks to the outside; split off or merge what is next to them"

@@ -7,6 +7,7 @@ subnormal numbers are kept, and products are fused with sums only with `contract
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any, Final
 
 from tilewright.loops.launch import LaunchProgram
@@ -93,7 +94,7 @@ def _version(program: LaunchProgram) -> str:
     """The version of PTX that a program needs, as a feature of LLVM; empty for the usual one."""
     units = (u.intrinsic for x in program.launches for u in warp_units(x.body))
     features = [f for u in units if u is not None for f in u.intrinsic.features]
-    if any(boxes_of(x.body) for x in program.launches):
+    if any(boxes_of(x.body) or prod(x.cluster) > 1 for x in program.launches):
         features.append(emit_bulk.VERSION)
     found = max((f for f in features if f.startswith("ptx")), default="")
     return f"+{found}" if found else ""

@@ -2,7 +2,7 @@
 
 A tensor map of 128 bytes says what a box is of; the driver encodes it at each launch. Blocks of a
 cluster are started together since the kernel says how many these are. Names and rules follow the
-PTX ISA, "cp.async.bulk.tensor", "mbarrier" and "barrier.cluster".
+PTX ISA, "cp.async.bulk.tensor", "mbarrier", "barrier.cluster" and "mapa".
 """
 
 from __future__ import annotations
@@ -55,10 +55,13 @@ BOXES: Final = BoxCopies(
     ),
     space="ptr addrspace(7)",
     cluster=_cluster,
+    fence=f"call void {_NVVM}.fence.proxy.async.shared_cluster()",
     together=(
-        f"call void {_NVVM}.fence.proxy.async.shared_cluster()",
         f"call void {_NVVM}.barrier.cluster.arrive.aligned()",
         f"call void {_NVVM}.barrier.cluster.wait.aligned()",
+    ),
+    peer=lambda at, rank: (
+        f"call ptr addrspace(7) {_NVVM}.mapa.shared.cluster({at.typed}, {rank.typed})"
     ),
     feature="sm_90",
 )

@@ -38,7 +38,9 @@ class BoxCopies:
     of its own if none is. arrive: a thread has started its group. arrived: whether a phase of
     this parity is over. space: the type of the address of such a place. cluster: of a kernel's
     attributes, the blocks of a cluster. together: lines that synchronize the threads of a cluster,
-    and units beside them. feature: of the machine, which has these.
+    and behind `fence` units beside them. peer: the address, in this space, of the same place in
+    another block's memory, by the number of that in the cluster. feature: of the machine, which has
+    these.
     """
 
     parameter: Callable[[str], str]
@@ -50,7 +52,9 @@ class BoxCopies:
     arrived: Callable[[LlvmValue, LlvmValue], str]
     space: str
     cluster: Callable[[tuple[int, int, int]], str]
+    fence: str
     together: tuple[str, ...]
+    peer: Callable[[LlvmValue, LlvmValue], str]
     feature: str
 
 

@@ -141,7 +141,8 @@ class LaunchThread(LaunchMemory):
         self.out = here
         if self.ring is not None:
             scope = "shared" if self.ring.blocks == 1 else "cluster"
-            self.ring.begin(self._is_first(), self._barrier(scope, False))
+            is_for_units = self.ring.blocks > 1
+            self.ring.begin(self._is_first(), self._barrier(scope, is_for_units))
 
     def _space(self, buffer: Buffer) -> int:
         """The address space of a buffer of the caller."""
@@ -197,10 +198,19 @@ class LaunchThread(LaunchMemory):
         """The lines of a barrier. is_for_units: whether it is one for those beside the threads."""
         lines = self.dialect.barrier
         if scope == "cluster":
-            lines = self._has(self._boxes()).together
+            boxes = self._has(self._boxes())
+            lines = (boxes.fence, *boxes.together) if is_for_units else boxes.together
         elif is_for_units:
             lines = (self.dialect.fence, *lines)
         return lines
+
+    def peer(self, place: LlvmValue, rank: LlvmValue) -> LlvmValue:
+        """The address of the same place in the memory of another block of the cluster."""
+        boxes = self._has(self._boxes())
+        of_block = f"addrspacecast {place.typed} to ptr addrspace(3)"
+        mine = self.ins(of_block, "ptr addrspace(3)")
+        there = self.ins(boxes.peer(mine, rank), boxes.space)
+        return self.ins(f"addrspacecast {there.typed} to ptr", "ptr")
 
     def _in_flight(self, s: Commit | Wait) -> None:
         """End a group of copies or products, or wait for them."""

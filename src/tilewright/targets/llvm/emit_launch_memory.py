@@ -6,6 +6,7 @@ buffers, and indices of 32 bits where bounds prove that these hold them.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from typing import Final
 
@@ -28,6 +29,7 @@ from tilewright.loops.launch import (
 from tilewright.loops.passes.shared_room import ALIGNMENT
 from tilewright.loops.passes.thread_registers import own_extent, own_index
 from tilewright.loops.passes.warp_units import fragments
+from tilewright.loops.scopes import OF_CLUSTER
 from tilewright.targets.llvm.emit_places import LaneAccess, Terms
 from tilewright.targets.llvm.emit_stmt import Statements
 from tilewright.targets.llvm.emit_swizzle import (
@@ -59,6 +61,7 @@ class LaunchMemory(Statements):
         self.space: Final = space
         self.fragments: Final = fragments(launch.body)
         self.parts: Final[dict[Buffer, Buffer]] = {}
+        self.slices: Final[dict[Buffer, Buffer]] = {}
 
     def generic(self, text: str, space: int) -> LlvmValue:
         """A pointer of an address space as one of any."""
@@ -112,6 +115,36 @@ class LaunchMemory(Statements):
             assert found is not None
             own.append(found)
         return self.access(self.parts[buffer], tuple(own))
+
+    def slice_access(self, buffer: Buffer, index: tuple[Expr, ...]) -> LaneAccess:
+        """The address of an element that a block of the cluster has.
+
+        Raises CompileError where lanes of a vector are in the memory of several blocks.
+        """
+        own = self.slices.get(buffer)
+        if own is None:
+            own = Buffer(buffer.name, buffer.extents[1:], buffer.dtype, "shared")
+            self.slices[buffer] = own
+            self.pointers[own] = self.pointers[buffer]
+        place = self.access(own, index[1:])
+        numbers = [AXIS[f"blockIdx.{a}"] for a in "xyz"]
+        shares = zip(numbers, self.launch.cluster, strict=True)
+        if any(index[0] is number for number, blocks in shares if blocks > 1):
+            return place
+        rank = self.value(index[0])
+        if rank.lanes > 1:
+            raise CompileError(
+                "the lanes of a vector are in the memory of several blocks",
+                code="TW-LAUNCH",
+                where=f"buffer {buffer.name}",
+                hint="vectorize another loop",
+            )
+        there = self.peer(place.pointer, self.convert("trunc", rank, "i32"))
+        return replace(place, pointer=there)
+
+    def peer(self, place: LlvmValue, rank: LlvmValue) -> LlvmValue:
+        """The address of the same place in the memory of another block of the cluster."""
+        raise NotImplementedError
 
     def stack(self, array: str, alignment: int) -> LlvmValue:
         """Memory of the thread."""
@@ -193,6 +226,8 @@ class LaunchMemory(Statements):
         """As on a CPU; lanes have to be in one chunk of a swizzled buffer."""
         if buffer in self.parts:
             return self.part_access(buffer, index)
+        if buffer.scope == OF_CLUSTER:
+            return self.slice_access(buffer, index)
         place = super().access(buffer, index)
         if buffer.swizzle:
             alignment = self.alignment(buffer, place.form, place.lanes)

@@ -18,7 +18,7 @@ from tilewright.targets.opencl.types import held
 from tilewright.targets.permitted import Permissions
 from tilewright.targets.simt.code import OPENCL_C, DeviceProgram
 from tilewright.targets.simt.machine import SimtMachine, described
-from tilewright.targets.simt.target import SimtTarget, check_constants
+from tilewright.targets.simt.target import SimtTarget, check_clusters, check_constants
 
 
 class OpenCL(SimtTarget):
@@ -84,6 +84,7 @@ class OpenCL(SimtTarget):
     def _launches(self, kernel: Kernel) -> LaunchProgram:
         of = self.machine
         program = to_launches(kernel, of.warp if of.subgroups else 1)
+        check_clusters(program, f"OpenCL ({of.name})", False)
         check_constants(program, of)
         return program
 

@@ -16,6 +16,7 @@ from tilewright.targets.simt.machine import SimtMachine
 from tilewright.targets.simt.target import (
     SimtTarget,
     check_block,
+    check_clusters,
     check_constants,
 )
 
@@ -71,6 +72,7 @@ class LlvmGpuTarget(SimtTarget, Generic[_Machine]):
         )
         for launch in program.launches:
             check_block(launch, self.simt)
+        check_clusters(program, of.name, of.bulk_copies)
         check_constants(program, self.simt)
         return program
 

@@ -29,7 +29,8 @@ class SimtMachine:
     share, in bytes per nanosecond. shared_rate: bytes per nanosecond of a unit's shared memory, or
     of its cache. rate: float32 multiply-adds of a unit per nanosecond. launch_ns: of a launch by
     itself. async_copies: whether memory is copied into shared memory while threads go on;
-    bulk_copies: whether one thread can copy a box of a tensor. any_order: whether blocks may add
+    bulk_copies: whether one thread can copy a box of a tensor, and neighboring blocks can be a
+    cluster. any_order: whether blocks may add
     floats to one element in the order in which they come, so that results may differ from run to
     run in their last bits: `math="fast"` allows it, and the tuner may choose it then. subgroups:
     whether threads in step are an OpenCL subgroup, and exchange registers by its functions.

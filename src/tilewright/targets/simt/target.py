@@ -16,6 +16,7 @@ from tilewright.loops.launch import Launch, LaunchProgram
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.passes.block_memory import BlockMemory
 from tilewright.loops.passes.constant_memory import constants_of
+from tilewright.loops.scopes import OF_CLUSTER
 from tilewright.plan.questions import NO_REWRITE_PAYS, PlanCosts
 from tilewright.schedule.space import Sketch
 from tilewright.schedule.space.patterns import classify
@@ -129,6 +130,18 @@ def check_constants(program: LaunchProgram, of: SimtMachine) -> None:
             code="TW-LAUNCH",
             where=f"kernel {program.name}",
             hint="leave the largest ones in global memory",
+        )
+
+
+def check_clusters(program: LaunchProgram, machine: str, has: bool) -> None:
+    """Raise CompileError (TW-LAUNCH) for memory of a cluster where a machine has no clusters."""
+    found = [b for x in program.launches for b in x.shared if b.scope == OF_CLUSTER]
+    if found and not has:
+        raise CompileError(
+            f"{found[0].name} is in the memory of a cluster of blocks, which {machine} lacks",
+            code="TW-LAUNCH",
+            where=f"kernel {program.name}",
+            hint="use global memory and two launches; NVIDIA's GPUs have clusters from sm_90 on",
         )
 
 

@@ -38,7 +38,12 @@ class Clusters:
         """Blocks of a cluster."""
         return int(self.peers.shape[1])
 
-    def use(self, block: Array, places: Array, who: Array) -> None:
+    def use(
+        self,
+        block: Array,
+        places: Array,
+        who: Array,
+    ) -> None:
         """Threads use bytes of their blocks, or a unit has used them for these."""
         if self.blocks == 1:
             return

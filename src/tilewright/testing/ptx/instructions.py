@@ -75,6 +75,11 @@ class ThreadInstructions(ThreadState):
             return
         target, *sources = operands
         kind = modes[-1]
+        if base == "mapa":
+            place, rank = sources
+            at = self.get(place, "u64", who)
+            self.set(target, self.mapped(at, self.get(rank, "u32", who)), who)
+            return
         if base == "mov" and "{" in target + sources[0]:
             self._move_words(target, sources[0], kind, who)
             return
@@ -365,6 +370,8 @@ class ThreadInstructions(ThreadState):
         self.note(base == "st", at, width, who)
         if base == "st" and self.is_constant(at):
             raise IndexError(f"{self.kernel.name}: constant memory is written")
+        if "shared" in modes and self.is_of_cluster(at):
+            raise IndexError(f"{self.kernel.name}: an address of a cluster in a block")
         for n, name in enumerate(names):
             bytes_, rows = self.bytes_of(at + np.uint64(n * size), size, who)
             if base == "ld":
@@ -375,6 +382,9 @@ class ThreadInstructions(ThreadState):
                 bytes_[rows] = raw.view(np.uint8).reshape(-1, size)
         if base == "st":
             self.wrote(at, width, who)
+        elif self.peers is not None and self.is_of_cluster(at):
+            home, first = self.place_in_cluster(at, who)
+            self.peers.use(home, first[:, None] + np.arange(width), who)
 
     def _atomic(
         self,

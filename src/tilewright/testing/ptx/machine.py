@@ -177,9 +177,13 @@ class _Grid(ThreadInstructions):
 
     def _end(self, who: Array) -> None:
         """Threads end. Raises RuntimeError if a block does that too early."""
-        if self.boxes is None:
+        if self.boxes is None and self.peers is None:
             return
         ended = self.pc >= len(self.kernel.code)
         for block in np.unique(self.block[who]).tolist():
-            if ended[self.block == block].all():
+            if not ended[self.block == block].all():
+                continue
+            if self.boxes is not None:
                 self.boxes.end(block)
+            if self.peers is not None:
+                self.peers.end(block)

@@ -16,6 +16,7 @@ from tilewright.testing.ptx.boxes import BoxesInFlight, EncodedMap
 from tilewright.testing.ptx.clusters import Extents, clusters_of
 from tilewright.testing.ptx.copies import CopiesInFlight
 from tilewright.testing.ptx.memory import CallerMemory
+from tilewright.testing.ptx.peer_memory import RANK, PeerMemory
 from tilewright.testing.ptx.text import PtxKernel, names_in
 from tilewright.testing.ptx.traffic import WarpTraffic
 
@@ -23,6 +24,9 @@ WARP: Final = 32
 # Addresses of a block's memory begin there, a thread's at twice that.
 _SPACE: Final = 1 << 40
 _CONSTANT: Final = 4 * _SPACE  # behind the addresses of parameters
+_CLUSTER: Final = (
+    5  # times _SPACE: addresses of shared memory of all blocks of a cluster
+)
 _PLACE: Final = re.compile(r"\[([^\]+]+)(?:\+(-?\d+))?\]")
 _HEX: Final = re.compile(r"0([fFdD])([0-9A-Fa-f]+)")
 _UNSET: Final = np.uint64((1 << 64) - 1)
@@ -58,8 +62,7 @@ class ThreadState:
         self.maps = {n: x for n, x in given.items() if isinstance(x, EncodedMap)}
         self.places: dict[str, int] = {}
         shared = self.lay(kernel.shared, _SPACE, dynamic)
-        arrays = dict.fromkeys(kernel.params, 8)
-        self.lay(arrays, 3 * _SPACE, 0)
+        self.lay(dict.fromkeys(kernel.params, 8), 3 * _SPACE, 0)
         local = self.lay(kernel.local, 2 * _SPACE, 0)
         self.constant = np.zeros(self.lay(kernel.const, _CONSTANT, 0), np.uint8)
         for name, held in constants.items():
@@ -68,6 +71,7 @@ class ThreadState:
         self.shared = np.zeros((prod(grid), shared), np.uint8)
         self.local = np.zeros((self.count, local), np.uint8)
         self.clusters = clusters_of(grid, kernel.cluster, self.per_block, shared)
+        self.peers = self.peer_memory()
         self.registers: dict[str, Array] = {}
         self.pc = np.zeros(self.count, np.int64)
         self.waiting = np.zeros(self.count, bool)
@@ -91,6 +95,16 @@ class ThreadState:
                     self.per_block,
                     self.clusters,
                 )
+
+    def peer_memory(self) -> PeerMemory | None:
+        """What is kept of memory that blocks of a cluster read of one another, if some do."""
+        code = self.kernel.code
+        if not any(i.op.startswith("mapa") for i in code):
+            return None
+        shape = self.shared.shape
+        written = np.zeros(shape, np.int32)
+        used = np.zeros(shape, np.int32)
+        return PeerMemory(self.clusters, self.block, written, used)
 
     def lay(
         self,
@@ -170,11 +184,50 @@ class ThreadState:
         found: Array = self.block[who] * of_block + self.thread[who] // WARP
         return found
 
-    def wrote(self, at: Array, size: int, who: Array) -> None:
+    def wrote(
+        self,
+        at: Array,
+        size: int,
+        who: Array,
+    ) -> None:
         """Threads have written `size` bytes each."""
         if self.proxy is not None and at.size and at[0] // np.uint64(_SPACE) == 1:
             first = (at % np.uint64(_SPACE)).astype(np.int64)
             self.proxy.wrote(self.block[who], first[:, None] + np.arange(size), who)
+        if self.peers is not None and self.is_shared(at):
+            home, first = self.place_in_cluster(at, who)
+            self.peers.wrote(home, first[:, None] + np.arange(size), who)
+
+    def is_shared(self, at: Array) -> bool:
+        """Whether addresses are in shared memory, of the own block or of the cluster."""
+        return bool(at.size) and int(at[0]) // _SPACE in (1, _CLUSTER)
+
+    def is_of_cluster(self, at: Array) -> bool:
+        """Whether addresses say of which block of the cluster the memory is."""
+        return bool(at.size) and int(at[0]) // _SPACE == _CLUSTER
+
+    def mapped(
+        self,
+        at: Array,
+        rank: Array,
+    ) -> Array:
+        """The addresses of the same places in the memory of blocks of the cluster."""
+        place = at % np.uint64(RANK)
+        start = rank.astype(np.uint64) * np.uint64(RANK)
+        space = np.uint64(_CLUSTER * _SPACE)
+        found: Array = space + start + place
+        return found
+
+    def place_in_cluster(
+        self,
+        at: Array,
+        who: Array,
+    ) -> tuple[Array, Array]:
+        """The block that has each address in shared memory, and where it is there."""
+        first = (at % np.uint64(_SPACE)).astype(np.int64)
+        if self.peers is None or not self.is_of_cluster(at):
+            return self.block[who], first
+        return self.peers.home(first // RANK, who), first % RANK
 
     def address(
         self,
@@ -202,7 +255,7 @@ class ThreadState:
         if self.traffic is None or not who.size:
             return
         space = int(at[0] // np.uint64(_SPACE))
-        first = at % np.uint64(_SPACE)
+        first = at % np.uint64(RANK if space == _CLUSTER else _SPACE)
         lanes = self.thread[who] % WARP
         self.traffic.note(space, writes, first, width, (self.warps(who), lanes))
 
@@ -249,9 +302,10 @@ class ThreadState:
             if inside.max() >= self.constant.size:
                 raise IndexError(f"{self.kernel.name}: outside constant memory")
             return self.constant, (inside,)
-        if space == 1:
+        if space in (1, _CLUSTER):
             memory = self.shared
-            row = self.block[who]
+            row, first = self.place_in_cluster(at, who)
+            inside = first[:, None] + np.arange(size)
             if self.boxes is not None:
                 self.boxes.touched(row, inside, who)
         else:
@@ -259,7 +313,7 @@ class ThreadState:
             row = who
         if inside.max() >= memory.shape[1]:
             raise IndexError(f"{self.kernel.name}: an access outside a block's memory")
-        if space == 1:
+        if space in (1, _CLUSTER):
             self.clusters.use(row, inside, who)
         return memory, (row[:, None], inside)
 

@@ -22,11 +22,12 @@ SECTOR: Final = 32  # bytes
 WORD: Final = 4  # bytes of a bank
 BANKS: Final = 32
 # By the number of the space of an address; kernels do not access the one of parameters.
-_MEMORIES: Final = ("global", "shared", "local", "param", "constant")
+_MEMORIES: Final = ("global", "shared", "local", "param", "constant", "cluster")
 
 
 class AccessKind(NamedTuple):
-    """memory: "global", "shared", "constant", or "local" for a thread's own. writes: whether it is
+    """memory: "global", "shared", "constant", "local" for a thread's own, or "cluster" for shared
+    memory of any of its blocks. writes: whether it is
     a store."""
 
     memory: str
@@ -104,6 +105,7 @@ def _places(at: Array, size: int, _: Array) -> int:
 _TURNS: Final = {
     "global": _sectors,
     "shared": _bank_turns,
+    "cluster": _bank_turns,
     "local": _sectors,
     "constant": _places,
 }
