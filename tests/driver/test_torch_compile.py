@@ -237,6 +237,43 @@ def test_a_recurrent_layer_that_pytorch_is_told_to_capture():
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-6)
 
 
+def test_a_backward_pass_is_given_a_weight_once(monkeypatch):
+    """Steps that use one weight would save it once for each of them, transposed, and copy it."""
+    given = []
+    call = CapturedGraph.__call__
+
+    def noted(self, *args):
+        given.append([a.untyped_storage().data_ptr() for a in args])
+        return call(self, *args)
+
+    monkeypatch.setattr(CapturedGraph, "__call__", noted)
+
+    def steps(x, weight):
+        state = torch.zeros(2, 6)
+        for part in x.unbind():
+            state = torch.tanh(F.linear(state, weight) + part)
+        return state
+
+    x = torch.randn(5, 2, 6)
+    weight = torch.randn(6, 6, requires_grad=True)
+    run = torch.compile(steps, backend=backend, fullgraph=True)
+    steps(x, weight).square().sum().backward()
+    wanted, weight.grad = weight.grad, None
+    run(x, weight).square().sum().backward()
+    torch.testing.assert_close(weight.grad, wanted)
+    assert len(given) == 2
+    assert given[1].count(weight.data_ptr()) == 1
+
+
+def test_a_backward_pass_does_not_draw_again():
+    x = torch.ones(400, requires_grad=True)
+    y = torch.compile(lambda x: torch.sin(F.dropout(x, 0.5)), backend=backend)(x)
+    y.sum().backward()
+    kept = 2.0 * (y.detach() > 0)
+    assert 100 < kept.count_nonzero() < 300
+    torch.testing.assert_close(x.grad, kept * torch.cos(kept))
+
+
 DRAWN = {
     "integers": lambda x: x + torch.randint(-3, 9, x.shape),
     "integers like": lambda x: x + torch.randint_like(x, 9),

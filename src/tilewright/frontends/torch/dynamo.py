@@ -53,10 +53,14 @@ def backend(
     compile: Compile,
     settings: ImportSettings,
 ) -> Callable[..., Any]:
-    """The function that runs a graph captured by `torch.compile`."""
+    """The function that runs a graph captured by `torch.compile`.
+
+    A backward pass computes again what costs less than to save, and is given each weight once.
+    """
     from torch._dynamo.backends.common import aot_autograd
     from torch._functorch import config
     from torch._functorch.aot_autograd import make_boxed_func
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
 
     def trained(graph: Any, inputs: Sequence[Any]) -> Callable[..., Any]:
         """For forward passes with a backward pass, and for these: weights change at each step."""
@@ -74,6 +78,7 @@ def backend(
         fw_compiler=trained,
         bw_compiler=trained,
         inference_compiler=used,
+        partition_fn=min_cut_rematerialization_partition,
         decompositions=decompositions(),
     )
     with config.patch(unlift_effect_tokens=True):  # tokens are no inputs of the graphs
