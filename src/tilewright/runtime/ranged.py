@@ -165,7 +165,7 @@ def load(
 
     expect(threads=threads, verify=verify, device=device)
     found = ranged_bundle.load(path, verify=verify)
-    models = found.single.values() if isinstance(found, RangedModel) else (found,)
+    models = found.models if isinstance(found, RangedModel) else (found,)
     if device and not any(model.devices for model in models):
         raise ArtifactError(
             f"the model runs on the host alone, but device={device} asks for a GPU",
