@@ -17,7 +17,7 @@ from tilewright.graph.ops.terms import TensorTerm
 def _histogram(c: AtenCall) -> Value:
     """The number of elements in each of some equal ranges; the last range includes its end.
 
-    One that depends on the elements is decomposed (`own/histograms.py`).
+    One that depends on the elements is decomposed, see `own.histograms`.
     """
     low = float(c["min"])
     high = float(c["max"])
