@@ -367,6 +367,12 @@ class ThreadInstructions(ThreadState):
         size = np.dtype(TYPES[kind]).itemsize
         width = size * len(names)
         at = self.address(place, width, who)
+        if (
+            others := self.elsewhere(at)
+        ).any():  # generic addresses: one part at a time
+            for part in (who[~others], who[others]):
+                self._access(base, modes, operands, part)
+            return
         self.note(base == "st", at, width, who)
         if base == "st" and self.is_constant(at):
             raise IndexError(f"{self.kernel.name}: constant memory is written")

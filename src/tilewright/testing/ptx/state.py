@@ -244,6 +244,12 @@ class ThreadState:
             raise IndexError(f"{self.kernel.name}: a misaligned access")
         return at
 
+    def elsewhere(self, at: Array) -> Array:
+        """Which addresses are in other memory than the first one."""
+        spaces = at // np.uint64(_SPACE)
+        found: Array = spaces != spaces[:1]
+        return found
+
     def note(
         self,
         writes: bool,
