@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import prod
 from typing import Any
 
-import numpy as np
 import pytest
 
 from tests.loops.gpu_kernels import barriers, without_barrier
-from tests.targets.cuda.running import run_in
+from tests.targets.cuda.running import load_counted, run_in
 from tests.targets.simt.groups import (
     argmax,
     centered,
@@ -32,8 +32,11 @@ from tilewright.schedule.space.choices import Choices
 from tilewright.targets.cuda import report
 from tilewright.targets.cuda.emit import ptx
 from tilewright.targets.cuda.machine import machine
+from tilewright.targets.simt import row_cost
 from tilewright.targets.simt.machine import SimtMachine
+from tilewright.targets.simt.row_cost import Rows
 from tilewright.targets.simt.rows import by_rows
+from tilewright.testing.ptx.traffic import AccessKind
 
 SM90A = machine("sm_90a")
 
@@ -174,7 +177,41 @@ def test_one_block_has_a_row_whose_loops_are_not_equally_long():
     assert choices(group, SM90A.simt, 32) == (1,)
 
 
-def test_one_block_has_a_row_by_default():
-    made = rows(softmax(3, 65536), SM90A.simt, Choices())
+@pytest.mark.parametrize(
+    ("count", "width", "of", "blocks"),
+    [
+        (4, 65536, SM90A, 8),
+        (4, 16384, SM90A, 1),  # too short for the time that meetings take
+        (64, 65536, SM90A, 1),  # as long as memory takes
+        (4, 65536, machine("sm_80"), 1),
+    ],
+)
+def test_blocks_share_a_row_by_default_where_a_gain_is_expected(
+    count, width, of, blocks
+):
+    made = rows(softmax(count, width), of.simt, Choices())
     (launch,) = to_launches(made.kernel, 32, True, True).launches
-    assert launch.cluster == (1, 1, 1) and np.prod(launch.grid) == 3
+    assert prod(launch.cluster) == blocks and prod(launch.grid) == count * blocks
+
+
+def test_meetings_that_take_long_decide(monkeypatch):
+    asked = Rows(4, 262144, 4, 3, SM90A.simt, 2)
+    assert row_cost.usual_blocks(asked, 1024, (1, 2, 4, 8)) == 8
+    monkeypatch.setattr(row_cost, "CLUSTER_SYNC", 2000.0)
+    assert row_cost.usual_blocks(asked, 1024, (1, 2, 4, 8)) == 1
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_what_blocks_exchange_is_what_the_model_counts(name):
+    group = GROUPS[name](3, 601)
+    p = launched(group, 4, 64)
+    reductions = sum(not c.is_map for c in group[1])
+    asked = Rows(3, 601, 4, len(group[1]), SM90A.simt, reductions)
+    meetings = [s for s in barriers(p) if s.scope == "cluster"]
+    assert len(meetings) == row_cost.cluster_meetings(asked)
+    traffic, _ = load_counted(p, SM90A)
+    # One thread stores what only is stored; all go on with what is used along the row.
+    warps = 3 * 4 * 2 if group[1][-1].is_map else 3
+    slices = [b for b in p.launches[0].shared if b.scope == "cluster"]
+    each = row_cost.peer_loads(asked, 4) * len(slices) // reductions
+    assert traffic.requests[AccessKind("cluster", False)] == warps * each

@@ -47,6 +47,7 @@ from tilewright.targets.simt.row_cost import (
     Rows,
     lane_counts,
     rows_in_block,
+    usual_blocks,
     usual_lanes,
 )
 
@@ -116,7 +117,7 @@ def by_rows(
     phases = _phases(s, rest, row)
     apart = _are_apart(s, rest) and found.count < machine.units
     possible = _block_counts(s, found, lanes, phases) if apart else [1]
-    blocks = choose("blocks", possible, 1)
+    blocks = choose("blocks", possible, usual_blocks(found, lanes, possible))
     at = _Row(row, lanes, phases, found, blocks)
     taken = _place(s, at, rest, choose)
     fetched = _held_inputs(s, at, rest, choose)
