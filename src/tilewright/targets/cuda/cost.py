@@ -48,6 +48,7 @@ from tilewright.targets.simt.cost import (
     tile_steps,
 )
 from tilewright.targets.simt.products import Product
+from tilewright.targets.simt.row_cost import CLUSTER_SYNC
 
 FEEDING: Final = 4  # warps that keep the tensor cores of a unit busy: it has four
 # Instructions that put two elements in a word, of a factor whose neighbors along the sum are apart.
@@ -57,9 +58,6 @@ SWIZZLING: Final = 2
 # Instructions of one thread that copy a box: its place, its bytes, and the copy. That units which
 # copy take as long for a box as for the same bytes in smaller pieces is not measured.
 BOX_INSTRUCTIONS: Final = 8
-# Nanoseconds until the blocks of a cluster know that all have come to a barrier. An assumption: a
-# few times what a barrier of one block takes. No source for it was found, and it is not measured.
-CLUSTER_SYNC: Final = 100.0
 PADDINGS: Final = (0, 8, 16)  # bytes between rows of a factor's tile that may be tried
 MATRIX_ROWS: Final = 8  # that one turn of `ldmatrix` reads
 

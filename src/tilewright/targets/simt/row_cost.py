@@ -7,10 +7,13 @@ one; they only have to rank schedules.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from math import ceil, log2
 from typing import Final
 
 from tilewright.base.dataclass import dataclass
+from tilewright.targets.simt.cost import GAIN
 from tilewright.targets.simt.machine import OWN_BYTES, SimtMachine
 
 # Of one element after another in a thread: a load that others overlap.
@@ -21,6 +24,9 @@ SHUFFLE_NS: Final = 8.0  # of a level within a warp
 # Of a barrier by each thread, where threads are iterations of a loop.
 SWITCH_NS: Final = 4.0
 SECTOR: Final = 32  # bytes that memory hands out at least
+# Nanoseconds until the blocks of a cluster know that all have come to a barrier. An assumption: a
+# few times what a barrier of one block takes. No source for it was found, and it is not measured.
+CLUSTER_SYNC: Final = 100.0
 LANES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)  # that may share a row
 PART: Final = 8  # rounds of a block: fewer are not worth a launch
 TREE_BYTES: Final = 16  # of shared memory that a thread's part of a tree takes at most
@@ -101,6 +107,35 @@ def cost_ns(rows: Rows, lanes: int) -> float:
         meetings = rows.count * rows.reductions * lanes * barriers(m, lanes)
         work += meetings * SWITCH_NS / m.units
     return m.launch_ns + max(_memory_ns(rows, lanes), work, rounds * block)
+
+
+def usual_blocks(rows: Rows, lanes: int, possible: Sequence[int]) -> int:
+    """The count of blocks of a cluster that share a row, of so many threads each: one, unless
+    others are expected to be faster by a tenth."""
+    best = min(possible, key=lambda n: (cluster_ns(rows, lanes, n), n))
+    expected = GAIN * cluster_ns(rows, lanes, best)
+    return best if expected <= cost_ns(rows, lanes) else 1
+
+
+def cluster_ns(rows: Rows, lanes: int, blocks: int) -> float:
+    """Nanoseconds of all rows, each by so many blocks with `lanes` threads each."""
+    if blocks == 1:
+        return cost_ns(rows, lanes)
+    count = rows.count * blocks
+    parts = replace(rows, count=count, width=ceil(rows.width / blocks))
+    meetings = cluster_meetings(rows) * CLUSTER_SYNC
+    loads = peer_loads(rows, blocks) * STEP_NS
+    return cost_ns(parts, lanes) + meetings + loads
+
+
+def cluster_meetings(rows: Rows) -> int:
+    """How often the blocks that share a row meet: for each reduction, and before they end."""
+    return rows.reductions + 1
+
+
+def peer_loads(rows: Rows, blocks: int) -> int:
+    """How often a thread loads from shared memory of the blocks that share its row."""
+    return rows.reductions * blocks
 
 
 def barriers(m: SimtMachine, lanes: int) -> int:

@@ -3,14 +3,16 @@
     for i in m: { sum[i] = ...k...; for j: y[i, j] = f(x[i, j], sum[i]) }
     ->  blockIdx.x, threadIdx.y: a row: threadIdx.x: parts of the sum; a tree; threadIdx.x: f
 
-One launch for softmax, layer normalization, argmax, row sums. Each thread has every `lanes`-th
+One launch for softmax, layer normalization, argmax, row sums. Where a machine has clusters, and
+fewer rows than units, several blocks may share a row: each has a part of every loop along it, and
+one partial result of each reduction in memory of the cluster. Each thread has every `lanes`-th
 element of the row, so that neighbors read neighbors, and keeps intermediates and inputs that are
 read twice in registers. Results of a row are in registers of all of its threads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -19,14 +21,14 @@ from tilewright.base.errors import ScheduleError
 from tilewright.compute.nodes import Computation, Dim
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.analysis.effects import allocated
-from tilewright.loops.nodes import For
+from tilewright.loops.nodes import For, Update
 from tilewright.loops.passes.shared_room import room_of
-from tilewright.loops.scopes import Scope
-from tilewright.loops.walk import loops_of
+from tilewright.loops.scopes import OF_CLUSTER, Scope
+from tilewright.loops.walk import loops_of, walk
 from tilewright.schedule import Schedule
 from tilewright.schedule.space.choices import Choices
 from tilewright.schedule.space.inlining import inlined
-from tilewright.schedule.space.nest import existing, fuse_all
+from tilewright.schedule.space.nest import existing, extents, fuse_all
 from tilewright.schedule.space.patterns import (
     are_rows,
     classify,
@@ -45,9 +47,11 @@ from tilewright.targets.simt.row_cost import (
     Rows,
     lane_counts,
     rows_in_block,
+    usual_blocks,
     usual_lanes,
 )
 
+CLUSTERS: Final = (1, 2, 4, 8)  # blocks that may share a row
 ROUNDS: Final = 32  # elements of a row at most that a thread keeps in registers
 
 
@@ -93,7 +97,8 @@ def by_rows(
 ) -> Schedule:
     """See the module's docstring. requires: `rows_of` finds rows.
 
-    parameters: those of `inlined`; `lanes`, threads of a row; `rows`, rows of a block;
+    parameters: those of `inlined`; `lanes`, threads of a row; `rows`, rows of a block; `blocks`,
+    blocks of a cluster that share a row, with so many threads each;
     `<buffer>.scope`, the scope of an intermediate along the row; `<input>.held`, whether an input
     stays in registers. Raises ScheduleError if the group is not computed row by row.
     """
@@ -109,11 +114,19 @@ def by_rows(
     if not lane_counts(found):
         raise ScheduleError("no thread has the memory for a row")
     lanes = choose("lanes", lane_counts(found), usual_lanes(found))
-    at = _Row(row, lanes, _phases(s, rest, row), found)
+    phases = _phases(s, rest, row)
+    apart = _are_apart(s, rest) and found.count < machine.units
+    possible = _block_counts(s, found, lanes, phases) if apart else [1]
+    blocks = choose("blocks", possible, usual_blocks(found, lanes, possible))
+    at = _Row(row, lanes, phases, found, blocks)
     taken = _place(s, at, rest, choose)
     fetched = _held_inputs(s, at, rest, choose)
-    for loops in (*fetched, *at.phases.values()):
-        over_threads(s, loops, lanes, ROUNDS)
+    for loops in (*fetched, *phases.values()):
+        mine = loops if blocks == 1 else _over_blocks(s, loops, at)
+        over_threads(s, mine, lanes, ROUNDS)
+    if blocks > 1:
+        s.bind(row, "blockIdx.y")
+        return s
     usual, possible = rows_in_block(found, lanes, taken)
     together = choose("rows", possible, usual)
     if together > 1:
@@ -121,6 +134,58 @@ def by_rows(
         s.bind(inner, "threadIdx.y")
     s.bind(row, "blockIdx.x")
     return s
+
+
+def _block_counts(
+    s: Schedule,
+    rows: Rows,
+    lanes: int,
+    phases: Mapping[Computation, Sequence[str]],
+) -> list[int]:
+    """How many blocks may share a row: more than one where the machine has clusters; each has a
+    part of one loop along the row, as long in all Computations."""
+    known = extents(s.kernel)
+    phased = filter(None, phases.values())
+    along = {tuple(known[loop] for loop in loops) for loops in phased}
+    if not rows.machine.bulk_copies or lanes == 1 or along != {(rows.width,)}:
+        return [1]
+    return [n for n in CLUSTERS if -(-rows.width // _part(rows.width, n, lanes)) == n]
+
+
+def _are_apart(s: Schedule, computations: Sequence[Computation]) -> bool:
+    """Whether no Computation reads what another one leaves in the caller's memory, which only one
+    of the blocks writes."""
+    made = {o.tensor for c in computations for o in c.outputs}
+    read = {b for c in computations for b in c.inputs}
+    return made.isdisjoint(read.intersection(s.kernel.params))
+
+
+def _part(width: int, blocks: int, lanes: int) -> int:
+    """How many elements of a row a block has: whole rounds of its threads."""
+    rounds = -(-width // (blocks * lanes))
+    return rounds * lanes
+
+
+def _over_blocks(s: Schedule, loops: Sequence[str], at: _Row) -> list[str]:
+    """Distribute a loop along a row over the blocks of a cluster, with what each block reduces in
+    its memory; returns the loop over a block's part."""
+    loop = fuse_all(s, loops)
+    if loop is None:
+        return []
+    part = _part(at.rows.width, at.blocks, at.lanes)
+    block, inner = s.split(loop, part, "guard")
+    for update in _updates(s, block):
+        s.rfactor(block, OF_CLUSTER, update)
+        s.bind(f"{block}.clear", "blockIdx.x")
+    s.bind(block, "blockIdx.x")
+    return [inner]
+
+
+def _updates(s: Schedule, loop: str) -> list[str]:
+    """The buffer by which `rfactor` knows each reduction in a loop that all of it updates."""
+    inside = (at.stmt for at in walk(_nest(s, loop)))
+    found = [u for u in inside if isinstance(u, Update)]
+    return [u.buffers[0].name for u in found if u.buffers]
 
 
 def _row_dims(computations: Sequence[Computation]) -> list[Dim]:
@@ -213,7 +278,7 @@ def _place(
         users = [at.phases[c] for c in computations if _uses(c, b)]
         size = room_of(here)
         possible: list[Scope] = ["global"]
-        if taken + size <= at.free_bytes:
+        if at.blocks == 1 and taken + size <= at.free_bytes:
             possible.insert(0, "shared")
         if at.in_registers(here, users):
             possible.insert(0, "register")
@@ -262,6 +327,7 @@ class _Row:
     lanes: int
     phases: dict[Computation, list[str]]
     rows: Rows
+    blocks: int = 1
     words: int = 0
 
     @property
@@ -271,7 +337,7 @@ class _Row:
 
     def rounds(self, b: Buffer) -> int:
         """How many elements of a row each thread has."""
-        return -(-b.size // self.lanes)
+        return -(-b.size // (self.lanes * self.blocks))
 
     def in_registers(self, b: Buffer, users: Sequence[Sequence[str]]) -> bool:
         """Whether each thread only needs elements that it computed, and has the registers for
