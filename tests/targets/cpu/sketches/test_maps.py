@@ -8,10 +8,11 @@ from functools import partial
 
 import pytest
 
-from tilewright.base.dtypes import float32
+from tilewright.base.dtypes import float32, int64
 from tilewright.expr.nodes import Expr, const
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.passes.in_place import overwritable
+from tilewright.loops.walk import loops_of
 from tilewright.operators import Buffer, map_
 from tilewright.targets.cpu.machine import machine
 from tilewright.targets.cpu.sketches import Context, sketches
@@ -58,6 +59,32 @@ def test_a_result_of_another_shape_keeps_its_wide_tiles() -> None:
     c = map_("t", y, lambda i, j: x[i, j + 1] * 2.0)
     at = Context(replace(machine("x86-64-v4"), cores=2))
     assert sketches(plain([c]), [c], at)[0].default().values["t.vectors"] == 4
+
+
+# By case: the shapes of what is read and of the result, and the index of element (i, k, j).
+READ_APART = {
+    "a line each": ((512, 512, 3), (512, 3, 512), lambda i, k, j: (j, i, k)),
+    "in the first cache": ((64, 16, 3), (16, 3, 64), lambda i, k, j: (j, i, k)),
+    "one line": ((3, 512, 512), (512, 3, 512), lambda i, k, j: (k, i, j)),
+    "a line for two": ((9, 512, 15), (7, 9, 512), lambda i, k, j: (k, j, 2 * i)),
+    "a line for no other": ((512, 64, 17), (64, 3, 512), lambda i, k, j: (j, i, k)),
+}
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize("case", READ_APART)
+def test_elements_that_share_lines_with_those_of_other_rows(
+    case: str, cores: int
+) -> None:
+    """Weights of 3x3 pixels, turned: the lines of a vector serve the next rows from the cache."""
+    shape, extents, index = READ_APART[case]
+    x, y = Buffer("x", shape, float32), Buffer("y", extents, float32)
+    taps = Buffer("taps", extents[1:2], int64)
+    c = map_("t", y, lambda i, k, j: x[index(i, taps[k], j)])
+    at = Context(replace(machine("x86-64-v4"), cores=cores))
+    found = sketches(plain([c]), [c], at)[0].default()
+    outermost = loops_of(found.schedule.kernel.body)[0].var.name
+    assert outermost.startswith("t.j") == (case == "a line each")
 
 
 @pytest.mark.parametrize(

@@ -8,16 +8,18 @@ from collections.abc import Sequence
 from tilewright.base import events
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.nodes import Computation, Dim
-from tilewright.expr.nodes import Call, Div
+from tilewright.expr.affine import Affine
+from tilewright.expr.nodes import Call, Div, Load
 from tilewright.ir.node import postorder
 from tilewright.schedule import Schedule
 from tilewright.schedule.space.choices import Choices
 from tilewright.schedule.space.nest import (
     VECTORS,
+    extents,
     fetched_ahead,
     vectorize_inner,
 )
-from tilewright.schedule.space.patterns import KernelPattern, address, free_dims
+from tilewright.schedule.space.patterns import KernelPattern, address, free_dims, stride
 from tilewright.targets.cpu.cost import CostModel
 from tilewright.targets.cpu.sketches.context import Context
 from tilewright.targets.cpu.sketches.inner_dimension import goes_on, inner_dimension
@@ -37,7 +39,8 @@ def maps(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) -> S
     parameters: `<map>.parallel`; `<map>.tiles`, whether reads across the order of writes are
     transposed in registers, with the parameters of `transpose`; else `<map>.inner`, the vectorized
     dimension, `<map>.vectors`, in flight at a time, `<map>.chunk`, vectors that a thread takes of a
-    single loop, and `<map>.prefetch`.
+    single loop, `<map>.first`, whether the loop over vectors that are read element by element is
+    the outermost, and `<map>.prefetch`.
     """
     (c,) = pattern.computations
     dims = free_dims(c)
@@ -69,6 +72,29 @@ def maps(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) -> S
     places = [o.tensor[o.index] for o in c.outputs]
     forms = [address(a) for a in (*c.accesses, *places)]
     _innermost(s, c, dims, loops, costs, choose)
+    apart = _reads_apart(c, dims, at)
+    inner, extent = _joined(s, loops, dims, forms)
+    lanes = at.machine.lanes(c.outputs[0].tensor.dtype)
+    good = 1 if costly > costs.cheap_calls else costs.in_flight
+    good = 1 if apart else _whole_tiles(c, VECTORS, extent, lanes, good)
+    unrolled = choose(f"{c.name}.vectors", VECTORS, good)
+    if threads and not loops and extent >= costs.shared_vectors * lanes:
+        chunk, inner = _chunks(s, c, inner, extent, costs, choose)
+        loops = [chunk]
+    elif apart and choose(f"{c.name}.first", (True, False), True):
+        loops, inner = _columns_first(s, loops, inner, lanes * unrolled)
+    vector = vectorize_inner(s, inner, lanes, unrolled)
+    fetched_ahead(s, vector, choose, c.name)
+    if threads:
+        at.share(s, loops, choose, c.name)
+    return s
+
+
+def _joined(
+    s: Schedule, loops: list[str], dims: Sequence[Dim], forms: Sequence[Affine]
+) -> tuple[str, int]:
+    """The last loop as one with those around it whose steps go on where it ends, which leave
+    `loops`; and its extent."""
     inner = loops.pop()
     extent = dims[-1].extent
     depth = len(dims) - 1
@@ -78,18 +104,38 @@ def maps(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) -> S
         inner = s.fuse(loops.pop(), inner)
         depth -= 1
         extent *= dims[depth].extent
-    lanes = at.machine.lanes(c.outputs[0].tensor.dtype)
-    good = 1 if costly > costs.cheap_calls else costs.in_flight
-    good = _whole_tiles(c, VECTORS, extent, lanes, good)
-    unrolled = choose(f"{c.name}.vectors", VECTORS, good)
-    if threads and not loops and extent >= costs.shared_vectors * lanes:
-        chunk, inner = _chunks(s, c, inner, extent, costs, choose)
-        loops = [chunk]
-    vector = vectorize_inner(s, inner, lanes, unrolled)
-    fetched_ahead(s, vector, choose, c.name)
-    if threads:
-        at.share(s, loops, choose, c.name)
-    return s
+    return inner, extent
+
+
+def _columns_first(
+    s: Schedule, loops: Sequence[str], inner: str, size: int
+) -> tuple[list[str], str]:
+    """Tiles of `size` along the inner loop, each with all iterations of the loops around it."""
+    if extents(s.kernel).get(inner, 1) <= size:
+        return list(loops), inner
+    tile, inner = s.split(inner, size, "overlap")
+    s.reorder(tile, *loops)
+    return [tile, *loops], inner
+
+
+def _reads_apart(c: Computation, dims: Sequence[Dim], at: Context) -> bool:
+    """Whether each element of a vector is read from a line of its own, whose other elements are
+    read in the next steps of a loop around it, out of more than the first cache holds."""
+    machine = at.machine
+    vector, around = dims[-1].var, [d.var for d in dims[:-1]]
+
+    def apart(read: Load) -> bool:
+        form, size = address(read), read.dtype.itemsize
+        step = stride(form, vector)
+        near = [n for n in (stride(form, v) for v in around) if n is not None]
+        return (
+            step is not None
+            and abs(step) * size >= machine.line
+            and any(0 < abs(n) * size < machine.line for n in near)
+            and read.buffer.size * size > machine.l1
+        )
+
+    return any(map(apart, c.accesses))
 
 
 def _chunks(
