@@ -50,6 +50,24 @@ def test_every_point_once_and_only_valid_ones():
     assert points == expected
 
 
+def test_a_name_that_is_asked_for_twice_has_one_value():
+    """Values are stored by name: with two for one name, a point would be another when replayed."""
+
+    def run(choose: Choices) -> Schedule:
+        s = tiles(Choices({"outer": choose("outer", (2, 4), 2)}))
+        if choose("outer", (4, 2), 4) == 4:
+            s.split("m.i.o", 3)
+        return s
+
+    sketch = Sketch("twice", run)
+    points = list(islice(sketch.points(), 5))
+    found = {p.values["outer"]: str(p.schedule.kernel) for p in points}
+    assert found == {n: str(sketch.at({"outer": n}).schedule.kernel) for n in (2, 4)}
+    assert [len(p.parameters) for p in points] == [1, 1]
+    with pytest.raises(ScheduleError, match=r"parameter outer: 8 is not .*one of 2, 4"):
+        sketch.at({"outer": 8})
+
+
 def test_points_are_lazy():
     assert len(list(islice(SKETCH.points(), 3))) == 3
 

@@ -53,10 +53,14 @@ class Choices:
         """The value of the parameter `name`, one of `candidates` or `default`.
 
         A default may come from a machine description, which knows no candidates. Raises
-        ScheduleError for a given value that is not possible here.
+        ScheduleError for a given value that is not possible here. A name that was asked for before
+        has one value, as that is stored by name: the answer is the same one.
         """
         if default not in candidates:
             candidates = (default, *candidates)
+        earlier = next((p for p in self.met if p.name == name), None)
+        if earlier is not None:
+            return _given(name, earlier.value, candidates)
         if name in self.given:
             value: T = _given(name, self.given[name], candidates)
         else:

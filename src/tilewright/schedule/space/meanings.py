@@ -52,6 +52,24 @@ MEANINGS: Sequence[ChoiceMeaning] = (
         "tiled, blocked, attention, streaming_attention",
     ),
     ChoiceMeaning(
+        "convert.<buffer>.tiles",
+        "whether a copy that converts is transposed in registers",
+        YES_NO,
+        "tiled, attention",
+    ),
+    ChoiceMeaning(
+        "convert.<buffer>.made",
+        "whether the kernel writes an operand of 16 bits as its reads convert it (`convert`)",
+        YES_NO,
+        "tiled, attention, streaming_attention",
+    ),
+    ChoiceMeaning(
+        "convert.<buffer>",
+        "whether rows of 16 bits are copied as their reads convert them",
+        YES_NO,
+        "tiled, attention",
+    ),
+    ChoiceMeaning(
         "pad.<buffer>",
         "whether an input is copied with its padding (`cache_read`)",
         YES_NO,

@@ -205,8 +205,15 @@ def test_many_random_points_compute_the_same(on: str, results) -> None:
         assert checked(name, results, described, 8)
 
 
-# Parameters of kernels with their own tests: test_register_transpose, test_fusion.
-ELSEWHERE = {"pack.<buffer>.strip", "slide.<buffer>"}
+# Parameters of kernels with their own tests: test_register_transpose, test_fusion,
+# test_narrow_rows.
+ELSEWHERE = {
+    "pack.<buffer>.strip",
+    "slide.<buffer>",
+    "convert.<buffer>",
+    "convert.<buffer>.made",
+    "convert.<buffer>.tiles",
+}
 
 
 def offered(sketch: Sketch, r: random.Random) -> set[str]:

@@ -478,10 +478,10 @@ def convert_rows(
 def convert_made(s: Schedule, name: str, choose: Choices) -> None:
     """Row operands of 16 bits that the kernel makes, likewise.
 
-    parameter: `convert.<buffer>`, whether they are.
+    parameter: `convert.<buffer>.made`, whether they are.
     """
     made, _ = find_buffer(s.kernel, name, "convert")
-    if _is_narrow(made.dtype) and choose(f"convert.{name}", (True, False), True):
+    if _is_narrow(made.dtype) and choose(f"convert.{name}.made", (True, False), True):
         with suppress(ScheduleError):  # not converted where they are read
             s.convert(name)
 
