@@ -379,28 +379,30 @@ def test_more_threads_than_processors_do_not_spin():
 
 def test_workers_stay_awake_as_long_as_they_are_asked(monkeypatch):
     own, regions = pool_of_ours(2)
-    spin = ctypes.c_int64.from_address(own.state + abi.POOL_SPIN)
+    lines = [abi.POOL_FIRST_WORKER + n * abi.POOL_WORKER_SIZE for n in range(2)]
+    places = [*(line + abi.WORKER_AWAKE for line in lines), abi.POOL_SPIN]
+    awake, second, spin = (ctypes.c_int64.from_address(own.state + p) for p in places)
     own.stay_awake(0.25)
-    assert spin.value == 0  # nobody is there
+    assert awake.value == 0  # nobody is there
     monkeypatch.setattr(pool, "affinity", lambda: {0, 1, 2})
     own.ensure(2)
     asked = int(0.25 * own.ticks_per_second)
-    assert spin.value == asked
+    usual = (
+        spin.value
+    )  # a caller has work to do: it does not wait longer for the others
+    assert awake.value == asked > usual > 0
     own.stay_awake(None)
-    usual = spin.value
-    assert asked > usual > 0
-    own.stay_awake(0.25)
-    own.ensure(3)
-    assert spin.value == asked
-    assert regions(3) == [3, 3]
+    assert awake.value == usual
     own.stay_awake(math.inf)
-    assert spin.value > 3600 * own.ticks_per_second
-    assert regions(3) == [3, 3]
-    own.stay_awake(None)
+    own.ensure(3)
+    assert awake.value == second.value > 3600 * own.ticks_per_second
     assert spin.value == usual
+    assert regions(3) == [3, 3]
     monkeypatch.setattr(pool, "affinity", lambda: {0})
     own.stay_awake(0.25)
-    assert spin.value == 0  # it would take the caller's processor
+    assert awake.value == second.value == 0  # they would take the caller's processor
+    for n in range(2):
+        asleep(own, n)  # also if it was to wait for ever
 
 
 def test_without_more_threads_it_warns_once_and_runs(monkeypatch):
@@ -486,14 +488,16 @@ def test_fork():
         import ctypes
         from tilewright.runtime import abi
         exe.stay_awake(0.25)
-        spin = ctypes.c_int64.from_address(exe._pool.state + abi.POOL_SPIN)
-        asked = spin.value
+        at = exe._pool.state + abi.POOL_FIRST_WORKER + abi.WORKER_AWAKE
+        exe(x)
+        awake = ctypes.c_int64.from_address(at)
+        asked = awake.value
         for generation in range(3):
             assert (exe(x) == y).all()
             child = os.fork()
             if child == 0:
                 assert (exe(x) == y).all()
-                assert exe._pool.workers == 1 and spin.value == asked
+                assert exe._pool.workers == 1 and awake.value == asked > 0
                 grandchild = os.fork()
                 if grandchild == 0:
                     assert (exe(x) == y).all()

@@ -70,7 +70,7 @@ POOL_CLOSURE = 136
 POOL_EXTENT = 144
 POOL_PARTICIPANTS = 152
 POOL_WORKERS = 192  # i64: workers that exist
-POOL_SPIN = 200  # i64: ticks that a thread spins before it sleeps
+POOL_SPIN = 200  # i64: a quarter of the ticks that a caller spins before it sleeps
 POOL_RANGES = (
     232  # i64 per participant, a worker's size apart: the iterations that it has left
 )
@@ -87,6 +87,7 @@ WORKER_APART = (
     28  # i32: one more than the number of the processor that the worker keeps off
 )
 WORKER_THREAD = 32  # i64: the system's number of its thread, 0 until it runs
+WORKER_AWAKE = 40  # i64: ticks that it waits for work before it sleeps
 
 # What the pool's object defines: `parallel` as above, the thread function, and a clock.
 POOL_PARALLEL_SYMBOL = (
@@ -94,4 +95,4 @@ POOL_PARALLEL_SYMBOL = (
 )
 POOL_TRACED_SYMBOL = "tilewright_traced"  # as `parallel`; every part goes into the log
 POOL_WORKER_SYMBOL = "tilewright_worker"  # ptr(ptr worker), never returns
-POOL_TICKS_SYMBOL = "tilewright_ticks"  # i64(): the clock of CTX_PROFILE and POOL_SPIN
+POOL_TICKS_SYMBOL = "tilewright_ticks"  # i64(): the clock of CTX_PROFILE and the pool

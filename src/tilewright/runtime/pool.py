@@ -79,8 +79,8 @@ class Pool:
     def stay_awake(self, seconds: float | None) -> None:
         """Have idle workers wait so long before they sleep, if there are processors for all.
 
-        seconds: None for the usual time. It holds for all programs, and for workers that start
-        later: with the first call, or in the child of a fork.
+        seconds: None for the usual time. It holds for all programs, at once, and for workers that
+        start later: with the first call, or in the child of a fork.
         """
         with self._lock:
             self._awake = _SPIN_SECONDS if seconds is None else seconds
@@ -90,11 +90,17 @@ class Pool:
     def _set_spin(self, threads: int) -> None:
         # With more threads than processors, whoever spins takes time from whoever works.
         fits = max(threads, self.workers + 1) <= len(affinity())
-        spin = min(self._awake * self.ticks_per_second, _FOREVER) if fits else 0
-        self._write(abi.POOL_SPIN, ctypes.c_int64, int(spin))
+        usual, awake = (
+            int(min(seconds * self.ticks_per_second, _FOREVER)) if fits else 0
+            for seconds in (_SPIN_SECONDS, self._awake)
+        )
+        self._write(abi.POOL_SPIN, ctypes.c_int64, usual)
+        for number in range(max(threads - 1, self.workers)):
+            at = _line(number) + abi.WORKER_AWAKE
+            self._write(at, ctypes.c_int64, awake)
 
     def _start(self, number: int) -> None:
-        line = abi.POOL_FIRST_WORKER + number * abi.POOL_WORKER_SIZE
+        line = _line(number)
         self._write(line + abi.WORKER_POOL, ctypes.c_uint64, self.state)
         self._write(line + abi.WORKER_INDEX, ctypes.c_int64, number + 1)
         with signals.held():
@@ -151,6 +157,11 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+def _line(number: int) -> int:
+    """Where in the block a worker's line is."""
+    return abi.POOL_FIRST_WORKER + number * abi.POOL_WORKER_SIZE
 
 
 def _never_free(thing: object) -> None:

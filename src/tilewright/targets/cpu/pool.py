@@ -61,7 +61,7 @@ _FUTEX_WAKE_PRIVATE = 129
 
 # The caller's work is not finished while it waits, so it gives up spinning later than a worker.
 _CALLER_PATIENCE = 4
-# As a shift of the spinning time: how long the caller hopes that its workers are nearly done,
+# As a shift of that time: how long the caller hopes that its workers are nearly done,
 # before it looks at the claim of each, which costs a cache miss.
 _CALLER_GRACE_SHIFT = 4
 

@@ -409,7 +409,7 @@ entry:
   %pending = getelementptr i8, ptr %pool, i64 {POOL_PENDING}
   %waiting = getelementptr i8, ptr %pool, i64 {POOL_WAITING}
   %claim = getelementptr i8, ptr %worker, i64 {WORKER_CLAIM}
-  %spin.p = getelementptr i8, ptr %pool, i64 {POOL_SPIN}
+  %limit.p = getelementptr i8, ptr %worker, i64 {WORKER_AWAKE}
   %participants.p = getelementptr i8, ptr %pool, i64 {POOL_PARTICIPANTS}
   %thread = call i64 @system(i64 {gettid}, i64 0, i64 0, ptr null)
   %thread.p = getelementptr i8, ptr %worker, i64 {WORKER_THREAD}
@@ -418,7 +418,6 @@ entry:
 idle:
   %seen = phi i32 [ 0, %entry ], [ %claimed, %work ], [ %seen.next, %done ]
   %start = {ticks}
-  %spin = load atomic i64, ptr %spin.p monotonic, align 8
   br label %spinning
 spinning:
   %drawn = load atomic i32, ptr %ticket acquire, align 4
@@ -428,7 +427,8 @@ pausing:
   {pause}
   %now = {ticks}
   %waited = sub i64 %now, %start
-  %early = icmp ult i64 %waited, %spin
+  %limit = load atomic i64, ptr %limit.p monotonic, align 8
+  %early = icmp ult i64 %waited, %limit
   br i1 %early, label %spinning, label %sleep
 sleep:
   store atomic i32 1, ptr %asleep seq_cst, align 4
