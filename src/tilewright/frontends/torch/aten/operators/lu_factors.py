@@ -42,9 +42,9 @@ def factors(c: AtenCall, a: Value) -> list[Value]:
     return c.build.ops("PivotedLU", a, count=3, domain=_OWN)
 
 
-def _first(c: AtenCall, x: Value, axis: int, count: int) -> Value:
-    """The first elements along an axis."""
-    if (x.shape or ())[axis] == count:
+def _first(c: AtenCall, x: Value, axis: int, extent: int, count: int) -> Value:
+    """The first elements along an axis of that extent."""
+    if extent == count:
         return x
     return c.op("Slice", x, c.ints(0), c.ints(count), c.ints(axis))
 
@@ -89,11 +89,11 @@ def _unpacked_factors(
 def _triangles(c: AtenCall, found: Value, rows: int, columns: int) -> list[Value]:
     """The lower factor, with ones on its diagonal, and the upper one."""
     fewer = min(rows, columns)
-    left = _first(c, found, -1, fewer)
+    left = _first(c, found, -1, columns, fewer)
     below = c.op("Trilu", left, c.ints(-1), upper=0)
     unit = c.number(np.eye(rows, fewer), found.dtype)
     lower = c.op("Add", below, unit)
-    top = _first(c, found, -2, fewer)
+    top = _first(c, found, -2, rows, fewer)
     return [lower, c.op("Trilu", top, upper=1)]
 
 
