@@ -87,7 +87,8 @@ WORKER_APART = (
     28  # i32: one more than the number of the processor that the worker keeps off
 )
 WORKER_THREAD = 32  # i64: the system's number of its thread, 0 until it runs
-WORKER_AWAKE = 40  # i64: ticks that it waits for work before it sleeps
+# At 40, its part of POOL_RANGES.
+WORKER_AWAKE = 48  # i64: ticks that it waits for work before it sleeps
 
 # What the pool's object defines: `parallel` as above, the thread function, and a clock.
 POOL_PARALLEL_SYMBOL = (
